@@ -1,0 +1,77 @@
+"""Bare hosts without a platform, for role tests: create and destroy."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sandbox.fleet import places
+from sandbox.fleet.errors import CannotRunError, FleetError
+from sandbox.fleet.hosts import LOGIN_USER, SSH_PORT, Hosts, HostSpec, checked_name
+from sandbox.fleet.keys import KeyPair
+from sandbox.fleet.runtime import Podman
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+
+Name = Annotated[str, typer.Option("--name", help="The fleet's name.")]
+
+
+@app.command()
+def create(
+    name: Name,
+    host: Annotated[list[str], typer.Option("--host", help="NAME=SUITE[:warm]; give it once a host.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Write the answer there instead of printing it.")] = None,
+) -> None:
+    """Make the hosts that are missing, start the stopped ones, and say how to reach them."""
+    specs = [HostSpec.parse(text) for text in host]
+    hosts = Hosts(name, Podman.detect())
+    key_file = places.state_dir(name) / "login_key"
+    with places.locked(name):
+        kept = KeyPair.load(key_file.read_bytes()) if key_file.exists() else None
+        key = kept or KeyPair.generate()
+        running = hosts.ensure(specs, key.public)
+        if kept is None:
+            hosts.authorize(key.public)
+            places.write_private(key_file, key.private)
+    answer = {
+        "name": name,
+        "private_key_file": str(key_file),
+        "hosts": {
+            item.name: {
+                "address": item.address,
+                "port": SSH_PORT,
+                "user": LOGIN_USER,
+                "host_key": item.host_key,
+                "suite": item.spec.suite,
+                "warm": item.spec.warm,
+            }
+            for item in running
+        },
+    }
+    text = json.dumps(answer, indent=2) + "\n"
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        out.write_text(text)
+
+
+@app.command()
+def destroy(name: Name) -> None:
+    """Remove the fleet's hosts, its network and its key."""
+    hosts = Hosts(name, Podman.detect())
+    with places.locked(name):
+        hosts.remove_all()
+        places.forget(checked_name(name))
+
+
+def main() -> None:
+    try:
+        app()
+    except FleetError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise SystemExit(2 if isinstance(error, CannotRunError) else 1) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""Container hosts that behave like cloud machines: own address, own host key, a login user, nothing else on them."""
+
+import io
+import re
+import socket
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sandbox.fleet.errors import CannotRunError, FleetError
+from sandbox.fleet.images import Recipe, ensure_image, recipe
+from sandbox.fleet.keys import KeyPair
+from sandbox.fleet.runtime import FLEET_LABEL, Podman
+
+LOGIN_USER = "ops"
+SSH_PORT = 22
+
+_HOST_LABEL = "gpuaas-slurm.host"
+_SUITE_LABEL = "gpuaas-slurm.suite"
+_WARM_LABEL = "gpuaas-slurm.warm"
+_HOST_KEY_LABEL = "gpuaas-slurm.host-key"
+_HOST_KEY_FILE = "etc/ssh/ssh_host_ed25519_key"
+_AUTHORIZED_KEYS = f"home/{LOGIN_USER}/.ssh/authorized_keys"
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_BOOT_SECONDS = 60.0
+_AT_ONCE = 8
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """A host somebody wants."""
+
+    name: str
+    suite: str
+    warm: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.suite}{':warm' if self.warm else ''}"
+
+    @classmethod
+    def parse(cls, text: str) -> "HostSpec":
+        """NAME=SUITE or NAME=SUITE:warm."""
+        name, equals, kind = text.partition("=")
+        suite, colon, variant = kind.partition(":")
+        if not equals or not suite or (colon and variant != "warm"):
+            raise CannotRunError(f"{text!r} is not NAME=SUITE or NAME=SUITE:warm")
+        return cls(name=checked_name(name), suite=suite, warm=bool(colon))
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host as podman has it now. The address is empty while it does not run."""
+
+    spec: HostSpec
+    container: str
+    status: str
+    address: str
+    host_key: str
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+def checked_name(name: str) -> str:
+    """A fleet's or host's name, safe as hostname, file name and label."""
+    if not _NAME.fullmatch(name) or len(name) > 40:
+        raise CannotRunError(f"{name!r} is not a usable name: lower case letters, digits and single dashes, at most 40")
+    return name
+
+
+class Hosts:
+    """All hosts of one fleet. What exists is read from podman's labels each time, so nothing can go stale."""
+
+    def __init__(self, fleet: str, podman: Podman) -> None:
+        self.fleet = checked_name(fleet)
+        self.podman = podman
+        self.network = f"gpuaas-slurm-{fleet}"
+
+    def current(self) -> list[Host]:
+        found = [_host_of(entry) for entry in self.podman.inspect_labelled(self.fleet)]
+        return sorted(found, key=lambda host: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", host.name)])
+
+    def get(self, name: str) -> Host:
+        hosts = self.current()
+        for host in hosts:
+            if host.name == name:
+                return host
+        known = ", ".join(host.name for host in hosts) or "none"
+        raise FleetError(f"fleet {self.fleet!r} has no host {name!r}; its hosts: {known}")
+
+    def images(self, specs: Iterable[HostSpec]) -> dict[HostSpec, str]:
+        """The image of each host, built where missing; one after another, as a build uses the whole machine."""
+        wanted: dict[HostSpec, Recipe] = {spec: recipe(spec.suite, warm=spec.warm) for spec in specs}
+        built = {r: ensure_image(self.podman, r) for r in dict.fromkeys(wanted.values())}
+        return {spec: built[r] for spec, r in wanted.items()}
+
+    def missing(self, specs: Sequence[HostSpec]) -> list[HostSpec]:
+        """Those not made yet. A host of the same name but another kind is never replaced silently."""
+        present = {host.name: host.spec for host in self.current() if host.status != "created"}
+        for spec in specs:
+            if spec.name in present and present[spec.name] != spec:
+                raise CannotRunError(
+                    f"fleet {self.fleet!r} already has {present[spec.name]}, and {spec} was asked for; "
+                    "take the fleet down first, or use another name"
+                )
+        return [spec for spec in specs if spec.name not in present]
+
+    def ensure(self, specs: Sequence[HostSpec], authorized_key: str) -> list[Host]:
+        """Make what is missing, start what is stopped, wait until each of the fleet's hosts lets people in."""
+        missing = self.missing(specs)
+        images = self.images(missing)
+        self.podman.ensure_network(self.network, self.fleet)
+        self._discard_unfinished()
+        _each(lambda spec: self._create(spec, images[spec], authorized_key), missing)
+        _each(self._run_again, [host for host in self.current() if host.status != "running"])
+        hosts = self.current()
+        _each(self._wait_until_up, hosts)
+        return hosts
+
+    def authorize(self, authorized_key: str) -> None:
+        """Let this key in on every running host, and no other."""
+        line = f"{authorized_key}\n".encode()
+        running = [host for host in self.current() if host.status == "running"]
+        _each(lambda host: self._replace_authorized_keys(host, line), running)
+
+    def exec(self, name: str, argv: Sequence[str], stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+        """Run a command as root on a host; an exit code of the command is no error here."""
+        flags = ["--interactive"] if stdin is not None else []
+        return self.podman.try_run("exec", *flags, self.get(name).container, *argv, stdin=stdin)
+
+    def pause(self, name: str) -> None:
+        """Freeze a host: it keeps its address and answers nothing."""
+        self.podman.run("pause", self.get(name).container)
+
+    def unpause(self, name: str) -> None:
+        self.podman.run("unpause", self.get(name).container)
+
+    def kill(self, name: str) -> None:
+        """Take a host away as a dying machine goes: at once and for good."""
+        self.podman.run("rm", "--force", "--time", "0", self.get(name).container)
+
+    def remove_all(self) -> None:
+        """Remove what carries this fleet's label, and nothing else."""
+        hosts = self.current()
+        if hosts:
+            self.podman.run("rm", "--force", "--time", "0", *(host.container for host in hosts))
+        for network in self.podman.networks(self.fleet):
+            self.podman.run("network", "rm", network)
+
+    def _discard_unfinished(self) -> None:
+        """A container that never started was left by a killed command and may lack its keys."""
+        unfinished = [host.container for host in self.current() if host.status == "created"]
+        if unfinished:
+            self.podman.run("rm", "--force", *unfinished)
+
+    def _create(self, spec: HostSpec, image: str, authorized_key: str) -> None:
+        host_key = KeyPair.generate()
+        container = f"{self.network}-{spec.name}"
+        labels = {
+            FLEET_LABEL: self.fleet,
+            _HOST_LABEL: spec.name,
+            _SUITE_LABEL: spec.suite,
+            _WARM_LABEL: "yes" if spec.warm else "no",
+            _HOST_KEY_LABEL: host_key.public,
+        }
+        self.podman.create_host(image, container, spec.name, self.network, labels)
+        self.podman.run("cp", "-", f"{container}:/", stdin=_first_files(host_key, authorized_key))
+        self.podman.start_host(container)
+
+    def _run_again(self, host: Host) -> None:
+        if host.status == "paused":
+            self.podman.run("unpause", host.container)
+        else:
+            self.podman.start_host(host.container)
+
+    def _replace_authorized_keys(self, host: Host, line: bytes) -> None:
+        self.podman.run("exec", "--interactive", host.container, "tee", f"/{_AUTHORIZED_KEYS}", stdin=line)
+
+    def _wait_until_up(self, host: Host) -> None:
+        deadline = time.monotonic() + _BOOT_SECONDS
+        while not _greets(host.address):
+            if time.monotonic() > deadline:
+                journal = self.podman.try_run("exec", host.container, "journalctl", "-n", "20", "--no-pager")
+                raise FleetError(
+                    f"host {host.name} does not answer on ssh after {_BOOT_SECONDS:.0f} s; its journal ends:\n"
+                    + journal.stdout.decode(errors="replace")
+                )
+            time.sleep(0.1)
+        # ssh may answer before the boot is over, and a package installed then would race with it.
+        self.podman.try_run("exec", host.container, "systemctl", "is-system-running", "--wait")
+
+
+def _host_of(entry: dict[str, Any]) -> Host:
+    labels: dict[str, str] = entry["Config"]["Labels"]
+    networks: dict[str, dict[str, Any]] = entry["NetworkSettings"]["Networks"] or {}
+    return Host(
+        spec=HostSpec(labels[_HOST_LABEL], labels[_SUITE_LABEL], labels[_WARM_LABEL] == "yes"),
+        container=entry["Name"],
+        status=entry["State"]["Status"],
+        address=next((net["IPAddress"] for net in networks.values()), ""),
+        host_key=labels[_HOST_KEY_LABEL],
+    )
+
+
+def _first_files(host_key: KeyPair, authorized_key: str) -> bytes:
+    """The files that make a host this host and no other, as a tar stream."""
+    files = {
+        _HOST_KEY_FILE: (0o600, host_key.private),
+        f"{_HOST_KEY_FILE}.pub": (0o644, f"{host_key.public}\n"),
+        # Owned by root, which sshd accepts: the login user cannot lock the fleet out.
+        _AUTHORIZED_KEYS: (0o644, f"{authorized_key}\n"),
+    }
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name, (mode, text) in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.mode, entry.size, entry.mtime = mode, len(text.encode()), int(time.time())
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return stream.getvalue()
+
+
+def _greets(address: str) -> bool:
+    try:
+        with socket.create_connection((address, SSH_PORT), timeout=2) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def _each(act: Callable[[T], None], things: Iterable[T]) -> None:
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        list(pool.map(act, things))

@@ -1,0 +1,174 @@
+"""Images of plain Debian machines, built once from the machine's own mirror and cached by what went into them."""
+
+import hashlib
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.fleet import places
+from sandbox.fleet.errors import CannotRunError, FleetError
+from sandbox.fleet.runtime import INSTALL, Podman
+
+SUITES = ("bookworm", "trixie")
+
+_HERE = Path(__file__).parent
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+
+
+def packages(listing: str) -> list[str]:
+    """Package names from a list with comments."""
+    return [line for raw in listing.splitlines() if (line := raw.partition("#")[0].strip())]
+
+
+def sources(index_targets: str, machine: str, suite: str) -> list[str]:
+    """apt lines for a suite, from the mirrors this machine uses for its own; none if it is no Debian.
+
+    Each line of index_targets is "URI release origin component".
+    """
+    mirrors: dict[str, str] = {}
+    for line in index_targets.splitlines():
+        uri, _, rest = line.partition(" ")
+        release, origin, component = [*rest.split(" "), "", "", ""][:3]
+        reachable = uri.startswith(("http://", "https://")) and "//localhost" not in uri and "//127." not in uri
+        if reachable and origin == "Debian" and component == "main":
+            mirrors.setdefault(release.removeprefix(machine), uri)
+    if "" not in mirrors:
+        return []
+    lines = [f"deb {mirrors['']} {suite} main", f"deb {mirrors['']} {suite}-updates main"]
+    if "-security" in mirrors:
+        lines.append(f"deb {mirrors['-security']} {suite}-security main")
+    return lines
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that decides what is in an image; two equal recipes share one."""
+
+    suite: str
+    warm: bool
+    include: tuple[str, ...]
+    extra: tuple[str, ...]
+    sources: tuple[str, ...]
+    apt_options: tuple[str, ...]
+    customize: str
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:12]
+
+    @property
+    def repository(self) -> str:
+        return f"localhost/gpuaas-slurm-{'warm' if self.warm else 'node'}"
+
+    @property
+    def reference(self) -> str:
+        return f"{self.repository}:{self.suite}-{self.digest}"
+
+
+def recipe(suite: str, *, warm: bool) -> Recipe:
+    """The recipe of a suite on this machine."""
+    if suite not in SUITES:
+        raise CannotRunError(f"unknown suite {suite!r}; choose one of: {', '.join(SUITES)}")
+    extra = packages((_HERE / "warm-packages.txt").read_text()) if warm else []
+    return Recipe(
+        suite=suite,
+        warm=warm,
+        include=tuple(packages((_HERE / "node-packages.txt").read_text())),
+        extra=tuple(extra),
+        sources=tuple(sources(_index_targets(), _machine_suite(), suite)),
+        apt_options=tuple(_proxy_options()),
+        customize=(_HERE / "customize.sh").read_text(),
+    )
+
+
+def ensure_image(podman: Podman, wanted: Recipe) -> str:
+    """The image's reference, built first if this machine does not have it yet."""
+    if podman.image_exists(wanted.reference):
+        return wanted.reference
+    _check_builder()
+    with places.locked("images"):
+        # Another command may have built it while this one waited for the lock.
+        if not podman.image_exists(wanted.reference):
+            _build(podman, wanted)
+            _remove_outdated(podman, wanted)
+    return wanted.reference
+
+
+def remove_images(podman: Podman) -> list[str]:
+    """Remove the images that no container uses; gives back those that are still in use."""
+    return [image for image in podman.own_images() if podman.try_run("rmi", image).returncode != 0]
+
+
+def _build(podman: Podman, wanted: Recipe) -> None:
+    with tempfile.TemporaryDirectory(prefix="gpuaas-slurm-image-") as scratch:
+        # To a file and not through a pipe: a build that dies must not leave half an image behind.
+        tarball = Path(scratch) / "node.tar"
+        argv = [
+            *("mmdebstrap", "--quiet", "--variant=apt", f"--include={','.join(wanted.include + wanted.extra)}"),
+            *(f"--aptopt={option}" for option in wanted.apt_options),
+            f"--customize-hook={_HERE / 'customize.sh'}",
+            *(wanted.suite, str(tarball), *wanted.sources),
+        ]
+        environment = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LC_ALL": "C.UTF-8",
+            "WARM_PACKAGES": " ".join(wanted.extra),
+        }
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+        if done.returncode != 0:
+            words = "\n".join(done.stderr.strip().splitlines()[-15:])
+            raise FleetError(
+                f"building the {wanted.suite} host image failed; check that this machine's Debian mirror "
+                f"answers and has {wanted.suite}. mmdebstrap said:\n{words}"
+            )
+        podman.import_image(tarball, wanted.reference)
+
+
+def _remove_outdated(podman: Podman, wanted: Recipe) -> None:
+    """Images of an older recipe; one that a host still runs on stays until that host is gone."""
+    for image in podman.own_images():
+        if image.startswith(f"{wanted.repository}:{wanted.suite}-") and image != wanted.reference:
+            podman.try_run("rmi", image)
+
+
+def _check_builder() -> None:
+    missing = [] if shutil.which("mmdebstrap") else ["mmdebstrap"]
+    if not _KEYRING.exists():
+        missing.append("debian-archive-keyring")
+    if missing:
+        raise CannotRunError(
+            f"building a Debian host image needs {' and '.join(missing)}; on Debian or Ubuntu run: "
+            f"{INSTALL} debian-archive-keyring; elsewhere install the packages of these names"
+        )
+
+
+def _machine_suite() -> str:
+    try:
+        return platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+    except OSError:
+        return ""
+
+
+def _index_targets() -> str:
+    return _apt(
+        "apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(ORIGIN) $(COMPONENT)", "Created-By: Packages"
+    )
+
+
+def _proxy_options() -> Iterable[str]:
+    """The machine's own way out, for the build and for the hosts: without it apt may reach nothing."""
+    for scheme in ("http", "https"):
+        key = f"Acquire::{scheme}::Proxy"
+        value = _apt("apt-config", "dump", "--format", "%v", key).strip()
+        if value and value != "DIRECT":
+            yield f'{key} "{value}"'
+
+
+def _apt(*argv: str) -> str:
+    if shutil.which(argv[0]) is None:
+        return ""
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout

@@ -1,0 +1,42 @@
+"""Where a fleet keeps the little that podman does not keep for it, and the locks that keep two commands apart."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def state_root() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "gpuaas-slurm"
+
+
+def state_dir(fleet: str) -> Path:
+    return state_root() / fleet
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold a lock of this machine's user; the kernel frees it when its holder dies, however it dies."""
+    root = state_root()
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (root / f".{name}.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file only its owner may read, whole or not at all."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    scratch = path.with_name(path.name + ".new")
+    scratch.unlink(missing_ok=True)
+    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
+        handle.write(text)
+    scratch.replace(path)
+
+
+def forget(fleet: str) -> None:
+    """Remove all a fleet kept."""
+    shutil.rmtree(state_dir(fleet), ignore_errors=True)

@@ -17,8 +17,11 @@ rm -f "$root"/var/cache/apt/archives/*.deb "$root"/var/cache/apt/*.bin
 
 # Packages beyond a plain machine's come with their services off: whoever wants one turns it on.
 for package in ${WARM_PACKAGES:-}; do
-  chroot "$root" dpkg -L "$package" | sed -n 's|.*/systemd/system/\([^/@]*\.\(service\|socket\|timer\)\)$|\1|p' |
+  chroot "$root" dpkg -L "$package" | sed -nE 's#.*/systemd/system/([^/@]+\.(service|socket|timer))$#\1#p' |
     while read -r unit; do
-      chroot "$root" systemctl disable "$unit" 2>/dev/null
+      chroot "$root" systemctl --quiet disable "$unit"
     done
 done
+
+# Unsynced writes are for the build alone.
+rm -f "$root/etc/dpkg/dpkg.cfg.d/99mmdebstrap"

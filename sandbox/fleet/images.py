@@ -108,7 +108,13 @@ def _build(podman: Podman, wanted: Recipe) -> None:
         # To a file and not through a pipe: a build that dies must not leave half an image behind.
         tarball = Path(scratch) / "node.tar"
         argv = [
-            *("mmdebstrap", "--quiet", "--variant=apt", f"--include={','.join(wanted.include + wanted.extra)}"),
+            *(
+                "mmdebstrap",
+                "--quiet",
+                "--variant=apt",
+                "--dpkgopt=force-unsafe-io",
+                f"--include={','.join(wanted.include + wanted.extra)}",
+            ),
             *(f"--aptopt={option}" for option in wanted.apt_options),
             f"--customize-hook={_HERE / 'customize.sh'}",
             *(wanted.suite, str(tarball), *wanted.sources),

@@ -1,0 +1,57 @@
+"""Names, specs and keys of hosts."""
+
+import stat
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from sandbox.fleet import hosts, places
+from sandbox.fleet.errors import CannotRunError
+from sandbox.fleet.hosts import HostSpec, checked_name
+from sandbox.fleet.keys import KeyPair
+
+
+@pytest.mark.parametrize("text", ["gs-1=bookworm", "w=trixie:warm"])
+def test_a_host_spec_reads_back_as_it_was_written(text: str) -> None:
+    assert str(HostSpec.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["gs-1", "gs-1=", "=bookworm", "gs-1=bookworm:cold", "gs-1=bookworm:", "GS=bookworm"])
+def test_a_host_spec_that_cannot_be_meant_is_refused(text: str) -> None:
+    with pytest.raises(CannotRunError):
+        HostSpec.parse(text)
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a-", "a--b", "A", "a/b", "..", "a b", "a;b", "ä", "a" * 41, "1a", "a\n"])
+def test_a_name_unfit_for_a_hostname_or_a_path_is_refused(name: str) -> None:
+    with pytest.raises(CannotRunError):
+        checked_name(name)
+
+
+def test_two_key_pairs_differ_and_a_pair_survives_being_stored() -> None:
+    first, second = KeyPair.generate(), KeyPair.generate()
+    assert first.public != second.public
+    assert KeyPair.load(first.private.encode()).public == first.public
+
+
+def test_a_private_key_does_not_show_when_its_pair_is_printed() -> None:
+    pair = KeyPair.generate()
+    assert "PRIVATE" not in repr(pair)
+
+
+def test_the_private_host_key_is_readable_by_root_alone() -> None:
+    stream = hosts._first_files(KeyPair.generate(), "ssh-ed25519 AAAA")
+    with tarfile.open(fileobj=BytesIO(stream)) as tar:
+        modes = {entry.name: (entry.mode, entry.uid) for entry in tar.getmembers()}
+    assert modes["etc/ssh/ssh_host_ed25519_key"] == (0o600, 0)
+
+
+def test_a_private_file_is_never_readable_by_others_even_if_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "secret"
+    places.write_private(path, "one")
+    path.chmod(0o644)
+    places.write_private(path, "two")
+    assert path.read_text() == "two"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -1,0 +1,96 @@
+"""The runner's own inventory for a person with ansible-playbook: the same code, the same hosts, no secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleParserError
+from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
+
+DOCUMENTATION = """
+name: gpuaas
+author: gpuaas-slurm
+short_description: Members of the project's app instances as hosts
+description:
+  - Reads instances, members and allocations from the GPUaaS API with the settings the runner uses
+    (GPUAAS_* in the environment, or the file named by GPUAAS_CONFIG).
+  - A host is a member, in a group by its component_key and a group by its instance.
+  - A member that cannot be reached as recorded (an allocation that is not active, a connection that does not
+    validate) is left out with a warning.
+options:
+  plugin:
+    description: Names this plugin.
+    required: true
+    choices: [gpuaas]
+  instance:
+    description: Only this instance; an id, the start of an id, or a name.
+    type: str
+  cache:
+    description: Keep the answer for later calls. Off, because a stale inventory is a wrong one.
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - inventory_cache
+"""
+
+SUFFIXES = ("gpuaas.yml", "gpuaas.yaml")
+
+
+class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: ignore[misc]
+    NAME = "gpuaas"
+
+    def verify_file(self, path: str) -> bool:
+        return bool(super().verify_file(path)) and Path(path).name.endswith(SUFFIXES)
+
+    def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
+        super().parse(inventory, loader, path, cache)
+        self._read_config_data(path)
+        for tree in self._trees(path, cache):
+            self._add(tree["all"])
+
+    def _trees(self, path: str, cache: bool) -> list[dict[str, Any]]:
+        if not (cache and self.get_option("cache")):
+            return self._fetch()
+        self.load_cache_plugin()
+        key = self.get_cache_key(path)
+        if key not in self._cache:
+            self._cache[key] = self._fetch()
+        return list(self._cache[key])
+
+    def _fetch(self) -> list[dict[str, Any]]:
+        from runner import inventory as builder
+        from runner import operator, settings, tick
+        from runner.platform.client import Client
+        from runner.platform.errors import PlatformError
+
+        trees = []
+        try:
+            loaded = settings.load()
+            with Client(loaded, person=loaded.client_secret is None) as client:
+                wanted = self.get_option("instance")
+                only = operator.find_instance(client, loaded, wanted).id if wanted else None
+                allocations = {one.id: one for one in client.allocations()}
+                for instance in tick.choose(client, loaded, only):
+                    members = [one for one in client.members(instance.id) if one.status != "deleted"]
+                    tree, problems = builder.build(instance, members, allocations)
+                    for member_id, problem in problems.items():
+                        self.display.warning(f"member {member_id} left out: {problem.message}")
+                    trees.append(tree)
+        except settings.SettingsError as error:
+            raise AnsibleParserError("; ".join(error.problems)) from None
+        except (PlatformError, operator.AskedWrong, builder.IntentError) as error:
+            raise AnsibleParserError(str(error)) from None
+        return trees
+
+    def _add(self, tree: dict[str, Any]) -> None:
+        for name, variables in tree["hosts"].items():
+            self.inventory.add_host(name)
+            for key, value in variables.items():
+                self.inventory.set_variable(name, key, value)
+        for group, content in tree["children"].items():
+            self.inventory.add_group(group)
+            for name in content["hosts"]:
+                self.inventory.add_child(group, name)
+            for key, value in content.get("vars", {}).items():
+                self.inventory.set_variable(group, key, value)

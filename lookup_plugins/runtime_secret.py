@@ -1,0 +1,43 @@
+"""Fetches a runtime secret by name, from the runner that started the play or, by hand, from Vault."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from uuid import UUID
+
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+
+DOCUMENTATION = """
+name: runtime_secret
+author: gpuaas-slurm
+short_description: A runtime secret of an app instance
+description:
+  - Returns a secret that the adapter keeps in Vault, making it on first use.
+  - Inside the runner it asks the runner; in a play started by hand it logs in to Vault with the VAULT_ settings.
+options:
+  _terms:
+    description: Names of the secrets, for example munge_key.
+    required: true
+  instance:
+    description: The app instance's id.
+    required: true
+    type: str
+"""
+
+
+class LookupModule(LookupBase):  # type: ignore[misc]
+    def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[str]:
+        self.set_options(var_options=variables, direct=kwargs)
+        instance = self.get_option("instance")
+        from runner import secrets, settings
+
+        try:
+            path = os.environ.get(secrets.SOCKET_VARIABLE)
+            if path:
+                return [secrets.ask_server(path, instance, name) for name in terms]
+            vault = secrets.Vault(settings.load())
+            return [vault.runtime_secret(UUID(instance), name) for name in terms]
+        except (secrets.SecretsError, settings.SettingsError, OSError, ValueError) as error:
+            raise AnsibleLookupError(f"runtime secret not available: {error}") from None

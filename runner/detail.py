@@ -1,0 +1,144 @@
+"""adapter_detail and health: what we say of a member and of an instance, from what was observed. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from runner.inventory import CONTROLLER, Target
+from runner.plan import Detail, stamp
+from runner.platform.models import AppInstance, Health, Member, MemberStatus
+from runner.slurm import Snapshot, controller_problem, worker_problem
+
+_COMMON: Detail = {"phase": "requested", "last_adapter_error": None, "last_runtime_observed_at": None, "attempt": 0}
+_CONTROLLER: Detail = dict.fromkeys(
+    ("controller_hostname", "slurmctld_state", "config_version", "cluster_name", "slurm_version", "package_version")
+)
+_WORKER: Detail = dict.fromkeys(
+    (
+        "worker_hostname",
+        "slurmd_state",
+        "node_state",
+        "drain_reason",
+        "config_version",
+        "slurm_version",
+        "jobs_remaining",
+    )
+) | {"registered_in_controller": False, "cpus": None, "memory_mb": None, "gpus": None}
+
+
+def blank(component_key: str, operation_id: UUID | None = None) -> Detail:
+    """Every field of the design from the first write on: null says unknown, absent would say nothing."""
+    own = _CONTROLLER if component_key == CONTROLLER else _WORKER
+    origin = {"operation_id": str(operation_id)} if operation_id else {}
+    return {"role": component_key, **_COMMON, **own, **origin}
+
+
+def filled(member: Member) -> Detail:
+    return {**blank(member.component_key), **member.adapter_detail}
+
+
+def of_controller(snapshot: Snapshot) -> Detail:
+    seen = snapshot.controller
+    return {
+        "controller_hostname": seen.hostname,
+        "slurmctld_state": seen.slurmctld,
+        "slurmdbd_state": seen.slurmdbd,
+        "config_version": seen.config_version,
+        "cluster_name": seen.cluster_name,
+        "slurm_version": seen.slurm_version,
+        "package_version": seen.package_version,
+        "slurmctld_started_at": stamp(seen.started_at) if seen.started_at else None,
+        "last_runtime_observed_at": stamp(snapshot.observed_at),
+    }
+
+
+def of_worker(snapshot: Snapshot, hostname: str | None) -> Detail:
+    """The controller's view of one worker. What the controller could not tell is left as it was."""
+    if snapshot.nodes is None or not hostname:
+        return {}
+    node = snapshot.nodes.get(hostname)
+    seen: Detail = {
+        "registered_in_controller": node is not None,
+        "node_state": node.words if node else "ABSENT",
+        "drain_reason": node.reason if node and "DRAIN" in node.flags else None,
+        "jobs_remaining": len(node.jobs) if node else None,
+        "last_runtime_observed_at": stamp(snapshot.observed_at),
+    }
+    if node and node.slurm_version:
+        seen["slurm_version"] = node.slurm_version
+    if node and "NOT_RESPONDING" in node.flags:
+        seen["slurmd_state"] = "not responding"
+    elif node and node.state != "DOWN":
+        seen["slurmd_state"] = "active"
+    return seen
+
+
+def health(snapshot: Snapshot | None, members: Sequence[Member]) -> tuple[Health, list[Detail]]:
+    """One word for a running instance, with its reasons as data."""
+    if snapshot is None:
+        return Health.UNKNOWN, [{"code": "controller_unknown", "message": "the controller could not be looked at"}]
+    problem = controller_problem(snapshot)
+    if problem:
+        return Health.UNHEALTHY, [{"code": problem[0], "message": problem[1]}]
+    reasons: list[Detail] = []
+    for member in members:
+        if member.component_key == CONTROLLER:
+            continue
+        detail = member.adapter_detail
+        if member.status == MemberStatus.READY:
+            found = worker_problem(snapshot, detail.get("worker_hostname"), detail)
+        elif member.status == MemberStatus.FAILED:
+            error = detail.get("last_adapter_error") or {}
+            found = str(error.get("code", "failed")), str(error.get("message", "this worker failed"))
+        else:
+            found = None
+        if found:
+            reasons.append({"member_id": str(member.id), "code": found[0], "message": found[1]})
+    return (Health.DEGRADED if reasons else Health.HEALTHY), reasons
+
+
+def of_instance(
+    instance: AppInstance, snapshot: Snapshot | None, members: Sequence[Member], reasons: list[Detail], now: datetime
+) -> Detail:
+    """status_detail: the cluster in a few lines, the three versions side by side."""
+    workers = [member for member in members if member.component_key != CONTROLLER]
+    kept = instance.status_detail or {}
+    seen: dict[str, Any] = {key: kept.get(key) for key in ("observed_at", "config_version", "versions") if key in kept}
+    if snapshot:
+        seen = {
+            "observed_at": stamp(now),
+            "config_version": snapshot.controller.config_version,
+            "versions": {
+                "app": instance.app_version,
+                "package": snapshot.controller.package_version,
+                "slurmctld": snapshot.controller.slurm_version,
+            },
+        }
+    return {
+        **seen,
+        "reasons": reasons,
+        "workers": {
+            status: count
+            for status in MemberStatus
+            if (count := sum(worker.status == status for worker in workers)) and status != MemberStatus.DELETED
+        },
+    }
+
+
+def access_notes(snapshot: Snapshot, target: Target) -> Detail:
+    """How a person reaches the cluster; no secret in it."""
+    return {
+        "controller": {
+            "hostname": snapshot.controller.hostname,
+            "host": target.host,
+            "port": target.port,
+            "username": target.username,
+            "host_key": f"{target.key_type} {target.key_body}",
+        },
+        "cluster_name": snapshot.controller.cluster_name,
+        "account": snapshot.controller.submit_account,
+        "config": "/etc/slurm/slurm.conf",
+        "logs": "journalctl -u slurmctld -u slurmdbd -u munge",
+        "commands": ["sinfo", "squeue", "srun -N1 hostname", "sbatch --wrap hostname", "sacct"],
+    }

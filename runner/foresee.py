@@ -1,0 +1,60 @@
+"""What would be done, without doing it: decide's steps, imagined as carried out, up to the first play."""
+
+from datetime import timedelta
+from uuid import NAMESPACE_OID, uuid5
+
+from runner import detail
+from runner.decide import decide
+from runner.plan import Claim, Finish, NewMember, Plan, Refuse, SetInstance, SetMember, Step, stamp
+from runner.platform.models import Member, MemberStatus, Operation, OperationStatus
+from runner.world import World
+
+MAX_ROUNDS = 200
+LEASE = timedelta(minutes=2)
+
+
+def foresee(world: World) -> list[Step]:
+    """All steps of a tick that can be told without touching a host."""
+    steps: list[Step] = []
+    for _ in range(MAX_ROUNDS):
+        plan: Plan = decide(world)
+        steps += [step for step in plan.steps if step not in steps]
+        if plan.idle or plan.play:
+            return steps
+        for step in plan.writes:
+            world = imagine(world, step)
+    raise AssertionError("the plan does not settle: this is a bug in decide")
+
+
+def imagine(world: World, step: Step) -> World:
+    """The world if the step's write worked."""
+    until = world.now + LEASE
+    match step:
+        case Claim(subject=Operation() as operation):
+            claimed = {"status": OperationStatus.RUNNING, "claimed_by": world.runner_id, "lease_expires_at": until}
+            return world.with_operation(operation.model_copy(update=claimed))
+        case Claim(subject=Member() as member):
+            known = {**member.adapter_detail, "claimed_by": world.runner_id, "lease_expires_at": stamp(until)}
+            claim = {"status": MemberStatus.RECONCILING, "adapter_detail": known}
+            return world.with_member(member.model_copy(update=claim))
+        case NewMember(operation=operation, component_key=key, allocation_id=allocation):
+            return world.with_member(
+                Member(
+                    id=uuid5(NAMESPACE_OID, f"{operation.id}/{allocation}"),
+                    app_instance_id=world.instance.id,
+                    component_key=key,
+                    allocation_id=allocation,
+                    status=MemberStatus.REQUESTED,
+                    adapter_detail=detail.blank(key, operation.id),
+                ),
+            )
+        case SetMember(member=member, status=status, detail=changes):
+            said = {**detail.filled(member), **changes}
+            new_member = member.model_copy(update={"status": status, "adapter_detail": said})
+            return world.with_member(new_member).judged(member)
+        case SetInstance(status=status, health=health, detail=said, access=access):
+            new = {"status": status, "health": health, "status_detail": said, "access": access or world.instance.access}
+            return world.later(instance=world.instance.model_copy(update=new))
+        case Finish(operation=operation) | Refuse(operation=operation):
+            return world.without_operation(operation)
+    return world

@@ -1,0 +1,254 @@
+"""Allocations to inventory: pure, and the same for the runner and for a person with ansible-playbook.
+
+Everything here comes from an API and is about to decide whom we connect to and what lands in a config file,
+so each value is checked by type first, and what does not pass is an error with a code.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from runner.platform.models import Allocation, AppInstance, Member
+
+CONTROLLER = "controller"
+WORKER = "worker"
+
+_HOSTNAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.I)
+_USERNAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+# Strongest first: one pinned key is enough, and ssh is told to accept no other kind.
+_KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
+_KEY_BODY = re.compile(r"[A-Za-z0-9+/]{40,2000}={0,2}")
+# Values of slurm.conf stay on their line: no comment, no second key, no escape, no template.
+_CONF_VALUE = re.compile(r"[A-Za-z0-9_.,:;/@%+*=\[\]()-]{1,1024}")
+_CONF_KEY = re.compile(r"[A-Za-z][A-Za-z0-9]{1,63}")
+# What the adapter itself decides: an override would make the cluster something else than what it reports.
+OWNED_KEYS = frozenset(
+    """
+    accountingstoragehost accountingstoragetype authtype clustername communicationparameters credtype grestypes
+    include maxnodecount nodename nodeset partitionname plugindir selecttype slurmctldhost slurmctldparameters
+    slurmctldport slurmdport slurmuser slurmduser statesavelocation slurmdspooldir treewidth
+    prolog epilog prologslurmctld epilogslurmctld taskprolog taskepilog srunprolog srunepilog healthcheckprogram
+    resumeprogram suspendprogram rebootprogram mailprog jobsubmitplugins clifilterplugins plugstackconfig
+    """.split()  # noqa: SIM905 - a list of forty strings reads worse
+)
+
+
+class IntentError(Exception):
+    """What was asked for cannot be done as written; nothing was touched."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Placement(BaseModel):
+    """placement_intent, read strictly: the two modes are explicit and nothing is inferred."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    mode: str
+    controller_allocation_id: UUID
+    worker_allocation_ids: list[UUID] = Field(default_factory=list)
+
+    @property
+    def same_node(self) -> bool:
+        return self.mode == "same_node"
+
+
+class Config(BaseModel):
+    """The instance's `config`: the part of a cluster that a project may choose."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cluster_name: str | None = Field(None, pattern=r"^[a-z][a-z0-9]{0,31}$")
+    slurm: dict[str, str | int] = Field(default_factory=dict)
+
+    @field_validator("slurm")
+    @classmethod
+    def _safe(cls, settings: dict[str, str | int]) -> dict[str, str | int]:
+        for key, value in settings.items():
+            if not _CONF_KEY.fullmatch(key):
+                raise ValueError(f"{key!r} is not the name of a slurm.conf setting")
+            if key.lower() in OWNED_KEYS:
+                raise ValueError(f"{key} is decided by the adapter and cannot be set")
+            if isinstance(value, str) and not _CONF_VALUE.fullmatch(value):
+                raise ValueError(f"the value of {key} has characters that do not belong in slurm.conf")
+        return settings
+
+
+def read_placement(instance: AppInstance) -> Placement:
+    try:
+        placement = Placement.model_validate(instance.placement_intent)
+    except ValidationError as error:
+        raise IntentError("placement_invalid", f"placement_intent cannot be used: {_first(error)}") from None
+    if placement.mode not in ("same_node", "split"):
+        raise IntentError("placement_invalid", f"placement mode {placement.mode!r} is neither same_node nor split")
+    shared = placement.controller_allocation_id in placement.worker_allocation_ids
+    if placement.same_node and not shared:
+        raise IntentError(
+            "placement_invalid", "same_node placement must name the controller's allocation among the workers"
+        )
+    if shared and not placement.same_node:
+        raise IntentError(
+            "placement_invalid", "split placement names the controller's allocation as a worker: ask for same_node"
+        )
+    return placement
+
+
+def read_config(instance: AppInstance) -> Config:
+    try:
+        return Config.model_validate(instance.config or {})
+    except ValidationError as error:
+        raise IntentError("config_invalid", f"config cannot be used: {_first(error)}") from None
+
+
+def cluster_name(instance: AppInstance) -> str:
+    return read_config(instance).cluster_name or f"gs{instance.id.hex[:8]}"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where and as whom to connect, and the one key the host must show."""
+
+    host: str
+    port: int
+    username: str
+    key_type: str
+    key_body: str
+
+
+def read_target(allocation: Allocation) -> Target:
+    """The allocation's connection, or IntentError `connection_invalid` with the field that is wrong."""
+    raw = allocation.connection or {}
+    host = raw.get("host")
+    if not isinstance(host, str) or not _is_dialable(host):
+        raise _bad(allocation, f"host {host!r} is not a host name or an address one may dial")
+    port = raw.get("port", 22)
+    if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
+        raise _bad(allocation, f"port {port!r} is not a port")
+    username = raw.get("username")
+    if not isinstance(username, str) or not _USERNAME.fullmatch(username):
+        raise _bad(allocation, f"username {username!r} is not a Unix user name")
+    key_type, key_body = _best_key(allocation, raw.get("host_keys"))
+    return Target(host, port, username, key_type, key_body)
+
+
+def _is_dialable(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        # The last label of a name is never a number: that would be a badly written address.
+        return bool(_HOSTNAME.fullmatch(host)) and host != "localhost" and not host.rpartition(".")[2].isdigit()
+    return not (address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified)
+
+
+def _best_key(allocation: Allocation, keys: object) -> tuple[str, str]:
+    if not isinstance(keys, list) or not keys:
+        raise IntentError(
+            "host_key_missing",
+            f"allocation {allocation.id} has no host_keys: the host cannot be told from an impostor."
+            " Have the platform publish the host's ssh keys",
+        )
+    found: dict[str, str] = {}
+    for key in keys:
+        parts = key.split() if isinstance(key, str) else []
+        if len(parts) < 2 or parts[0] not in _KEY_TYPES or not _KEY_BODY.fullmatch(parts[1]):
+            raise _bad(allocation, "host_keys has an entry that is not an ssh public key")
+        found.setdefault(parts[0], parts[1])
+    best = next(kind for kind in _KEY_TYPES if kind in found)
+    return best, found[best]
+
+
+def _bad(allocation: Allocation, what: str) -> IntentError:
+    return IntentError("connection_invalid", f"allocation {allocation.id}: {what}. Correct the allocation's connection")
+
+
+def host_name(member: Member) -> str:
+    """The inventory name of a member: short enough to type, and made of nothing the API could have chosen freely."""
+    return f"{member.component_key}-{member.id.hex[:8]}"
+
+
+def instance_group(instance: AppInstance) -> str:
+    return f"instance_{str(instance.id).replace('-', '_')}"
+
+
+def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
+    target = read_target(allocation)
+    alias = f"gpuaas-{allocation.id}"
+    # The pinned key is given to ssh by a command that prints it, so there is no known_hosts file to keep or lose.
+    ssh = " ".join(
+        (
+            "-o UserKnownHostsFile=/dev/null -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes",
+            f"-o HostKeyAlias={alias} -o HostKeyAlgorithms={_algorithms(target.key_type)}",
+            f"-o KnownHostsCommand='/bin/echo {alias} {target.key_type} {target.key_body}'",
+            "-o UpdateHostKeys=no -o PasswordAuthentication=no -o BatchMode=yes -o LogLevel=ERROR",
+        )
+    )
+    return {
+        "ansible_host": target.host,
+        "ansible_port": target.port,
+        "ansible_user": target.username,
+        "ansible_connection": "ssh",
+        "ansible_become": True,
+        "ansible_ssh_common_args": ssh,
+        "gpuaas_member_id": str(member.id),
+        "gpuaas_component_key": member.component_key,
+        "gpuaas_allocation_id": str(allocation.id),
+        "gpuaas_allocation_gpus": allocation.gpus,
+    }
+
+
+def _algorithms(key_type: str) -> str:
+    return "rsa-sha2-512,rsa-sha2-256" if key_type == "ssh-rsa" else key_type
+
+
+def build(
+    instance: AppInstance, members: Iterable[Member], allocations: Mapping[UUID, Allocation]
+) -> tuple[dict[str, Any], dict[UUID, IntentError]]:
+    """The instance's inventory, and for each member that cannot be in it the reason."""
+    hosts: dict[str, dict[str, Any]] = {}
+    groups: dict[str, list[str]] = {CONTROLLER: [], WORKER: []}
+    problems: dict[UUID, IntentError] = {}
+    shared: dict[str, Any] = {
+        "gpuaas_app_instance_id": str(instance.id),
+        "gpuaas_project_id": str(instance.project_id),
+        "gpuaas_correlation_id": instance.correlation_id,
+        "slurm_cluster_name": cluster_name(instance),
+        "slurm_config": {key: str(value) for key, value in sorted(read_config(instance).slurm.items())},
+    }
+    for member in sorted(members, key=lambda one: (one.component_key, str(one.id))):
+        if member.component_key not in groups:
+            continue
+        allocation = allocations.get(member.allocation_id) if member.allocation_id else None
+        try:
+            if allocation is None:
+                raise IntentError("allocation_not_found", f"allocation {member.allocation_id} is not in this project")
+            if allocation.status != "active":
+                raise IntentError(
+                    "allocation_not_active", f"allocation {allocation.id} is {allocation.status}, not active"
+                )
+            variables = host_vars(member, allocation)
+        except IntentError as problem:
+            problems[member.id] = problem
+            continue
+        name = host_name(member)
+        hosts[name] = variables
+        groups[member.component_key].append(name)
+        if member.component_key == CONTROLLER:
+            shared["slurm_controller_host"] = name
+            shared["slurm_controller_addr"] = variables["ansible_host"]
+    children: dict[str, Any] = {key: {"hosts": {name: {} for name in names}} for key, names in groups.items()}
+    own = {"hosts": {name: {} for name in hosts}, "vars": shared}
+    return {"all": {"hosts": hosts, "children": {**children, instance_group(instance): own}}}, problems
+
+
+def _first(error: ValidationError) -> str:
+    problem = error.errors(include_input=False, include_url=False)[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    return f"{where}: {problem['msg']}" if where else problem["msg"]

@@ -1,0 +1,120 @@
+"""What a person asks for, through the public API and in the person's own name."""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from runner.platform.client import Client
+from runner.platform.models import Allocation, AppInstance, Member, Operation
+from runner.settings import Settings
+
+T = TypeVar("T")
+
+
+class AskedWrong(Exception):
+    """The request does not make sense as typed; nothing was sent."""
+
+
+def deploy(
+    client: Client,
+    settings: Settings,
+    *,
+    controller: str,
+    workers: Sequence[str],
+    same_node: bool,
+    name: str | None,
+    config: dict[str, Any],
+    app_version: str,
+) -> AppInstance:
+    allocations = client.allocations()
+    first = find_allocation(allocations, controller)
+    others = [find_allocation(allocations, worker).id for worker in workers]
+    if settings.access_credential_id is None:
+        raise AskedWrong("GPUAAS_ACCESS_CREDENTIAL_ID is not set: the deploy must name the ssh credential of its hosts")
+    if same_node and first.id not in others:
+        others.insert(0, first.id)
+    body: dict[str, Any] = {
+        "app_slug": settings.app_slug,
+        "app_version": app_version,
+        "placement_intent": {
+            "mode": "same_node" if same_node else "split",
+            "controller_allocation_id": str(first.id),
+            "worker_allocation_ids": [str(one) for one in others],
+        },
+        "config": config,
+        "access_credential_id": str(settings.access_credential_id),
+    }
+    if settings.service_account_id:
+        body["operator_service_account_id"] = str(settings.service_account_id)
+    if name:
+        body["name"] = name
+    return client.create_instance(body, key=uuid.uuid4().hex)
+
+
+def request(
+    client: Client,
+    instance: AppInstance,
+    verb: str,
+    *,
+    component_key: str,
+    members: Sequence[str] = (),
+    allocations: Sequence[str] = (),
+    parameters: dict[str, Any],
+) -> Operation:
+    body: dict[str, Any] = {"operation": verb, "component_key": component_key, "parameters": parameters}
+    if members:
+        known = client.members(instance.id)
+        body["member_ids"] = [str(find_member(known, one).id) for one in members]
+    if allocations:
+        listed = client.allocations()
+        body["allocation_ids"] = [str(find_allocation(listed, one).id) for one in allocations]
+    return client.create_operation(instance.id, body, key=uuid.uuid4().hex)
+
+
+def find_instance(client: Client, settings: Settings, text: str | None) -> AppInstance:
+    """By id, by the start of an id, by name; without a text, the only one there is."""
+    if text and (whole := _uuid(text)):
+        return client.instance(whole)
+    alive = [one for one in client.instances(app_slug=settings.app_slug) if one.status != "deleted"]
+    found = [one for one in alive if not text or str(one.id).startswith(text) or one.name == text]
+    return _only(found, text, "instance", [f"{one.id} {one.name or ''}" for one in alive])
+
+
+def find_allocation(allocations: Sequence[Allocation], text: str) -> Allocation:
+    found = [
+        one
+        for one in allocations
+        if str(one.id).startswith(text) or text in (one.name, (one.connection or {}).get("hostname"))
+    ]
+    return _only(found, text, "allocation", [str(one.id) for one in allocations])
+
+
+def find_member(members: Sequence[Member], text: str) -> Member:
+    found = [
+        one
+        for one in members
+        if one.status != "deleted"
+        and (
+            str(one.id).startswith(text)
+            or f"{one.component_key}-{one.id.hex[:8]}" == text
+            or one.adapter_detail.get("worker_hostname") == text
+        )
+    ]
+    return _only(found, text, "member", [f"{one.id} {one.component_key}" for one in members])
+
+
+def _only(found: list[T], text: str | None, kind: str, known: list[str]) -> T:
+    if len(found) == 1:
+        return found[0]
+    listing = "".join(f"\n  {one}" for one in known) or " none"
+    if not found:
+        raise AskedWrong(f"there is no {kind} {text or ''} in this project; there is:{listing}")
+    raise AskedWrong(f"{text or 'that'} could be any of {len(found)} {kind}s; name one of:{listing}")
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None

@@ -1,0 +1,170 @@
+"""The words of a plan: what decide may ask for. Data only; each step carries the reason it is there."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from runner.platform.models import Member, Operation
+
+ErrorClass = Literal["retryable", "drift", "repairable", "intervention"]
+Detail = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class AdapterError:
+    """What went wrong, for whom it matters, and (in the message) what an operator does next."""
+
+    code: str
+    message: str
+    klass: ErrorClass = "intervention"
+    host: str | None = None
+    task: str | None = None
+
+    def as_detail(self, at: datetime) -> Detail:
+        return {
+            "code": self.code,
+            "message": self.message,
+            "class": self.klass,
+            "host": self.host,
+            "task": self.task,
+            "at": stamp(at),
+        }
+
+
+@dataclass(frozen=True)
+class Step:
+    why: str
+
+
+@dataclass(frozen=True)
+class Refuse(Step):
+    """End an operation that cannot be done as asked; nothing else is touched."""
+
+    operation: Operation
+    code: str
+    of_instance: bool = False
+
+
+@dataclass(frozen=True)
+class Claim(Step):
+    """Take an operation, or the bootstrap of the controller, for as long as the lease lasts."""
+
+    subject: Operation | Member
+
+
+@dataclass(frozen=True)
+class NewMember(Step):
+    operation: Operation
+    component_key: str
+    allocation_id: UUID
+
+
+@dataclass(frozen=True)
+class SetMember(Step):
+    member: Member
+    status: str
+    detail: Detail = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SetInstance(Step):
+    status: str
+    health: str
+    detail: Detail
+    access: Detail | None = None
+
+
+@dataclass(frozen=True)
+class Announce(Step):
+    """Put an event on the instance's timeline; `cause` makes it happen once."""
+
+    kind: str
+    cause: str
+    data: Detail = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finish(Step):
+    operation: Operation
+    status: str
+    result: Detail
+    error: Detail | None = None
+
+
+@dataclass(frozen=True)
+class Play(Step):
+    """One Ansible run for all the members that need it. Always the last step."""
+
+    playbook: Literal["deploy", "add_worker", "observe"]
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Wait(Step):
+    """Nothing to do now for this one, and why."""
+
+    subject: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def play(self) -> Play | None:
+        return next((step for step in self.steps if isinstance(step, Play)), None)
+
+    @property
+    def writes(self) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if not isinstance(step, Play | Wait))
+
+    @property
+    def idle(self) -> bool:
+        return all(isinstance(step, Wait) for step in self.steps)
+
+
+def stamp(at: datetime) -> str:
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def shown(step: Step) -> dict[str, str]:
+    """One step as a row: what is done, to what, and why."""
+    what = type(step).__name__
+    match step:
+        case Refuse(operation=operation, code=code):
+            subject, what = _operation(operation), f"refuse ({code})"
+        case Claim(subject=Operation() as operation):
+            subject, what = _operation(operation), "claim"
+        case Claim(subject=Member() as member):
+            subject, what = _member(member), "claim"
+        case NewMember(component_key=key, allocation_id=allocation):
+            subject, what = f"{key} on allocation {str(allocation)[:8]}", "create member"
+        case SetMember(member=member, status=status):
+            subject, what = _member(member), f"report {status}"
+        case SetInstance(status=status, health=health):
+            subject, what = "instance", f"report {status}/{health}"
+        case Announce(kind=kind):
+            subject, what = "instance", f"event {kind}"
+        case Finish(operation=operation, status=status):
+            subject, what = _operation(operation), f"finish ({status})"
+        case Play(playbook=playbook, members=members):
+            subject, what = _names(members), f"run playbooks/{playbook}.yml"
+        case Wait(subject=waiting):
+            subject, what = waiting, "wait"
+        case _:
+            subject = ""
+    return {"step": what, "subject": subject, "why": step.why}
+
+
+def _operation(operation: Operation) -> str:
+    return f"{operation.operation} {str(operation.id)[:8]}"
+
+
+def _member(member: Member) -> str:
+    return f"{member.component_key}-{member.id.hex[:8]}"
+
+
+def _names(members: Iterable[Member]) -> str:
+    return ", ".join(_member(member) for member in members)

@@ -1,0 +1,325 @@
+"""The one HTTP client: tokens, retries, idempotency keys, pages and errors, so that nobody else thinks of them."""
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from importlib.metadata import version
+from typing import Any, TypeVar
+from uuid import UUID
+
+import httpx
+from pydantic import ValidationError
+
+from runner import log
+from runner.platform import wire
+from runner.platform.errors import PlatformError, Rejected, Unavailable, from_answer
+from runner.platform.models import Allocation, AppInstance, Delivery, Member, Operation, _Object
+from runner.settings import Settings
+
+PAGE = 200
+T = TypeVar("T", bound=_Object)
+
+
+class TokenSource:
+    """Bearer tokens: a person's as it was given, or the service account's, renewed before it expires."""
+
+    def __init__(self, settings: Settings, *, person: bool, http: httpx.Client) -> None:
+        self._settings = settings
+        self._person = person
+        self._http = http
+        self._token: str | None = None
+        self._good_until = 0.0
+
+    def current(self, call: Callable[..., httpx.Response]) -> str:
+        if self._person:
+            if self._settings.operator_token is None:
+                raise Rejected(
+                    "GPUAAS_OPERATOR_TOKEN is not set: operator commands act in your name",
+                    code="token_missing",
+                )
+            return self._settings.operator_token.get_secret_value()
+        if self._token is None or time.monotonic() > self._good_until:
+            self._fetch(call)
+        assert self._token is not None
+        return self._token
+
+    def renewable(self) -> bool:
+        """Forget the token; say whether asking for another one can help."""
+        self._token = None
+        return not self._person
+
+    def _fetch(self, call: Callable[..., httpx.Response]) -> None:
+        settings = self._settings
+        if settings.service_account_id is None or settings.key_id is None or settings.client_secret is None:
+            raise Rejected(
+                "GPUAAS_SERVICE_ACCOUNT_ID, GPUAAS_KEY_ID and GPUAAS_CLIENT_SECRET must all be set for the runner",
+                code="token_missing",
+            )
+        answer = call(
+            "POST",
+            wire.TOKEN,
+            json={
+                "service_account_id": str(settings.service_account_id),
+                "key_id": settings.key_id,
+                "client_secret": settings.client_secret.get_secret_value(),
+            },
+            anonymous=True,
+        ).json()
+        self._token = str(answer["access_token"])
+        # Renewed a minute early: a token must not run out between the check and the use.
+        self._good_until = time.monotonic() + max(float(answer.get("expires_in", 0)) - 60, 0)
+
+
+class Client:
+    """The public API of one project, as one principal. Not shared between threads: `clone` makes another."""
+
+    def __init__(self, settings: Settings, *, person: bool = False) -> None:
+        self.project = settings.project_id
+        self._settings = settings
+        self._person = person
+        self._http = httpx.Client(
+            base_url=str(settings.base_url).rstrip("/"),
+            timeout=settings.api_timeout_seconds,
+            verify=str(settings.ca_bundle) if settings.ca_bundle else True,
+            headers={"User-Agent": f"gpuaas-slurm/{version('gpuaas-slurm')} (+{settings.runner_id})"},
+            trust_env=False,
+        )
+        self._tokens = TokenSource(settings, person=person, http=self._http)
+
+    def clone(self) -> "Client":
+        return Client(self._settings, person=self._person)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- reads ---------------------------------------------------------------------------------------------
+
+    def instances(self, **filters: str | None) -> list[AppInstance]:
+        return list(self._pages(wire.instances(self.project), AppInstance, filters))
+
+    def instance(self, instance_id: UUID) -> AppInstance:
+        return self._one("GET", wire.instance(self.project, instance_id), AppInstance)
+
+    def members(self, instance_id: UUID) -> list[Member]:
+        return list(self._pages(wire.members(self.project, instance_id), Member, {}))
+
+    def member(self, instance_id: UUID, member_id: UUID) -> Member:
+        return self._one("GET", f"{wire.members(self.project, instance_id)}/{member_id}", Member)
+
+    def member_operations(self, instance_id: UUID, **filters: str | None) -> list[Operation]:
+        return list(self._pages(wire.member_operations(self.project, instance_id), Operation, filters))
+
+    def member_operation(self, instance_id: UUID, operation_id: UUID) -> Operation:
+        return self._one("GET", f"{wire.member_operations(self.project, instance_id)}/{operation_id}", Operation)
+
+    def instance_operations(self, instance_id: UUID, **filters: str | None) -> list[Operation]:
+        return list(self._pages(wire.instance_operations(self.project, instance_id), Operation, filters))
+
+    def allocations(self) -> list[Allocation]:
+        return list(self._pages(wire.allocations(self.project), Allocation, {}))
+
+    def events(self, instance_id: UUID) -> list[dict[str, Any]]:
+        return list(self._raw_pages(wire.events(self.project, instance_id), {}))
+
+    # -- writes --------------------------------------------------------------------------------------------
+
+    def create_instance(self, body: dict[str, Any], *, key: str) -> AppInstance:
+        return self._one("POST", wire.instances(self.project), AppInstance, body, key=key)
+
+    def patch_instance(self, instance: AppInstance, body: dict[str, Any], *, key: str) -> AppInstance:
+        path = wire.instance(self.project, instance.id)
+        return self._one("PATCH", path, AppInstance, body, key=key, match=instance.etag, about=instance)
+
+    def create_member(self, instance_id: UUID, body: dict[str, Any], *, key: str, correlation_id: str) -> Member:
+        path = wire.members(self.project, instance_id)
+        return self._one("POST", path, Member, body, key=key, correlation_id=correlation_id)
+
+    def patch_member(self, member: Member, body: dict[str, Any], *, key: str, correlation_id: str) -> Member:
+        path = f"{wire.members(self.project, member.app_instance_id)}/{member.id}"
+        return self._one("PATCH", path, Member, body, key=key, match=member.etag, correlation_id=correlation_id)
+
+    def create_operation(self, instance_id: UUID, body: dict[str, Any], *, key: str) -> Operation:
+        return self._one("POST", wire.member_operations(self.project, instance_id), Operation, body, key=key)
+
+    def patch_operation(
+        self,
+        instance_id: UUID,
+        operation: Operation,
+        body: dict[str, Any],
+        *,
+        key: str,
+        of_instance: bool = False,
+    ) -> Operation:
+        paths = wire.instance_operations if of_instance else wire.member_operations
+        path = f"{paths(self.project, instance_id)}/{operation.id}"
+        return self._one("PATCH", path, Operation, body, key=key, match=operation.etag, about=operation)
+
+    def post_event(self, instance: AppInstance, kind: str, data: dict[str, Any], *, key: str) -> None:
+        body = {"type": kind, "correlation_id": instance.correlation_id, "data": data}
+        self._call(
+            "POST",
+            wire.events(self.project, instance.id),
+            json=body,
+            key=key,
+            correlation_id=instance.correlation_id,
+        )
+
+    def deliver_credential(self, credential: UUID, *, correlation_id: str) -> Delivery:
+        # A delivery is used up by its first unwrap, so a retry of the tick must get a new one: the key is fresh.
+        answer = self._call(
+            "POST",
+            wire.deliveries(self.project, credential),
+            json={},
+            key=uuid.uuid4().hex,
+            correlation_id=correlation_id,
+        )
+        return Delivery.model_validate(answer.json())
+
+    # -- the one way out -----------------------------------------------------------------------------------
+
+    def _one(
+        self,
+        method: str,
+        path: str,
+        model: type[T],
+        body: dict[str, Any] | None = None,
+        *,
+        key: str | None = None,
+        match: str | None = None,
+        correlation_id: str | None = None,
+        about: AppInstance | Operation | None = None,
+    ) -> T:
+        correlation = correlation_id or (about.correlation_id if about else None)
+        answer = self._call(method, path, json=body, key=key, match=match, correlation_id=correlation)
+        try:
+            thing = model.model_validate(answer.json())
+        except ValidationError as error:
+            raise Unavailable(
+                f"{method} {path}: the answer is not a {model.__name__}: {_first(error)}", code="bad_answer"
+            ) from None
+        etag = answer.headers.get(wire.ETAG)
+        return thing.model_copy(update={"etag": etag}) if etag else thing
+
+    def _pages(self, path: str, model: type[T], filters: Mapping[str, str | None]) -> Iterator[T]:
+        for item in self._raw_pages(path, filters):
+            try:
+                yield model.model_validate(item)
+            except ValidationError as error:
+                # One odd record must not stop the others; what we cannot read is not ours to touch.
+                log.get(path=path, id=item.get("id") if isinstance(item, dict) else None).warning(
+                    "object ignored: not readable", model=model.__name__, problem=_first(error)
+                )
+
+    def _raw_pages(self, path: str, filters: Mapping[str, str | None]) -> Iterator[Any]:
+        cursor: str | None = None
+        seen: set[str] = set()
+        while True:
+            query = {k: v for k, v in {**filters, "limit": str(PAGE), "cursor": cursor}.items() if v is not None}
+            answer = self._call("GET", path, params=query).json()
+            items, cursor = (
+                (answer, None) if isinstance(answer, list) else (answer.get("items", []), answer.get("next_cursor"))
+            )
+            for item in items:
+                # A list that changes while it is read may show an object twice.
+                identity = str(item.get("id")) if isinstance(item, dict) else repr(item)
+                if identity not in seen:
+                    seen.add(identity)
+                    yield item
+            if not cursor:
+                return
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        params: dict[str, str] | None = None,
+        key: str | None = None,
+        match: str | None = None,
+        correlation_id: str | None = None,
+        anonymous: bool = False,
+    ) -> httpx.Response:
+        """Send until there is an answer or patience ends. Retries carry the same Idempotency-Key."""
+        call = f"{method} {path}"
+        optional = {wire.IDEMPOTENCY_KEY: key, wire.IF_MATCH: match, wire.CORRELATION_ID: correlation_id}
+        headers = {name: value for name, value in optional.items() if value}
+        deadline = time.monotonic() + self._settings.api_patience_seconds
+        fresh_token_tried = False
+        for attempt in range(1_000):
+            if not anonymous:
+                headers["Authorization"] = f"Bearer {self._tokens.current(self._call)}"
+            headers[wire.REQUEST_ID] = uuid.uuid4().hex
+            error = self._attempt(method, path, call, json, params, headers)
+            if isinstance(error, httpx.Response):
+                return error
+            if error.status == 401 and not anonymous and not fresh_token_tried and self._tokens.renewable():
+                fresh_token_tried = True
+                continue
+            pause = _pause(attempt, error)
+            if not isinstance(error, Unavailable) or time.monotonic() + pause > deadline:
+                raise error
+            log.get(correlation_id=correlation_id).info(
+                "call retried", call=call, problem=error.code, wait_s=round(pause, 2)
+            )
+            time.sleep(pause)
+        raise AssertionError("unreachable: patience ends first")
+
+    def _attempt(
+        self,
+        method: str,
+        path: str,
+        call: str,
+        json: Any,
+        params: dict[str, str] | None,
+        headers: dict[str, str],
+    ) -> httpx.Response | PlatformError:
+        try:
+            answer = self._http.request(method, path, json=json, params=params, headers=headers)
+        except httpx.TransportError as error:
+            return Unavailable(
+                f"{call}: no answer from {self._http.base_url.copy_with(path='/')} ({type(error).__name__}: {error})."
+                " Check GPUAAS_BASE_URL and the network",
+                code="platform_unreachable",
+            )
+        try:
+            body = answer.json() if answer.content else {}
+        except ValueError:
+            return Unavailable(
+                f"{call}: HTTP {answer.status_code} with a body that is not JSON",
+                code="bad_answer",
+                status=answer.status_code,
+            )
+        if answer.is_success:
+            return answer
+        refusal = from_answer(answer.status_code, body if isinstance(body, dict) else {}, call)
+        refusal.context["retry_after"] = answer.headers.get(wire.RETRY_AFTER)
+        return refusal
+
+
+def _pause(attempt: int, error: PlatformError) -> float:
+    """Exponential with full jitter, or what the platform asked for."""
+    asked = error.context.get("retry_after")
+    if asked:
+        try:
+            return max(float(asked), 0.0)
+        except ValueError:
+            try:
+                return max((parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds(), 0.0)
+            except (TypeError, ValueError):
+                pass
+    return random.uniform(0.1, min(0.25 * 2**attempt, 5.0))  # noqa: S311 - jitter, not a secret
+
+
+def _first(error: ValidationError) -> str:
+    problem = error.errors(include_input=False, include_url=False)[0]
+    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"

@@ -1,0 +1,124 @@
+"""The platform's objects as we read them: tolerant of what it adds, strict about what we rely on."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+# It travels into headers, logs and Ansible variables, so it may not be anything but an id.
+CorrelationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
+
+
+class MemberStatus(StrEnum):
+    REQUESTED = "requested"
+    RECONCILING = "reconciling"
+    READY = "ready"
+    DRAINING = "draining"
+    DELETING = "deleting"
+    FAILED = "failed"
+    DELETED = "deleted"
+
+
+class OperationStatus(StrEnum):
+    ACCEPTED = "accepted"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class InstanceStatus(StrEnum):
+    REQUESTED = "requested"
+    DEPLOYING = "deploying"
+    RUNNING = "running"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    DELETING = "deleting"
+    DELETED = "deleted"
+
+
+class Health(StrEnum):
+    HEALTHY = "healthy"
+    PROGRESSING = "progressing"
+    DEGRADED = "degraded"
+    UNHEALTHY = "unhealthy"
+    UNKNOWN = "unknown"
+
+
+class _Object(BaseModel):
+    """Fields we do not know are left alone; statuses stay text, because the platform may learn new ones."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    id: UUID
+    etag: str | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
+class AppInstance(_Object):
+    org_id: UUID
+    project_id: UUID
+    app_slug: str
+    app_version: str | None = None
+    name: str | None = None
+    operating_mode: str | None = None
+    control_plane_scope: str | None = None
+    runtime_backend: str | None = None
+    status: str
+    health: str | None = None
+    status_detail: dict[str, Any] | None = None
+    placement_intent: dict[str, Any] | None = None
+    config: dict[str, Any] | None = None
+    access: dict[str, Any] | None = None
+    access_credential_id: UUID | None = None
+    correlation_id: CorrelationId
+
+
+class Member(_Object):
+    app_instance_id: UUID
+    component_key: str
+    allocation_id: UUID | None = None
+    status: str
+    adapter_detail: dict[str, Any] = Field(default_factory=dict)
+    correlation_id: CorrelationId | None = None
+
+
+class Operation(_Object):
+    """A member operation or an instance operation: the same envelope."""
+
+    operation: str
+    component_key: str | None = None
+    member_ids: list[UUID] = Field(default_factory=list)
+    allocation_ids: list[UUID] = Field(default_factory=list)
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    status: str
+    claimed_by: str | None = None
+    lease_expires_at: datetime | None = None
+    attempt: int = 0
+    error: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
+    correlation_id: CorrelationId
+    requested_by: dict[str, Any] | None = None
+
+
+class Allocation(_Object):
+    status: str
+    connection: dict[str, Any] | None = None
+    sku: str | None = None
+    region: str | None = None
+    gpus: int | None = None
+    name: str | None = None
+
+
+class Delivery(BaseModel):
+    """A wrapped access credential: no secret in it, only the way to fetch it once."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    vault_addr: str
+    wrapping_token: str = Field(repr=False)
+    expires_at: datetime
+    username: str | None = None

@@ -1,0 +1,119 @@
+"""Act: one Ansible run for many members. The only code that knows ansible-runner."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ansible_runner
+
+from runner import inventory, log
+from runner.bundle import bundle_dir
+from runner.plan import AdapterError, Play
+from runner.settings import Settings
+from runner.translate import Heard, Story, hear, tell
+from runner.world import Outcome, World
+
+Listener = Callable[[Heard], None]
+
+
+class PlayError(Exception):
+    """Ansible itself did not run: nothing is known about any host."""
+
+
+def play(
+    step: Play,
+    world: World,
+    access: Mapping[str, str],
+    settings: Settings,
+    *,
+    listen: Listener,
+    give_up: Callable[[], bool],
+) -> Story:
+    """Run the playbook on the step's members; `listen` hears of each as it happens."""
+    hosts, problems = inventory.build(world.instance, step.members, world.allocations)
+    members = {inventory.host_name(m): m.id for m in step.members if m.id not in problems}
+    story = Story(
+        {
+            member_id: Outcome(error=AdapterError(problem.code, problem.message))
+            for member_id, problem in problems.items()
+        }
+    )
+
+    def on_event(event: dict[str, Any]) -> bool:
+        nonlocal story
+        heard = hear(event, members)
+        story = tell(story, heard)
+        if isinstance(heard, Heard):
+            listen(heard)
+        return False  # nothing of it is to be kept in a file
+
+    with _workplace() as (directory, environment):
+        run = ansible_runner.run(
+            private_data_dir=str(directory),
+            playbook=str(bundle_dir() / "playbooks" / f"{step.playbook}.yml"),
+            inventory=hosts,
+            limit=",".join(sorted(members)),
+            envvars={**environment, **access},
+            event_handler=on_event,
+            cancel_callback=give_up,
+            timeout=settings.play_timeout_seconds,
+            quiet=True,
+            suppress_env_files=True,
+        )
+        log.get().debug("play ended", playbook=step.playbook, status=run.status, rc=run.rc, stats=run.stats)
+        if run.status in ("canceled", "timeout"):
+            return _cut_short(story, step, run.status)
+        if story.nothing_matched and not story.outcomes:
+            raise PlayError(f"playbooks/{step.playbook}.yml matched no host: nothing was done")
+        if run.rc != 0 and not any(outcome.error for outcome in story.outcomes.values()):
+            raise PlayError(f"ansible-playbook {step.playbook} ended with {run.rc}: {_last_words(run)}")
+    return story
+
+
+def _cut_short(story: Story, step: Play, status: str) -> Story:
+    """A run that was stopped says nothing good about a member it had not finished with."""
+    error = AdapterError(f"play_{status}", f"the play was stopped ({status}) before its end", "retryable")
+    outcomes = {
+        member.id: replace(known, error=known.error or error)
+        for member in step.members
+        if (known := story.outcomes.get(member.id))
+    }
+    return replace(story, outcomes=outcomes)
+
+
+@contextlib.contextmanager
+def _workplace() -> Iterator[tuple[Path, dict[str, str]]]:
+    """A private directory for one run; nothing of it is left behind, ssh masters included."""
+    with tempfile.TemporaryDirectory(prefix="gpuaas-play-") as name:
+        directory = Path(name)
+        sockets = directory / "cp"
+        sockets.mkdir(mode=0o700)
+        environment = {
+            "ANSIBLE_CONFIG": str(bundle_dir() / "ansible.cfg"),
+            "ANSIBLE_HOME": str(directory / "home"),
+            "ANSIBLE_LOCAL_TEMP": str(directory / "tmp"),
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": str(sockets),
+            # ansible-playbook comes from the same installation as we do.
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '/usr/bin:/bin')}",
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        }
+        try:
+            yield directory, environment
+        finally:
+            for control in sockets.iterdir():
+                subprocess.run(
+                    ["ssh", "-O", "exit", "-S", str(control), "-q", "gone"], capture_output=True, check=False
+                )
+
+
+def _last_words(run: ansible_runner.Runner) -> str:
+    with contextlib.suppress(OSError, AttributeError):
+        lines = [line for line in run.stdout.read().splitlines() if line.strip()]
+        return " ".join(lines[-3:])[:500]
+    return "no output"

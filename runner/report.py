@@ -1,0 +1,289 @@
+"""Writes back: only what changed, each write with a deterministic key, and never without the lease."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from runner import detail, log
+from runner.inventory import CONTROLLER
+from runner.plan import (
+    Announce,
+    Claim,
+    Detail,
+    Finish,
+    NewMember,
+    Refuse,
+    SetInstance,
+    SetMember,
+    Step,
+    shown,
+    stamp,
+)
+from runner.platform.client import Client
+from runner.platform.errors import Conflict, PlatformError
+from runner.platform.models import AppInstance, Member, MemberStatus, Operation, OperationStatus
+from runner.settings import Settings
+from runner.translate import Heard
+from runner.world import World
+
+
+class LostLease(Exception):
+    """Another runner works on it now: stop before the next write."""
+
+
+class Reporter:
+    """The one writer of a tick for one instance. Holds the newest copy of each object it has written."""
+
+    def __init__(self, client: Client, settings: Settings, world: World) -> None:
+        self._client = client
+        self._settings = settings
+        self.instance: AppInstance = world.instance
+        self.members: dict[UUID, Member] = {member.id: member for member in world.members}
+        self.claimed: dict[UUID, Operation] = {}
+        self.failed_operations = 0
+        self._lock = threading.RLock()
+
+    def renew_copies(self, world: World) -> None:
+        """Take over what was just read, so that the next write is based on it."""
+        self.instance = world.instance
+        self.members = {member.id: member for member in world.members}
+        self.claimed = {one.id: one for one in world.operations if one.id in self.claimed}
+
+    def apply(self, step: Step, world: World) -> World:
+        """Carry out one write and return the world with its result in it."""
+        row = shown(step)
+        self._log(step).info(row["step"], subject=row["subject"], why=row["why"])
+        with self._lock:
+            match step:
+                case Refuse():
+                    return self._refuse(step, world)
+                case Claim(subject=Operation() as operation):
+                    return world.with_operation(self._claim_operation(operation))
+                case Claim(subject=Member() as member):
+                    return self._claim_member(member, world)
+                case NewMember():
+                    return self._new_member(step, world)
+                case SetMember():
+                    member = self._write_member(step.member.id, step.status, step.detail)
+                    return world.with_member(member).judged(member)
+                case SetInstance():
+                    return self._set_instance(step, world)
+                case Announce():
+                    key = _key("event", self.instance.id, step.kind, step.cause)
+                    self._client.post_event(self.instance, step.kind, step.data, key=key)
+                    return world
+                case Finish():
+                    return self._finish(step, world)
+        raise AssertionError(f"not a write: {step}")
+
+    def hear(self, heard: Heard) -> None:
+        """Show a member's progress while its play runs. A platform that is away for a moment does not stop the play."""
+        member = self.members[heard.member_id]
+        if member.status not in (MemberStatus.REQUESTED, MemberStatus.RECONCILING) or heard.error:
+            return  # an error is judged when the play is over, with everything known
+        changes = {**heard.detail, **({"phase": heard.phase} if heard.phase else {})}
+        try:
+            with self._lock:
+                self._write_member(member.id, MemberStatus.RECONCILING, changes)
+        except PlatformError as error:
+            self._log(member_id=member.id).warning("progress not shown", problem=error.message)
+
+    # -- leases ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def leases_kept(self) -> Iterator[threading.Event]:
+        """Renew in the background; the event it yields is set when a lease was lost."""
+        lost, done = threading.Event(), threading.Event()
+
+        def renew() -> None:
+            client = self._client.clone()
+            while not done.wait(self._settings.lease_seconds / 3):
+                try:
+                    self._renew(client)
+                except LostLease as problem:
+                    self._log().error("lease lost", problem=str(problem))
+                    lost.set()
+                    return
+                except PlatformError as error:
+                    self._log().warning("lease not renewed", problem=error.message)
+            client.close()
+
+        thread = threading.Thread(target=copy_context().run, args=(renew,), daemon=True)
+        thread.start()
+        try:
+            yield lost
+        finally:
+            done.set()
+            thread.join()
+
+    def release(self) -> None:
+        """Hand back what was claimed and is not finished, so that the next tick need not wait for the lease."""
+        free: Detail = {"claimed_by": None, "lease_expires_at": None}
+        for operation in list(self.claimed.values()):
+            self._try_release(self._patch_operation, operation, {"lease_expires_at": stamp(datetime.now(UTC))})
+        for member in list(self.members.values()):
+            if self._holds(member):
+                self._try_release(self._write_member, member.id, member.status, free)
+
+    def _try_release(self, write: Callable[..., object], *arguments: object) -> None:
+        try:
+            write(*arguments)
+        except (PlatformError, LostLease) as error:
+            self._log().warning("not handed back; the lease will run out", problem=str(error))
+
+    def _holds(self, member: Member) -> bool:
+        return member.adapter_detail.get("claimed_by") == self._settings.runner_id
+
+    def _until(self) -> str:
+        return stamp(datetime.now(UTC) + timedelta(seconds=self._settings.lease_seconds))
+
+    def _renew(self, client: Client) -> None:
+        with self._lock:
+            mine, self._client = self._client, client
+            try:
+                for operation in list(self.claimed.values()):
+                    self.claimed[operation.id] = self._patch_operation(operation, {"lease_expires_at": self._until()})
+                for member in list(self.members.values()):
+                    if self._holds(member):
+                        self._write_member(member.id, member.status, {"lease_expires_at": self._until()})
+            finally:
+                self._client = mine
+
+    def _claim_operation(self, operation: Operation) -> Operation:
+        body = {
+            "status": OperationStatus.RUNNING,
+            "claimed_by": self._settings.runner_id,
+            "lease_expires_at": self._until(),
+        }
+        try:
+            claimed = self._patch_operation(operation, body)
+        except Conflict as conflict:
+            raise LostLease(f"{operation.operation} {operation.id} was claimed by somebody else first") from conflict
+        self.claimed[operation.id] = claimed
+        return claimed
+
+    def _claim_member(self, member: Member, world: World) -> World:
+        changes = {"claimed_by": self._settings.runner_id, "lease_expires_at": self._until()}
+        body = {"status": MemberStatus.RECONCILING, "adapter_detail": {**detail.filled(member), **changes}}
+        try:
+            claimed = self._patch_member(member, body)
+        except Conflict as conflict:
+            raise LostLease(f"{member.component_key} {member.id} was claimed by somebody else first") from conflict
+        self.members[member.id] = claimed
+        return world.with_member(claimed)
+
+    # -- single writes ---------------------------------------------------------------------------------------
+
+    def _refuse(self, step: Refuse, world: World) -> World:
+        body = {"status": OperationStatus.FAILED, "error": {"code": step.code, "message": step.why}}
+        self._patch_operation(step.operation, body, of_instance=step.of_instance)
+        self.claimed.pop(step.operation.id, None)
+        self.failed_operations += 1
+        return world.without_operation(step.operation)
+
+    def _finish(self, step: Finish, world: World) -> World:
+        body: Detail = {"status": step.status, "result": step.result}
+        if step.error:
+            body["error"] = step.error
+        self._patch_operation(self.claimed.get(step.operation.id, step.operation), body)
+        self.claimed.pop(step.operation.id, None)
+        self.failed_operations += step.status == OperationStatus.FAILED
+        return world.without_operation(step.operation)
+
+    def _new_member(self, step: NewMember, world: World) -> World:
+        body = {
+            "component_key": step.component_key,
+            "allocation_id": str(step.allocation_id),
+            "adapter_detail": detail.blank(step.component_key, step.operation.id),
+        }
+        key = _key("member", step.operation.id, step.allocation_id)
+        correlation = step.operation.correlation_id
+        member = self._client.create_member(self.instance.id, body, key=key, correlation_id=correlation)
+        self.members[member.id] = member
+        return world.with_member(member)
+
+    def _write_member(self, member_id: UUID, status: str, changes: Detail) -> Member:
+        member = self.members[member_id]
+        said = {**detail.filled(member), **changes}
+        if member.status == status and member.adapter_detail == said:
+            return member
+        body: Detail = {"adapter_detail": said}
+        if member.status != status:
+            body["status"] = status
+        try:
+            written = self._patch_member(member, body)
+        except Conflict:
+            # Somebody wrote in between. Ours to overwrite only while the lease is ours.
+            newest = self._client.member(self.instance.id, member_id)
+            self._check_still_ours(newest)
+            written = self._patch_member(newest, body)
+        self.members[member_id] = written
+        return written
+
+    def _check_still_ours(self, newest: Member) -> None:
+        origin = newest.adapter_detail.get("operation_id")
+        if newest.component_key == CONTROLLER and newest.status != MemberStatus.READY:
+            if not self._holds(newest):
+                raise LostLease(f"{newest.component_key} {newest.id} is another runner's now")
+        elif origin:
+            operation = self._client.member_operation(self.instance.id, UUID(origin))
+            if operation.claimed_by not in (None, self._settings.runner_id):
+                raise LostLease(f"{operation.operation} {operation.id} is another runner's now")
+
+    def _patch_member(self, member: Member, body: Detail) -> Member:
+        origin = member.correlation_id or self.instance.correlation_id
+        return self._client.patch_member(
+            member, body, key=_key("member", member.id, member.etag, body), correlation_id=origin
+        )
+
+    def _patch_operation(self, operation: Operation, body: Detail, *, of_instance: bool = False) -> Operation:
+        key = _key("operation", operation.id, operation.etag, body)
+        try:
+            return self._client.patch_operation(self.instance.id, operation, body, key=key, of_instance=of_instance)
+        except Conflict:
+            if operation.id not in self.claimed:
+                raise
+            newest = self._client.member_operation(self.instance.id, operation.id)
+            if newest.claimed_by != self._settings.runner_id or newest.status != OperationStatus.RUNNING:
+                self.claimed.pop(operation.id, None)
+                raise LostLease(
+                    f"{operation.operation} {operation.id} is {newest.status}, held by {newest.claimed_by}"
+                ) from None
+            return self._client.patch_operation(
+                self.instance.id, newest, body, key=_key("operation", newest.id, newest.etag, body)
+            )
+
+    def _set_instance(self, step: SetInstance, world: World) -> World:
+        body: Detail = {"status": step.status, "health": step.health, "status_detail": step.detail}
+        if step.access is not None:
+            body["access"] = step.access
+        key = _key("instance", self.instance.id, self.instance.etag, body)
+        try:
+            self.instance = self._client.patch_instance(self.instance, body, key=key)
+        except Conflict:
+            newest = self._client.instance(self.instance.id)
+            if newest.status != self.instance.status:
+                raise  # an operator stopped or deleted it meanwhile: read again, then decide
+            key = _key("instance", newest.id, newest.etag, body)
+            self.instance = self._client.patch_instance(newest, body, key=key)
+        return world.later(instance=self.instance)
+
+    def _log(self, step: Step | None = None, **ids: Any) -> log.Logger:
+        subject = getattr(step, "operation", None) or getattr(step, "member", None) or getattr(step, "subject", None)
+        if isinstance(subject, Operation):
+            ids = {"operation_id": subject.id, "correlation_id": subject.correlation_id, **ids}
+        elif isinstance(subject, Member):
+            ids = {"member_id": subject.id, "operation_id": subject.adapter_detail.get("operation_id"), **ids}
+        return log.get(**ids)
+
+
+def _key(*parts: object) -> str:
+    """The same write gives the same key, whichever process sends it."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return "gpuaas-slurm-" + hashlib.sha256(text.encode()).hexdigest()[:40]

@@ -1,0 +1,279 @@
+"""Secrets: runtime ones in Vault, machine access through an agent that dies with the tick.
+
+A secret never goes into an argument, an environment block or a file on this machine. Plays fetch runtime secrets
+by name over a private Unix socket (`SecretServer`); ssh finds its key in a private ssh-agent (`ssh_agent`).
+"""
+
+import base64
+import contextlib
+import os
+import secrets as random_source
+import shutil
+import socket
+import socketserver
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import hvac
+import hvac.exceptions
+import requests
+
+from runner.platform.client import Client
+from runner.platform.models import AppInstance, Delivery
+from runner.settings import Settings
+
+SOCKET_VARIABLE = "GPUAAS_SECRETS_SOCKET"
+
+# name -> how a new one is made. munge takes up to 1024 bytes; 128 is what its own tools make.
+MAKERS: dict[str, Callable[[], str]] = {
+    "munge_key": lambda: base64.b64encode(random_source.token_bytes(128)).decode(),
+    "slurmdbd_password": lambda: random_source.token_urlsafe(32),
+}
+
+
+class SecretsError(Exception):
+    """A secret could not be had; the message says why and what to do, and holds no secret."""
+
+    def __init__(self, code: str, message: str, klass: str = "intervention") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.klass = klass
+
+
+class Vault:
+    """The KV v2 part of Vault that holds one path for each app instance."""
+
+    def __init__(self, settings: Settings) -> None:
+        if settings.vault_addr is None:
+            raise SecretsError("vault_not_set", "VAULT_ADDR is not set: runtime secrets and machine access need Vault")
+        self._settings = settings
+        self.address = str(settings.vault_addr).rstrip("/")
+        self._client = hvac.Client(
+            url=self.address,
+            namespace=settings.vault_namespace,
+            verify=str(settings.vault_cacert) if settings.vault_cacert else True,
+            timeout=settings.api_timeout_seconds,
+        )
+        # Whatever hvac found in the environment or a home directory is not what was configured.
+        self._client.token = None
+        self._logged_in = False
+
+    def runtime_secret(self, instance_id: UUID, name: str) -> str:
+        """The instance's secret of that name, made on first use; check-and-set decides between two makers."""
+        if name not in MAKERS:
+            raise SecretsError("secret_unknown", f"there is no runtime secret called {name!r}")
+        self._login()
+        for _ in range(5):
+            version, values = self._read(instance_id)
+            if isinstance(values.get(name), str):
+                return str(values[name])
+            with contextlib.suppress(_LostRace):
+                self._write(instance_id, {**values, name: MAKERS[name]()}, version)
+        raise SecretsError("vault_busy", "Vault kept refusing our check-and-set writes; try again", "retryable")
+
+    def unwrap(self, delivery: Delivery) -> str:
+        """The private key behind a delivery, exactly once."""
+        if delivery.vault_addr.rstrip("/") != self.address:
+            raise SecretsError(
+                "vault_address_mismatch",
+                f"the platform delivers the access credential through {delivery.vault_addr}, but VAULT_ADDR is"
+                f" {self.address}: correct whichever is wrong",
+            )
+        try:
+            # The wrapping token itself is the authentication.
+            answer = self._ask(lambda: self._client.sys.unwrap(token=delivery.wrapping_token))
+        except hvac.exceptions.InvalidRequest:
+            raise SecretsError(
+                "wrapping_token_spent",
+                "the wrapping token was already used or has expired. If nobody else ran, treat it as a break-in:"
+                " rotate the access credential",
+            ) from None
+        key = (answer.get("data") or {}).get("private_key")
+        if not isinstance(key, str) or "PRIVATE KEY" not in key:
+            raise SecretsError("credential_invalid", "the access credential holds no private key")
+        return key
+
+    def _path(self, instance_id: UUID) -> str:
+        return f"projects/{self._settings.project_id}/app-instances/{instance_id}"
+
+    def _read(self, instance_id: UUID) -> tuple[int, dict[str, Any]]:
+        try:
+            answer = self._ask(
+                lambda: self._client.secrets.kv.v2.read_secret_version(
+                    path=self._path(instance_id), mount_point=self._settings.vault_mount, raise_on_deleted_version=True
+                )
+            )
+        except hvac.exceptions.InvalidPath:
+            return 0, {}
+        return int(answer["data"]["metadata"]["version"]), dict(answer["data"]["data"])
+
+    def _write(self, instance_id: UUID, values: dict[str, Any], version: int) -> None:
+        try:
+            self._ask(
+                lambda: self._client.secrets.kv.v2.create_or_update_secret(
+                    path=self._path(instance_id), secret=values, cas=version, mount_point=self._settings.vault_mount
+                )
+            )
+        except hvac.exceptions.InvalidRequest:
+            raise _LostRace from None
+
+    def _login(self) -> None:
+        if self._logged_in:
+            return
+        settings = self._settings
+        if settings.vault_token is not None:
+            self._client.token = settings.vault_token.get_secret_value()
+        elif settings.vault_role_id and settings.vault_secret_id is not None:
+            secret_id = settings.vault_secret_id.get_secret_value()
+            try:
+                self._ask(lambda: self._client.auth.approle.login(role_id=settings.vault_role_id, secret_id=secret_id))
+            except hvac.exceptions.InvalidRequest:
+                raise SecretsError(
+                    "vault_login_refused", "Vault refused the AppRole login: check VAULT_ROLE_ID and VAULT_SECRET_ID"
+                ) from None
+        else:
+            raise SecretsError(
+                "vault_login_missing", "set VAULT_ROLE_ID and VAULT_SECRET_ID (or VAULT_TOKEN): Vault needs a login"
+            )
+        self._logged_in = True
+
+    def _ask(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except (hvac.exceptions.InvalidPath, hvac.exceptions.InvalidRequest):
+            raise
+        except hvac.exceptions.VaultDown:
+            raise SecretsError(
+                "vault_sealed", f"Vault at {self.address} is sealed or in standby", "retryable"
+            ) from None
+        except hvac.exceptions.Forbidden:
+            raise SecretsError(
+                "vault_denied", f"Vault at {self.address} denied access: check the login's policy and its lease"
+            ) from None
+        except (hvac.exceptions.VaultError, requests.RequestException) as error:
+            # Only the kind: the text of such an error may quote the request.
+            raise SecretsError(
+                "vault_unreachable", f"Vault at {self.address} does not answer ({type(error).__name__})", "retryable"
+            ) from None
+
+
+class _LostRace(Exception):
+    """Somebody else wrote first."""
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        server = self.server
+        assert isinstance(server, _Server)
+        words = self.rfile.readline(256).decode(errors="replace").split()
+        try:
+            if len(words) != 2:
+                raise SecretsError("secret_unknown", "ask with two words: the instance and the secret's name")
+            answer = "ok " + server.fetch(UUID(words[0]), words[1])
+        except SecretsError as error:
+            answer = f"error {error.code}: {error.message}"
+        except ValueError:
+            answer = "error secret_unknown: that is not an instance id"
+        self.wfile.write(answer.encode())
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    fetch: Callable[[UUID, str], str]
+
+
+@contextlib.contextmanager
+def secret_server(directory: Path, vault: Vault) -> Iterator[Path]:
+    """Answer `<instance> <name>` on a socket in a directory that only we can enter."""
+    path = directory / "secrets.sock"
+    lock = threading.Lock()
+
+    def fetch(instance_id: UUID, name: str) -> str:
+        with lock:  # hosts of one play ask at the same moment, and hvac's session is not for sharing
+            return vault.runtime_secret(instance_id, name)
+
+    with _Server(str(path), _Handler) as server:
+        server.fetch = fetch
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield path
+        finally:
+            server.shutdown()
+
+
+def ask_server(path: str, instance_id: str, name: str) -> str:
+    """The other end of `secret_server`, for the lookup plugin."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(60)
+        connection.connect(path)
+        connection.sendall(f"{instance_id} {name}\n".encode())
+        connection.shutdown(socket.SHUT_WR)
+        chunks = []
+        while chunk := connection.recv(65536):
+            chunks.append(chunk)
+    word, _, rest = b"".join(chunks).decode().partition(" ")
+    if word != "ok":
+        raise SecretsError("secret_unavailable", rest or "the runner closed the line")
+    return rest
+
+
+@contextlib.contextmanager
+def ssh_agent(directory: Path, private_key: str) -> Iterator[Path]:
+    """A private agent holding one key in memory; it ends with us, even when we are killed."""
+    path = directory / "agent.sock"
+    agent = subprocess.Popen(
+        ["setpriv", "--pdeathsig", "TERM", "ssh-agent", "-D", "-a", str(path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        added = _add_key(path, private_key, agent)
+        if added.returncode != 0:
+            raise SecretsError(
+                "credential_invalid", f"ssh-add did not take the access credential: {added.stderr.strip()}"
+            )
+        yield path
+    finally:
+        agent.terminate()
+        agent.wait()
+
+
+def _add_key(path: Path, private_key: str, agent: "subprocess.Popen[bytes]") -> "subprocess.CompletedProcess[str]":
+    waited = threading.Event()
+    while not path.exists():
+        if agent.poll() is not None:
+            raise SecretsError("agent_failed", "ssh-agent did not start: is openssh-client installed?")
+        waited.wait(0.01)
+    return subprocess.run(
+        ["ssh-add", "-q", "-"],
+        input=private_key if private_key.endswith("\n") else private_key + "\n",
+        env={"SSH_AUTH_SOCK": str(path), "PATH": os.environ.get("PATH", "/usr/bin:/bin")},
+        capture_output=True,
+        text=True,
+    )
+
+
+@contextlib.contextmanager
+def access(client: Client, settings: Settings, instance: AppInstance) -> Iterator[dict[str, str]]:
+    """Everything a play needs to reach hosts and secrets, as environment that holds no secret itself."""
+    if instance.access_credential_id is None:
+        raise SecretsError("credential_missing", "the instance names no access_credential_id: deploy it with one")
+    for command, package in (("ssh-agent", "openssh-client"), ("setpriv", "util-linux")):
+        if not shutil.which(command):
+            raise SecretsError("agent_failed", f"{command} is not installed: install {package}")
+    vault = Vault(settings)
+    key = vault.unwrap(client.deliver_credential(instance.access_credential_id, correlation_id=instance.correlation_id))
+    # Sockets have short path limits and must not survive us: a fresh directory that only we can enter.
+    with tempfile.TemporaryDirectory(prefix="gpuaas-slurm-") as name:
+        directory = Path(name)
+        with ssh_agent(directory, key) as agent, secret_server(directory, vault) as server:
+            del key
+            yield {"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(server)}

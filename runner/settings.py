@@ -1,0 +1,122 @@
+"""One model of everything that can be set: environment first, then the file named by GPUAAS_CONFIG."""
+
+import os
+import socket
+import tomllib
+import uuid
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+# Read once at start, then taken out of our environment so that no child process inherits them.
+SECRET_VARIABLES = ("GPUAAS_CLIENT_SECRET", "GPUAAS_OPERATOR_TOKEN", "VAULT_SECRET_ID", "VAULT_TOKEN")
+
+
+class SettingsError(Exception):
+    """Some settings are wrong; `problems` has one sentence for each."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problems))
+
+
+def _default_runner_id() -> str:
+    return f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:6]}"
+
+
+class Settings(BaseSettings):
+    """What the runner needs to know before its first call."""
+
+    model_config = SettingsConfigDict(env_prefix="GPUAAS_", extra="ignore", validate_default=True)
+
+    base_url: AnyHttpUrl = Field(description="root of the platform, without /api/v1")
+    project_id: uuid.UUID = Field(description="the one project this runner serves")
+    ca_bundle: Path | None = Field(None, description="CA certificates to trust instead of the system's")
+    app_slug: str = Field("slurm-reference", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
+
+    service_account_id: uuid.UUID | None = None
+    key_id: str | None = None
+    client_secret: SecretStr | None = None
+    operator_token: SecretStr | None = None
+    access_credential_id: uuid.UUID | None = Field(
+        None, description="what `deploy` names when it is not told otherwise"
+    )
+
+    vault_addr: AnyHttpUrl | None = Field(None, validation_alias="VAULT_ADDR")
+    vault_namespace: str | None = Field(None, validation_alias="VAULT_NAMESPACE")
+    vault_cacert: Path | None = Field(None, validation_alias="VAULT_CACERT")
+    vault_role_id: str | None = Field(None, validation_alias="VAULT_ROLE_ID")
+    vault_secret_id: SecretStr | None = Field(None, validation_alias="VAULT_SECRET_ID")
+    vault_token: SecretStr | None = Field(None, validation_alias="VAULT_TOKEN")
+    vault_mount: str = Field("secret", pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$")
+
+    runner_id: str = Field(default_factory=_default_runner_id, max_length=128)
+    lease_seconds: int = Field(120, ge=10, le=3600, description="how long a claim lasts if it is not renewed")
+    max_attempts: int = Field(3, ge=1, le=20, description="tries for an error that may pass by itself")
+    retry_seconds: int = Field(30, ge=0, le=3600, description="wait before the second try; doubles each time")
+    observe_seconds: int = Field(300, ge=0, description="age at which what we know of a cluster is looked at anew")
+    play_timeout_seconds: int = Field(1800, ge=30, le=86400)
+    api_timeout_seconds: float = Field(10, gt=0, le=300)
+    api_patience_seconds: float = Field(30, ge=0, le=600, description="how long one call is retried in all")
+    parallel_instances: int = Field(4, ge=1, le=64)
+    watch_seconds: float = Field(15, ge=0.2, le=3600, description="pause between ticks of run --watch")
+    log_format: Literal["auto", "json", "text"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("ca_bundle", "vault_cacert")
+    @classmethod
+    def _readable(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_file():
+            raise ValueError(f"no such file: {path}")
+        return path
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (env_settings, init_settings)  # the file's values come in as init values: environment wins
+
+
+def _file_values(path: Path) -> dict[str, Any]:
+    """The settings file: the same names in lower case, VAULT_* ones as vault_*."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise SettingsError([f"GPUAAS_CONFIG: cannot read {path}: {error.strerror}"]) from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError([f"GPUAAS_CONFIG: {path} is not TOML: {error}"]) from None
+    unknown = sorted(set(values) - set(Settings.model_fields))
+    if unknown:
+        raise SettingsError([f"{path}: unknown setting {name!r}" for name in unknown])
+    return {(Settings.model_fields[name].validation_alias or name): value for name, value in values.items()}  # type: ignore[misc]
+
+
+def load() -> Settings:
+    """Read and validate; SettingsError names every wrong one, and no value that could be a secret."""
+    config = os.environ.get("GPUAAS_CONFIG")
+    values = _file_values(Path(config)) if config else {}
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise SettingsError([_sentence(problem["loc"], problem["msg"]) for problem in error.errors()]) from None
+
+
+def _sentence(location: tuple[int | str, ...], message: str) -> str:
+    name = str(location[0])
+    variable = name if name.isupper() else f"GPUAAS_{name.upper()}"
+    if message == "Field required":
+        message = "is not set"
+    return f"{variable}: {message}"
+
+
+def forget_secrets() -> None:
+    """Take secrets out of our environment: what we start later must not inherit them."""
+    for variable in SECRET_VARIABLES:
+        os.environ.pop(variable, None)

@@ -1,0 +1,151 @@
+"""What Slurm says of itself, typed: the snapshot a play brings back, and what may be concluded from it.
+
+Absent, unknown and unreadable are states of their own; none of them ever counts as good.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+SCHEDULABLE = frozenset({"IDLE", "MIXED", "ALLOCATED"})
+BUSY = frozenset({"MIXED", "ALLOCATED", "COMPLETING"})
+# With any of these a registered node takes no job.
+UNFIT = frozenset(
+    {
+        "DRAIN",
+        "NOT_RESPONDING",
+        "INVALID_REG",
+        "FAIL",
+        "MAINTENANCE",
+        "POWERED_DOWN",
+        "POWERING_DOWN",
+        "REBOOT_ISSUED",
+    }
+)
+
+
+class _Observed(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ControllerState(_Observed):
+    hostname: str | None = None
+    munge: str | None = None
+    slurmctld: str | None = None
+    slurmdbd: str | None = None
+    mariadb: str | None = None
+    ping: str = "UNKNOWN"
+    slurm_version: str | None = None
+    package_version: str | None = None
+    config_version: str | None = None
+    cluster_name: str | None = None
+    started_at: datetime | None = None
+    submit_account: str | None = None
+
+
+class Node(_Observed):
+    state: str
+    flags: frozenset[str] = frozenset()
+    reason: str | None = None
+    cpus: int = 0
+    memory_mb: int = 0
+    gres: str = ""
+    address: str | None = None
+    slurm_version: str | None = None
+    slurmd_started_at: datetime | None = None
+    features: list[str] = Field(default_factory=list)
+    partitions: list[str] = Field(default_factory=list)
+    jobs: list[int] = Field(default_factory=list)
+
+    @property
+    def words(self) -> str:
+        """As an operator would say it: IDLE+DRAIN."""
+        return "+".join([self.state, *sorted(self.flags - {"DYNAMIC_NORM"})])
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in a Gres text such as gpu:a100:4(S:0-1)."""
+        total = 0
+        for entry in self.gres.split(","):
+            kind, _, rest = entry.split("(")[0].partition(":")
+            if kind == "gpu":
+                count = rest.rpartition(":")[2] or "1"
+                total += int(count) if count.isdigit() else 1
+        return total
+
+
+class Job(_Observed):
+    id: int
+    state: str
+    nodes: list[str] = Field(default_factory=list)
+    required_nodes: list[str] = Field(default_factory=list)
+    end_time: datetime | None = None
+
+
+class Snapshot(_Observed):
+    observed_at: datetime
+    controller: ControllerState
+    nodes: dict[str, Node] | None = None
+    jobs: list[Job] | None = None
+
+
+def read_snapshot(data: Any) -> Snapshot | None:
+    """A play's snapshot, or None when it cannot be read: then nothing is known."""
+    try:
+        return Snapshot.model_validate(data)
+    except ValidationError:
+        return None
+
+
+def controller_problem(snapshot: Snapshot | None) -> tuple[str, str] | None:
+    """Why the controller is not ready (code, sentence), or None when it is."""
+    if snapshot is None:
+        return "controller_unknown", "the controller could not be looked at"
+    seen = snapshot.controller
+    for daemon in ("munge", "slurmdbd", "slurmctld"):
+        state = getattr(seen, daemon)
+        if state != "active":
+            return (
+                f"{daemon}_not_active",
+                f"{daemon} is {state or 'unknown'} on the controller: see its journal there",
+            )
+    if seen.ping != "UP":
+        return (
+            "slurmctld_not_answering",
+            f"scontrol ping says {seen.ping}: see slurmctld's journal on the controller",
+        )
+    if not seen.config_version:
+        return "config_unknown", "the controller has no readable slurm.conf"
+    if not seen.submit_account:
+        return (
+            "no_submit_account",
+            "no account with an association exists yet: jobs would be refused as InvalidAccount",
+        )
+    return None
+
+
+def worker_problem(snapshot: Snapshot | None, hostname: str | None, host: dict[str, Any]) -> tuple[str, str] | None:
+    """Why a worker is not ready, from the controller's point of view; None when it is."""
+    if snapshot is None or snapshot.nodes is None:
+        return "controller_unknown", "the controller could not be asked about its nodes"
+    if not hostname:
+        return "hostname_unknown", "the host never told its name: the join did not get far enough"
+    node = snapshot.nodes.get(hostname)
+    if node is None:
+        return (
+            "not_registered",
+            f"the controller does not know a node {hostname}: see slurmd's journal on the worker",
+        )
+    unfit = node.flags & UNFIT
+    if node.state not in SCHEDULABLE or unfit:
+        because = f" ({node.reason})" if node.reason else ""
+        return "not_schedulable", f"the controller shows {hostname} as {node.words}{because}"
+    for what, theirs in (("cpus", node.cpus), ("memory_mb", node.memory_mb), ("gpus", node.gpus)):
+        ours = host.get(what)
+        if isinstance(ours, int) and theirs != ours:
+            return (
+                "wrong_resources",
+                f"the controller shows {hostname} with {what}={theirs}, the host has {ours}",
+            )
+    return None

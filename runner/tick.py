@@ -1,0 +1,180 @@
+"""The loop: observe, decide, act, translate, report. One tick brings each instance as far as it gets now."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import structlog
+
+from runner import log, secrets
+from runner.decide import decide
+from runner.inventory import host_name
+from runner.plan import AdapterError, Plan, Play
+from runner.platform.client import Client
+from runner.platform.errors import Conflict, PlatformError
+from runner.platform.models import AppInstance, InstanceStatus
+from runner.plays import PlayError, play
+from runner.report import LostLease, Reporter
+from runner.settings import Settings
+from runner.translate import Heard, Story
+from runner.world import Outcome, observe
+
+# A tick settles in a handful of rounds; this only stops a policy that asks for the same thing for ever.
+MAX_ROUNDS = 200
+
+Watcher = Callable[[AppInstance, str, Heard], None]
+
+
+@dataclass
+class Summary:
+    """What a tick came to: for the exit code, the log and --json."""
+
+    instances: int = 0
+    plays: int = 0
+    writes: int = 0
+    failed_operations: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, other: "Summary") -> None:
+        self.instances += other.instances
+        self.plays += other.plays
+        self.writes += other.writes
+        self.failed_operations += other.failed_operations
+        self.problems += other.problems
+
+
+@dataclass
+class Signals:
+    """How a person ends us: `stop` after the current step, `abort` in the middle of a play."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    abort: threading.Event = field(default_factory=threading.Event)
+
+
+def choose(client: Client, settings: Settings, only: UUID | None = None) -> list[AppInstance]:
+    """The instances that are ours: this app, this project, not gone."""
+    found = [client.instance(only)] if only else client.instances(app_slug=settings.app_slug)
+    mine = []
+    for instance in found:
+        if instance.project_id != settings.project_id or instance.app_slug != settings.app_slug:
+            log.get(app_instance_id=instance.id).warning("instance ignored: another project's or another app's")
+        elif instance.status != InstanceStatus.DELETED:
+            mine.append(instance)
+    return mine
+
+
+def run_tick(
+    client: Client,
+    settings: Settings,
+    *,
+    only: UUID | None = None,
+    signals: Signals | None = None,
+    watch: Watcher | None = None,
+) -> Summary:
+    """One tick over every instance, side by side. Raises PlatformError when not even the list can be read."""
+    instances = choose(client, settings, only)
+    total = Summary()
+    signals = signals or Signals()
+    with ThreadPoolExecutor(max_workers=settings.parallel_instances) as pool:
+        for summary in pool.map(lambda one: _instance_tick(client, settings, one, signals, watch), instances):
+            total.add(summary)
+    return total
+
+
+def _instance_tick(
+    client: Client, settings: Settings, instance: AppInstance, signals: Signals, watch: Watcher | None
+) -> Summary:
+    summary = Summary(instances=1)
+    with structlog.contextvars.bound_contextvars(
+        correlation_id=instance.correlation_id,
+        org_id=str(instance.org_id),
+        project_id=str(instance.project_id),
+        app_slug=instance.app_slug,
+        app_instance_id=str(instance.id),
+    ):
+        try:
+            with client.clone() as own:
+                _Tick(own, settings, instance, summary, signals, watch).run()
+        except (LostLease, Conflict) as error:
+            log.get().warning("left to another runner", problem=str(error))
+        except (PlatformError, PlayError) as error:
+            log.get().error("tick cut short", problem=str(error))
+            summary.problems.append(f"instance {instance.id}: {error}")
+        except Exception as error:
+            # One instance's surprise must not stop the others; it is loud, and the exit code says so.
+            log.get().exception("tick failed")
+            summary.problems.append(f"instance {instance.id}: {type(error).__name__}: {error}")
+    return summary
+
+
+class _Tick:
+    """One instance's tick."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        instance: AppInstance,
+        summary: Summary,
+        signals: Signals,
+        watch: Watcher | None,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._summary = summary
+        self._signals = signals
+        self._watch = watch
+        self._world = observe(client, instance, settings)
+        self._report = Reporter(client, settings, self._world)
+
+    def run(self) -> None:
+        try:
+            for _ in range(MAX_ROUNDS):
+                plan = decide(self._world)
+                if plan.idle or (plan.play and self._signals.stop.is_set()):
+                    return
+                self._write(plan)
+                if plan.play:
+                    self._act(plan.play)
+            raise AssertionError("the plan does not settle: this is a bug in decide")
+        finally:
+            self._report.release()
+            self._summary.failed_operations += self._report.failed_operations
+
+    def _write(self, plan: Plan) -> None:
+        for step in plan.writes:
+            self._world = self._report.apply(step, self._world)
+            self._summary.writes += 1
+
+    def _act(self, step: Play) -> None:
+        self._summary.plays += 1
+        log.get().info("play", playbook=step.playbook, members=len(step.members), why=step.why)
+        with self._report.leases_kept() as lost:
+            story = self._play(step, lost)
+            if lost.is_set():
+                raise LostLease("the lease ran out while the play did")
+        # Whatever happened meanwhile counts: read everything anew before judging the outcome.
+        fresh = self._client.instance(self._world.instance.id)
+        world = observe(self._client, fresh, self._settings, everything=True)
+        self._report.renew_copies(world)
+        self._world = world.later(snapshot=story.snapshot, outcomes=story.outcomes)
+
+    def _play(self, step: Play, lost: threading.Event) -> Story:
+        def listen(heard: Heard) -> None:
+            self._report.hear(heard)
+            if self._watch:
+                self._watch(self._world.instance, host_name(self._report.members[heard.member_id]), heard)
+
+        def give_up() -> bool:
+            return lost.is_set() or self._signals.abort.is_set()
+
+        try:
+            with secrets.access(self._client, self._settings, self._world.instance) as access:
+                return play(step, self._world, access, self._settings, listen=listen, give_up=give_up)
+        except secrets.SecretsError as error:
+            # Nobody was touched: every member of the play has the same reason.
+            klass = "retryable" if error.klass == "retryable" else "intervention"
+            problem = AdapterError(error.code, error.message, klass)  # type: ignore[arg-type]
+            return Story({member.id: Outcome(error=problem) for member in step.members})

@@ -1,0 +1,122 @@
+"""Play events to what they mean for members. Pure; reads only data that roles emit on purpose.
+
+That is: `member_report` and `adapter_error` in a task's result, and the outcome of each host (failed, unreachable,
+no host matched). Task names and stdout decide nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+from uuid import UUID
+
+from runner.plan import AdapterError, Detail, ErrorClass
+from runner.slurm import Snapshot, read_snapshot
+from runner.world import Outcome
+
+Event = Mapping[str, Any]
+MESSAGE_LIMIT = 1000
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a run has told so far: an outcome for each member it reached, and the newest snapshot."""
+
+    outcomes: Mapping[UUID, Outcome] = field(default_factory=dict)
+    snapshot: Snapshot | None = None
+    nothing_matched: bool = False
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One event that says something of one member."""
+
+    member_id: UUID
+    phase: str | None = None
+    detail: Detail = field(default_factory=dict)
+    snapshot: Any = None
+    error: AdapterError | None = None
+
+
+def hear(event: Event, members: Mapping[str, UUID]) -> Heard | Literal["nothing matched"] | None:
+    """The meaning of one event; None for the many that have none. `members` is by inventory name."""
+    kind = event.get("event")
+    data = event.get("event_data") or {}
+    if kind == "playbook_on_no_hosts_matched":
+        return "nothing matched"
+    member_id = members.get(str(data.get("host")))
+    if member_id is None or kind not in ("runner_on_ok", "runner_on_failed", "runner_on_unreachable"):
+        return None
+    result = data.get("res")
+    result = result if isinstance(result, dict) else {}
+    said = result.get("member_report")
+    said = said if isinstance(said, dict) else {}
+    heard = Heard(member_id, _text(said.get("phase")), _object(said.get("detail")), said.get("snapshot"))
+    if kind == "runner_on_unreachable":
+        return replace(heard, error=_unreachable(data, result))
+    if kind == "runner_on_failed":
+        return None if data.get("ignore_errors") else replace(heard, error=_failed(data, result))
+    return heard if said else None
+
+
+def tell(story: Story, heard: Heard | Literal["nothing matched"] | None) -> Story:
+    """The story with one more event in it. The first error of a member stands."""
+    if heard is None:
+        return story
+    if heard == "nothing matched":
+        return replace(story, nothing_matched=True)
+    assert isinstance(heard, Heard)
+    before = story.outcomes.get(heard.member_id, Outcome())
+    outcome = Outcome(heard.phase or before.phase, {**before.detail, **heard.detail}, before.error or heard.error)
+    snapshot = read_snapshot(heard.snapshot) if heard.snapshot is not None else None
+    return replace(story, outcomes={**story.outcomes, heard.member_id: outcome}, snapshot=snapshot or story.snapshot)
+
+
+def translate(events: Iterable[Event], members: Mapping[str, UUID]) -> Story:
+    """A whole recorded run at once."""
+    story = Story()
+    for event in events:
+        story = tell(story, hear(event, members))
+    return story
+
+
+def _failed(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
+    host, task = _text(data.get("host")), _text(data.get("task"))
+    given = result.get("adapter_error")
+    if isinstance(given, dict) and given.get("code"):
+        klass: Any = given.get("class")
+        return AdapterError(
+            str(given["code"]),
+            _short(given.get("message") or result.get("msg")),
+            klass if klass in get_args(ErrorClass) else "intervention",
+            host,
+            task,
+        )
+    message = (
+        "its output is withheld because it handles a secret" if "censored" in result else _short(result.get("msg"))
+    )
+    return AdapterError(
+        "task_failed", f"{task}: {message}. Look at the host, then ask again", "intervention", host, task
+    )
+
+
+def _unreachable(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
+    message = f"ssh to the host failed: {_short(result.get('msg'))}. Check that it is up and that its host key is right"
+    if "Host key verification failed" in str(result.get("msg")):
+        # Another machine answers, or the host was rebuilt: trying again cannot make that right.
+        return AdapterError(
+            "host_key_mismatch", message, "intervention", _text(data.get("host")), _text(data.get("task"))
+        )
+    return AdapterError("host_unreachable", message, "retryable", _text(data.get("host")), _text(data.get("task")))
+
+
+def _short(value: object) -> str:
+    text = " ".join(str(value or "no message").split())
+    return text if len(text) <= MESSAGE_LIMIT else text[:MESSAGE_LIMIT] + "..."
+
+
+def _text(value: object) -> str | None:
+    return str(value) if value is not None else None
+
+
+def _object(value: object) -> Detail:
+    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}

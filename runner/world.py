@@ -1,0 +1,118 @@
+"""Observe: one instance as the platform shows it, plus what this tick's play has brought back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from uuid import UUID
+
+from runner.plan import AdapterError, Detail
+from runner.platform.client import Client
+from runner.platform.models import Allocation, AppInstance, InstanceStatus, Member, Operation
+from runner.settings import Settings
+from runner.slurm import Snapshot
+
+OPEN = "accepted,running"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one member came out of a play: its last words, and the error if there was one."""
+
+    phase: str | None = None
+    detail: Detail = field(default_factory=dict)
+    error: AdapterError | None = None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The numbers decide needs, so that it needs no settings."""
+
+    max_attempts: int = 3
+    retry_seconds: int = 30
+    observe_seconds: int = 300
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Policy":
+        return cls(settings.max_attempts, settings.retry_seconds, settings.observe_seconds)
+
+
+@dataclass(frozen=True)
+class World:
+    instance: AppInstance
+    now: datetime
+    runner_id: str
+    members: tuple[Member, ...] = ()
+    operations: tuple[Operation, ...] = ()
+    instance_operations: tuple[Operation, ...] = ()
+    allocations: Mapping[UUID, Allocation] = field(default_factory=lambda: MappingProxyType({}))
+    snapshot: Snapshot | None = None
+    # None before this tick's play; after it, one entry for each member the play reached.
+    outcomes: Mapping[UUID, Outcome] | None = None
+    policy: Policy = Policy()
+    # False on a quiet tick: members and allocations were not read, because nothing asks for them.
+    complete: bool = True
+
+    def later(self, **changes: object) -> "World":
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def with_member(self, member: Member) -> "World":
+        return self.later(members=(*(one for one in self.members if one.id != member.id), member))
+
+    def with_operation(self, operation: Operation) -> "World":
+        return self.later(operations=tuple(operation if one.id == operation.id else one for one in self.operations))
+
+    def without_operation(self, operation: Operation) -> "World":
+        return self.later(
+            operations=tuple(one for one in self.operations if one.id != operation.id),
+            instance_operations=tuple(one for one in self.instance_operations if one.id != operation.id),
+        )
+
+    def judged(self, member: Member) -> "World":
+        """The member's outcome has been taken into account and must not count twice."""
+        if self.outcomes is None:
+            return self
+        return self.later(outcomes={key: value for key, value in self.outcomes.items() if key != member.id})
+
+
+def observed_at(instance: AppInstance) -> datetime | None:
+    """When the instance's runtime was last looked at, as we wrote it ourselves."""
+    value = (instance.status_detail or {}).get("observed_at")
+    try:
+        seen = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return seen if seen and seen.tzinfo else None
+
+
+def is_stale(instance: AppInstance, now: datetime, policy: Policy) -> bool:
+    seen = observed_at(instance)
+    return seen is None or (now - seen).total_seconds() >= policy.observe_seconds
+
+
+def observe(client: Client, instance: AppInstance, settings: Settings, *, everything: bool = False) -> World:
+    """Read one instance. A quiet one costs two requests: its open operations, of both kinds."""
+    now = datetime.now(UTC)
+    policy = Policy.of(settings)
+    operations = client.member_operations(instance.id, status=OPEN)
+    instance_operations = client.instance_operations(instance.id, status=OPEN)
+    settled = instance.status in (InstanceStatus.RUNNING, InstanceStatus.FAILED, InstanceStatus.STOPPED)
+    stale = instance.status == InstanceStatus.RUNNING and is_stale(instance, now, policy)
+    quiet = not everything and settled and not operations and not instance_operations and not stale
+    members = () if quiet else tuple(client.members(instance.id))
+    allocations = () if quiet else tuple(client.allocations())
+    return World(
+        instance=instance,
+        now=now,
+        runner_id=settings.runner_id,
+        members=members,
+        operations=tuple(sorted(operations, key=_age)),
+        instance_operations=tuple(sorted(instance_operations, key=_age)),
+        allocations={allocation.id: allocation for allocation in allocations},
+        policy=policy,
+        complete=not quiet,
+    )
+
+
+def _age(operation: Operation) -> tuple[datetime, str]:
+    return operation.created_at or datetime.min.replace(tzinfo=UTC), str(operation.id)

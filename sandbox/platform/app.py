@@ -1,0 +1,94 @@
+"""Wiring: store, contract, API, Vault and control in one ASGI app."""
+
+import os
+import secrets
+from pathlib import Path
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.routing import request_response
+
+# Importing a module of calls registers its handlers.
+from sandbox.platform import (
+    allocations,
+    artifacts,
+    auth,
+    catalog,
+    control,
+    credentials,
+    events,
+    instances,
+    members,
+    operations,
+    usage,
+    vault,
+)
+from sandbox.platform.api import Api, Incoming
+from sandbox.platform.contract import Contract
+from sandbox.platform.errors import ApiError
+from sandbox.platform.faults import Faults
+from sandbox.platform.gate import Gate, RequestLog
+from sandbox.platform.store import Store
+
+CALLS = (allocations, artifacts, catalog, credentials, events, instances, members, operations, usage)
+API_PREFIX = "/api/v1"
+ADMIN_TOKEN_FILE = "admin.token"  # noqa: S105 - a file name
+DATABASE_FILE = "platform.sqlite"
+
+
+def create_app(state: Path, contract: Path) -> Gate:
+    store = Store(state / DATABASE_FILE)
+    with store.transaction(write=True) as tx:
+        if tx.sql.execute("SELECT 1 FROM signing_keys").fetchone() is None:
+            auth.rotate_signing_key(tx)
+    api, faults, log = Api(store, Contract(contract)), Faults(), RequestLog()
+    app = FastAPI(title="sandbox platform", docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.get(f"{control.PREFIX}/health")
+    def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    async def call(request: Request) -> Response:
+        fault = request.scope["sandbox.fault"]
+        incoming = Incoming(
+            method=request.method,
+            # As sent, not decoded: an encoded slash must not become another path.
+            path=request.scope["raw_path"].decode("latin-1").removeprefix(API_PREFIX),
+            query=request.scope["query_string"].decode("latin-1"),
+            headers=request.headers,
+            body=await request.body(),
+            origin=str(request.base_url).rstrip("/"),
+            abort_transaction=fault is not None and fault.action == "abort_transaction",
+            notes=request.scope["sandbox.notes"],
+        )
+        answer = await run_in_threadpool(api.answer, incoming)
+        return Response(answer.body, answer.status, answer.headers, "application/json" if answer.body else None)
+
+    # Mounted, not routed: the contract decides about paths and methods, and says 404 and 405 itself.
+    app.mount(API_PREFIX, request_response(call))
+    app.include_router(control.router(store, faults, log, admin_token(state)))
+    app.include_router(vault.router(store))
+
+    @app.exception_handler(vault.VaultError)
+    def vault_error(_: Request, error: vault.VaultError) -> JSONResponse:
+        return error.response()
+
+    @app.exception_handler(ApiError)
+    def control_error(_: Request, error: ApiError) -> JSONResponse:
+        return JSONResponse({"code": error.code, "message": error.message, "details": error.details}, error.status)
+
+    return Gate(app, faults, log)
+
+
+def admin_token(state: Path) -> str:
+    """Made at the first start; only the owner of the state directory can read it."""
+    path = state / ADMIN_TOKEN_FILE
+    try:
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except FileExistsError:
+        return path.read_text().strip()
+    with os.fdopen(handle, "w") as file:
+        token = secrets.token_urlsafe(32)
+        file.write(token + "\n")
+    return token

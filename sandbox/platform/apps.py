@@ -1,0 +1,109 @@
+"""App manifests: data that an app ships, and all the platform knows about it."""
+
+import json
+from typing import Any
+
+from jsonschema.exceptions import SchemaError
+
+from sandbox.platform.contract import compile_schema, problems_of
+from sandbox.platform.errors import validation_error
+from sandbox.platform.store import Doc, Row, Tx
+
+KEY = {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,62}$"}
+INPUT_PATH = {"type": "string", "pattern": r"^(placement_intent|config)(\.[A-Za-z0-9_]+)+$"}
+VERBS = {"type": "array", "items": {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,62}$"}}
+FIELDS: dict[str, Any] = {
+    "app_slug": {"type": "string", "pattern": "^[a-z][a-z0-9-]{0,62}$"},
+    "version": {"type": "string", "minLength": 1, "maxLength": 64},
+    "display_name": {"type": "string"},
+    "runtime_backend": {"type": "string"},
+    "operating_mode": {"enum": ["tenant_dedicated", "platform_managed"]},
+    "control_plane_scope": {"enum": ["project", "tenant", "platform"]},
+    "first_member": {
+        "type": "object",
+        "required": ["component_key", "allocation_from"],
+        "properties": {"component_key": KEY, "allocation_from": INPUT_PATH},
+        "additionalProperties": False,
+    },
+    "seed_operations": {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "required": ["operation", "component_key", "allocations_from"],
+            "properties": {"operation": KEY, "component_key": KEY, "allocations_from": INPUT_PATH},
+            "additionalProperties": False,
+        },
+    },
+    "instance_operations": VERBS,
+    "member_operations": {"type": "object", "propertyNames": KEY, "additionalProperties": VERBS},
+    "deploy_input": {"type": "object"},
+    "action_keys": {"type": "object", "additionalProperties": {"type": "string", "minLength": 1}},
+}
+MANIFEST = compile_schema(
+    {"type": "object", "properties": FIELDS, "required": list(FIELDS), "additionalProperties": False}
+)
+CATALOG_FIELDS = (
+    "app_slug",
+    "version",
+    "display_name",
+    "deploy_input",
+    "instance_operations",
+    "member_operations",
+)
+# Manifests belong to the platform, not to a project.
+NO_PROJECT = ""
+
+
+def register(tx: Tx, manifest: Doc) -> Row:
+    """Take a manifest in, or the next version of it; the same one again changes nothing."""
+    problems = problems_of(MANIFEST, manifest, "manifest")
+    if problems:
+        raise validation_error("the manifest is not well formed", problems=problems)
+    try:
+        compile_schema({}).check_schema(manifest["deploy_input"])
+    except SchemaError:
+        raise validation_error("the manifest's deploy_input is not a JSON Schema") from None
+    known = find(tx, manifest["app_slug"])
+    if known is not None:
+        return tx.save(known, manifest)
+    doc = {**manifest, "id": manifest["app_slug"], "project_id": NO_PROJECT}
+    return tx.insert("app", doc, app_slug=manifest["app_slug"])
+
+
+def find(tx: Tx, app_slug: str) -> Row | None:
+    return tx.find("app", app_slug, project=NO_PROJECT)
+
+
+def in_catalog(row: Row) -> Doc:
+    return {name: row.doc[name] for name in CATALOG_FIELDS} | {"etag": row.etag}
+
+
+def _all(tx: Tx) -> list[Doc]:
+    return [json.loads(row[0]) for row in tx.sql.execute("SELECT doc FROM objects WHERE kind='app' ORDER BY id")]
+
+
+def keys_for(tx: Tx, operation_id: str, app_slug: str | None) -> set[str]:
+    """The action keys that open a call: the app's own, or that of any app where the call names none."""
+    return {
+        app["action_keys"][operation_id]
+        for app in _all(tx)
+        if operation_id in app["action_keys"] and app_slug in (None, app["app_slug"])
+    }
+
+
+def slugs_open_to(tx: Tx, operation_id: str, held: frozenset[str]) -> list[str]:
+    return [app["app_slug"] for app in _all(tx) if app["action_keys"].get(operation_id) in held]
+
+
+def check_input(manifest: Doc, given: Doc) -> None:
+    problems = problems_of(compile_schema(manifest["deploy_input"]), given, "input")
+    if problems:
+        raise validation_error("the app does not take this input", problems=problems)
+
+
+def pick(given: Doc, path: str) -> Any:
+    """The part of a deploy's input that a dotted path of the manifest names; None where there is none."""
+    value: Any = given
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

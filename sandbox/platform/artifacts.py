@@ -1,0 +1,87 @@
+"""Artifact policy: which source an instance may take an artifact from.
+
+A global deny beats everything. Otherwise the closest rule decides (project, then tenant, then global; a deny before an
+allow at the same level). No rule at all is a deny too.
+"""
+
+import json
+import uuid
+from fnmatch import fnmatchcase
+
+from sandbox.platform.api import Call, Reply, operation
+from sandbox.platform.listing import page_of
+from sandbox.platform.store import Doc, Tx
+
+KIND = "artifact_resolution"
+CLOSENESS = {"project": 0, "tenant": 1, "global": 2}
+NO_RULE: Doc = {
+    "id": "default-deny",
+    "scope": "global",
+    "effect": "deny",
+    "reason": "no rule allows this artifact",
+    "source": None,
+}
+
+
+def put_rule(tx: Tx, rule: Doc) -> None:
+    source = json.dumps(rule["source"]) if rule.get("source") is not None else None
+    tx.sql.execute(
+        "INSERT OR REPLACE INTO artifact_rules VALUES (?,?,?,?,?,?,?)",
+        (
+            rule["id"],
+            rule["scope"],
+            rule.get("owner_id") or "",
+            rule["effect"],
+            rule["artifact"],
+            rule.get("reason"),
+            source,
+        ),
+    )
+
+
+def decide(tx: Tx, org_id: str, project_id: str, artifact: str) -> Doc:
+    owners = {"global": "", "tenant": org_id, "project": project_id}
+    rules = [
+        {
+            "id": row[0],
+            "scope": row[1],
+            "effect": row[2],
+            "reason": row[3],
+            "source": json.loads(row[4]) if row[4] else None,
+        }
+        for row in tx.sql.execute(
+            "SELECT id, scope, effect, reason, source, owner_id, artifact FROM artifact_rules ORDER BY id"
+        )
+        if owners[row[1]] == row[5] and fnmatchcase(artifact, row[6])
+    ]
+    denied = [rule for rule in rules if rule["scope"] == "global" and rule["effect"] == "deny"]
+    by_closeness = sorted(rules, key=lambda rule: (CLOSENESS[rule["scope"]], rule["effect"] == "allow"))
+    return (denied or by_closeness or [NO_RULE])[0]
+
+
+@operation("listArtifactResolutions")
+def list_resolutions(call: Call) -> Reply:
+    return page_of(call, KIND, of_instance=True, etags=False)
+
+
+@operation("createArtifactResolution")
+def resolve(call: Call) -> Reply:
+    body, instance = call.given.body, call.current.doc
+    rule = decide(call.tx, instance["org_id"], instance["project_id"], body["artifact"])
+    row = call.tx.insert(
+        KIND,
+        {
+            "id": str(uuid.uuid4()),
+            "project_id": instance["project_id"],
+            "app_instance_id": instance["id"],
+            "artifact": body["artifact"],
+            **{name: body.get(name) for name in ("version", "os", "arch")},
+            "decision": rule["effect"],
+            "rule": {name: rule[name] for name in ("id", "scope", "effect", "reason")},
+            "source": rule["source"] if rule["effect"] == "allow" else None,
+            "correlation_id": call.correlation_id,
+        },
+        parent=instance["id"],
+    )
+    changes = {"artifact": body["artifact"], "decision": rule["effect"], "rule": rule["id"]}
+    return Reply(row.doc, 201, touched=(KIND, row.doc["id"]), changes=changes)

@@ -1,0 +1,34 @@
+"""Calls: the token exchange and the catalog."""
+
+from sandbox.platform import apps, auth
+from sandbox.platform.api import Call, Reply, operation
+from sandbox.platform.errors import not_found
+from sandbox.platform.pages import Listing, read
+
+
+@operation("issueServiceAccountToken")
+def issue_token(call: Call) -> Reply:
+    body = call.given.body
+    return Reply(auth.exchange(call.tx, body["service_account_id"], body["key_id"], body["client_secret"]))
+
+
+@operation("listApps")
+def list_apps(call: Call) -> Reply:
+    visible = apps.slugs_open_to(call.tx, call.operation.id, call.caller.action_keys)
+    query = call.given.query
+    page = read(
+        call.tx,
+        Listing("app", apps.NO_PROJECT, app_slugs=visible, limit=query.get("limit", 100), cursor=query.get("cursor")),
+    )
+    keep = (*apps.CATALOG_FIELDS, "etag")
+    page["items"] = [{name: item[name] for name in keep} for item in page["items"]]
+    return Reply(page)
+
+
+@operation("getApp")
+def get_app(call: Call) -> Reply:
+    row = apps.find(call.tx, call.given.path["app_slug"])
+    if row is None:
+        raise not_found("app")
+    call.permit(row.doc["app_slug"])
+    return Reply(apps.in_catalog(row), etag=row.etag)

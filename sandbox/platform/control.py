@@ -1,0 +1,271 @@
+"""Control of the sandbox (/sandbox/v1, admin token): what a real platform's owners do by other means, and faults.
+
+No part of the contract; an adapter never calls it.
+"""
+
+import hmac
+import json
+import uuid
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, Depends, HTTPException, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from sandbox.platform import allocations, apps, artifacts, auth, credentials, vault
+from sandbox.platform.errors import not_found
+from sandbox.platform.faults import Fault, Faults
+from sandbox.platform.gate import RequestLog
+from sandbox.platform.store import Doc, Store, Tx
+
+PREFIX = "/sandbox/v1"
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class NewProject(Strict):
+    org_id: uuid.UUID = Field(default_factory=uuid.uuid4)
+    project_id: uuid.UUID = Field(default_factory=uuid.uuid4)
+    name: str = "project"
+
+
+class NewPrincipal(Strict):
+    name: str
+    action_keys: list[str]
+    ttl_seconds: int = Field(12 * 3600, ge=1)
+
+
+class AccountChange(Strict):
+    action_keys: list[str] | None = None
+    active: bool | None = None
+
+
+class AllocationState(Strict):
+    status: str
+    name: str | None = None
+    connection: dict[str, Any] | None = None
+    sku: str | None = None
+    region: str | None = None
+    gpus: int | None = None
+
+
+class StatusChange(Strict):
+    status: str
+
+
+class NewCredential(Strict):
+    username: str
+    private_key: str
+
+
+class ArtifactRule(Strict):
+    scope: Literal["global", "tenant", "project"]
+    effect: Literal["allow", "deny"]
+    artifact: str
+    owner_id: str | None = None
+    reason: str | None = None
+    source: dict[str, Any] | None = None
+
+
+class Settings(Strict):
+    token_ttl_seconds: int | None = Field(None, ge=1)
+    delivery_ttl_seconds: int | None = Field(None, ge=1)
+    vault_ttl_seconds: int | None = Field(None, ge=1)
+
+
+def router(store: Store, faults: Faults, log: RequestLog, admin_token: str) -> APIRouter:
+    def admin_only(request: Request) -> None:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), admin_token.encode()):
+            raise HTTPException(401, "send the token of the state directory's admin.token")
+
+    routes = APIRouter(prefix=PREFIX, dependencies=[Depends(admin_only)])
+    _add_projects(routes, store)
+    _add_principals(routes, store)
+    _add_project_content(routes, store)
+    _add_platform_state(routes, store)
+    _add_observation(routes, store, faults, log)
+    return routes
+
+
+def _org_of(tx: Tx, project_id: str) -> str:
+    row = tx.sql.execute("SELECT org_id FROM projects WHERE id=?", (project_id,)).fetchone()
+    if row is None:
+        raise not_found("project")
+    return str(row[0])
+
+
+def _add_projects(routes: APIRouter, store: Store) -> None:
+    @routes.post("/projects")
+    def create_project(new: NewProject) -> Doc:
+        """The same ids again are the same project."""
+        with store.transaction(write=True) as tx:
+            tx.sql.execute(
+                "INSERT INTO projects VALUES (?,?,?) ON CONFLICT (id) DO UPDATE SET name=excluded.name",
+                (str(new.project_id), str(new.org_id), new.name),
+            )
+            return {"project_id": str(new.project_id), "org_id": _org_of(tx, str(new.project_id))}
+
+    @routes.put("/apps")
+    def register_app(manifest: Annotated[dict[str, Any], Body()]) -> Doc:
+        with store.transaction(write=True) as tx:
+            return apps.in_catalog(apps.register(tx, manifest))
+
+    @routes.post("/projects/{project_id}/approle")
+    def create_approle(project_id: str) -> Doc:
+        with store.transaction(write=True) as tx:
+            _org_of(tx, project_id)
+            return vault.create_role(tx, project_id)
+
+
+def _add_principals(routes: APIRouter, store: Store) -> None:
+    @routes.post("/projects/{project_id}/service-accounts")
+    def create_service_account(project_id: str, new: NewPrincipal) -> Doc:
+        with store.transaction(write=True) as tx:
+            org = _org_of(tx, project_id)
+            made = auth.create_principal(tx, "service_account", org, project_id, new.name, new.action_keys)
+            return {"service_account_id": made.id, **auth.create_account_key(tx, made.id)}
+
+    @routes.post("/service-accounts/{account_id}/keys")
+    def add_key(account_id: str) -> Doc:
+        with store.transaction(write=True) as tx:
+            if auth.find_principal(tx, account_id) is None:
+                raise not_found("service_account")
+            return {"service_account_id": account_id, **auth.create_account_key(tx, account_id)}
+
+    @routes.delete("/service-accounts/{account_id}/keys/{key_id}")
+    def revoke_key(account_id: str, key_id: str) -> Doc:
+        """No new tokens for this key; those it got live until they expire."""
+        with store.transaction(write=True) as tx:
+            tx.sql.execute("UPDATE account_keys SET revoked=1 WHERE key_id=? AND principal_id=?", (key_id, account_id))
+        return {"revoked": key_id}
+
+    @routes.patch("/service-accounts/{account_id}")
+    def change_account(account_id: str, change: AccountChange) -> Doc:
+        with store.transaction(write=True) as tx:
+            if change.action_keys is not None:
+                keys = json.dumps(sorted(change.action_keys))
+                tx.sql.execute("UPDATE principals SET action_keys=? WHERE id=?", (keys, account_id))
+            if change.active is not None:
+                tx.sql.execute("UPDATE principals SET active=? WHERE id=?", (change.active, account_id))
+        return {"service_account_id": account_id}
+
+    @routes.post("/projects/{project_id}/operator-tokens")
+    def mint_operator_token(project_id: str, new: NewPrincipal) -> Doc:
+        with store.transaction(write=True) as tx:
+            org = _org_of(tx, project_id)
+            made = auth.create_principal(tx, "user", org, project_id, new.name, new.action_keys)
+            token = auth.mint(tx, made, new.ttl_seconds)
+            return {"operator_id": made.id, "access_token": token, "expires_in": new.ttl_seconds}
+
+    @routes.post("/signing-keys/rotate")
+    def rotate(immediate: bool = False) -> Doc:
+        """`immediate` also retires the keys before at once, as after a leak: every token so far turns invalid."""
+        with store.transaction(write=True) as tx:
+            kid = auth.rotate_signing_key(tx)
+            if immediate:
+                tx.sql.execute("DELETE FROM signing_keys WHERE kid<>?", (kid,))
+        return {"kid": kid}
+
+
+def _add_project_content(routes: APIRouter, store: Store) -> None:
+    @routes.put("/projects/{project_id}/allocations/{allocation_id}")
+    def put_allocation(project_id: str, allocation_id: uuid.UUID, state: AllocationState) -> Doc:
+        with store.transaction(write=True) as tx:
+            _org_of(tx, project_id)
+            row = tx.find(allocations.KIND, str(allocation_id), project=project_id)
+            if row is None:
+                doc = {"id": str(allocation_id), "project_id": project_id, **state.model_dump()}
+                return tx.insert(allocations.KIND, doc).shown()
+            return tx.save(row, state.model_dump()).shown()
+
+    @routes.post("/projects/{project_id}/allocations/{allocation_id}/status")
+    def set_allocation_status(project_id: str, allocation_id: str, change: StatusChange) -> Doc:
+        with store.transaction(write=True) as tx:
+            row = tx.find(allocations.KIND, allocation_id, project=project_id)
+            if row is None:
+                raise not_found(allocations.KIND)
+            return tx.save(row, {"status": change.status}).shown()
+
+    @routes.put("/projects/{project_id}/access-credentials/{credential_id}")
+    def put_credential(project_id: str, credential_id: uuid.UUID, new: NewCredential) -> Doc:
+        with store.transaction(write=True) as tx:
+            _org_of(tx, project_id)
+            row = credentials.upsert(tx, project_id, str(credential_id), new.username, new.private_key)
+            return row.doc
+
+    @routes.post("/projects/{project_id}/access-credentials/{credential_id}/status")
+    def set_credential_status(
+        project_id: str,
+        credential_id: str,
+        status: Annotated[Literal["active", "revoked", "rotated"], Body(embed=True)],
+    ) -> Doc:
+        with store.transaction(write=True) as tx:
+            return credentials.set_status(tx, project_id, credential_id, status)
+
+
+def _add_platform_state(routes: APIRouter, store: Store) -> None:
+    @routes.put("/settings")
+    def change_settings(change: Settings) -> Doc:
+        given = change.model_dump(exclude_none=True)
+        with store.transaction(write=True) as tx:
+            for name, value in given.items():
+                tx.set_setting(name, str(value))
+        return given
+
+    @routes.put("/artifact-rules/{rule_id}")
+    def put_rule(rule_id: str, rule: ArtifactRule) -> Doc:
+        doc = {"id": rule_id, **rule.model_dump()}
+        with store.transaction(write=True) as tx:
+            artifacts.put_rule(tx, doc)
+        return doc
+
+    @routes.delete("/artifact-rules/{rule_id}")
+    def delete_rule(rule_id: str) -> Doc:
+        with store.transaction(write=True) as tx:
+            tx.sql.execute("DELETE FROM artifact_rules WHERE id=?", (rule_id,))
+        return {"deleted": rule_id}
+
+
+def _rows(store: Store, table: Literal["audit", "violations"], json_column: str) -> list[Doc]:
+    with store.transaction(write=False) as tx:
+        cursor = tx.sql.execute(f"SELECT * FROM {table} ORDER BY seq")  # noqa: S608 - a literal of ours
+        names = [column[0] for column in cursor.description]
+        found = [dict(zip(names, row, strict=True)) for row in cursor]
+    return [{**row, json_column: json.loads(row[json_column])} for row in found]
+
+
+def _add_observation(routes: APIRouter, store: Store, faults: Faults, log: RequestLog) -> None:
+    @routes.get("/audit")
+    def audit() -> list[Doc]:
+        return _rows(store, "audit", "changes")
+
+    @routes.get("/violations")
+    def violations() -> list[Doc]:
+        return _rows(store, "violations", "problems")
+
+    @routes.delete("/violations")
+    def forget_violations() -> Doc:
+        with store.transaction(write=True) as tx:
+            tx.sql.execute("DELETE FROM violations")
+        return {}
+
+    @routes.get("/requests")
+    def requests(since: int = 0) -> Doc:
+        found = log.since(since)
+        return {"count": len(found), "last": log.last, "requests": found}
+
+    @routes.post("/faults")
+    def add_fault(fault: Fault) -> Doc:
+        faults.add(fault)
+        return fault.model_dump()
+
+    @routes.get("/faults")
+    def pending_faults() -> list[Fault]:
+        return faults.pending()
+
+    @routes.delete("/faults")
+    def clear_faults() -> Doc:
+        faults.clear()
+        return {}

@@ -1,0 +1,59 @@
+"""Access credentials: custody in the Vault, delivery as a single-use wrapping token. No answer carries the secret."""
+
+from sandbox.platform import clock, wrapping
+from sandbox.platform.api import Call, Reply, operation
+from sandbox.platform.errors import ApiError, not_found
+from sandbox.platform.store import Doc, Row, Tx
+from sandbox.platform.vault_kv import latest, write
+
+KIND = "access_credential"
+DELIVERY_TTL_SECONDS = 120
+REFUSALS = {
+    "revoked": "the credential was revoked; ask for the instance to be given another",
+    "rotated": "the credential was replaced by a newer one; use that",
+}
+
+
+def custody_path(credential_id: str) -> str:
+    """Outside every project's prefix: the only way to a credential is a delivery."""
+    return f"platform/access-credentials/{credential_id}"
+
+
+def upsert(tx: Tx, project_id: str, credential_id: str, username: str, private_key: str) -> Row:
+    write(tx, custody_path(credential_id), {"username": username, "private_key": private_key}, cas=None)
+    row = tx.find(KIND, credential_id, project=project_id)
+    public = {"username": username, "status": "active"}
+    if row is not None:
+        return tx.save(row, public)
+    return tx.insert(KIND, {"id": credential_id, "project_id": project_id, **public})
+
+
+def set_status(tx: Tx, project_id: str, credential_id: str, status: str) -> Doc:
+    row = tx.find(KIND, credential_id, project=project_id)
+    if row is None:
+        raise not_found(KIND)
+    return tx.save(row, {"status": status}).doc
+
+
+@operation("createCredentialDelivery")
+def deliver(call: Call) -> Reply:
+    row = call.tx.find(KIND, call.given.path["access_credential_id"], project=call.project)
+    if row is None:
+        raise not_found(KIND)
+    if not call.caller.is_service_account:
+        raise ApiError(403, "ownership_required", "machine credentials are delivered to service accounts only")
+    status = row.doc["status"]
+    if status != "active":
+        raise ApiError(409, f"access_credential_{status}", REFUSALS[status])
+    secret = latest(call.tx, custody_path(row.doc["id"]))
+    if secret is None:
+        raise ApiError(503, "service_unavailable", "the credential is not in custody")
+    ttl = int(call.tx.setting("delivery_ttl_seconds", str(DELIVERY_TTL_SECONDS)))
+    token, expires = wrapping.wrap(call.tx, secret.data or {}, ttl)
+    body = {
+        "vault_addr": call.origin,
+        "wrapping_token": token,
+        "expires_at": clock.stamp(expires),
+        "username": row.doc["username"],
+    }
+    return Reply(body, 201, touched=(KIND, row.doc["id"]), changes={"delivered": True})

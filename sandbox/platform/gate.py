@@ -1,0 +1,126 @@
+"""The outermost layer: records every request and carries out faults, where the connection itself can be broken."""
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from sandbox.platform import clock
+from sandbox.platform.faults import Fault, Faults
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+KEPT_REQUESTS = 20_000
+WATCHED = ("/api/v1", "/v1/")
+
+
+class RequestLog:
+    """The last requests, numbered: for benchmarks that count calls and tests that ask what was sent."""
+
+    def __init__(self) -> None:
+        self._kept: deque[dict[str, Any]] = deque(maxlen=KEPT_REQUESTS)
+        self.last = 0
+
+    def add(self, entry: dict[str, Any]) -> None:
+        self.last += 1
+        self._kept.append({"seq": self.last, **entry})
+
+    def since(self, seq: int) -> list[dict[str, Any]]:
+        return [entry for entry in self._kept if entry["seq"] > seq]
+
+
+class Gate:
+    def __init__(self, app: App, faults: Faults, log: RequestLog) -> None:
+        self._app = app
+        self._faults = faults
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith(WATCHED):
+            await self._app(scope, receive, send)
+            return
+        started, seen = time.perf_counter(), {"status": 0}
+
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                seen["status"] = message["status"]
+            await send(message)
+
+        fault = self._faults.take(scope["method"], scope["path"])
+        # Filled by the API while it works out what the request is.
+        notes: dict[str, str | None] = {}
+        scope["sandbox.notes"] = notes
+        scope["sandbox.fault"] = fault
+        try:
+            if fault is None:
+                await self._app(scope, receive, watched)
+            else:
+                await self._break(fault, scope, receive, watched, _transport(send))
+        finally:
+            self._log.add(
+                {
+                    "at": clock.stamp(),
+                    "method": scope["method"],
+                    "path": scope["path"],
+                    "template": notes.get("template"),
+                    "status": seen["status"],
+                    "ms": round((time.perf_counter() - started) * 1000, 2),
+                    "principal": notes.get("principal"),
+                    "correlation_id": notes.get("correlation_id"),
+                    "fault": fault.action if fault else None,
+                }
+            )
+
+    async def _break(
+        self, fault: Fault, scope: Scope, receive: Receive, send: Send, transport: asyncio.Transport
+    ) -> None:
+        if fault.action == "drop":
+            transport.abort()
+        elif fault.action == "status":
+            body = fault.body if isinstance(fault.body, str) else json.dumps(fault.body or {})
+            await _send(send, fault.status, {"content-type": "application/json"} | fault.headers, body.encode())
+        elif fault.action == "garbage":
+            await _send(send, 200, {"content-type": "application/json"}, b"\x00<html>not json\xff")
+        elif fault.action == "apply_then_drop":
+            await self._app(scope, receive, _swallow)
+            transport.abort()
+        elif fault.action == "truncate":
+            await self._app(scope, receive, _halved(send))
+            transport.close()
+        else:
+            if fault.action == "hang":
+                await asyncio.sleep(fault.seconds)
+            await self._app(scope, receive, send)
+
+
+def _transport(send: Send) -> asyncio.Transport:
+    """uvicorn's request cycle owns the socket; breaking a connection for real needs it."""
+    transport: asyncio.Transport = send.__self__.transport  # type: ignore[attr-defined]
+    return transport
+
+
+async def _send(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    raw.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _swallow(message: Message) -> None:
+    """Nothing reaches the client."""
+
+
+def _halved(send: Send) -> Send:
+    async def half(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            body = message.get("body", b"")
+            message = {"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True}
+        await send(message)
+
+    return half

@@ -1,0 +1,125 @@
+"""App instances: deploy, read, report, delete."""
+
+import uuid
+
+from sandbox.platform import apps, events, members, operations
+from sandbox.platform.api import Call, Reply, operation, shown
+from sandbox.platform.errors import ApiError, invalid_transition, not_found, validation_error
+from sandbox.platform.listing import page_of
+from sandbox.platform.opaque import check_size
+from sandbox.platform.store import Doc
+
+KIND = "app_instance"
+TERMINAL = "deleted"
+
+
+@operation("listAppInstances")
+def list_instances(call: Call) -> Reply:
+    """Without an app named: the instances of every app whose key the caller holds."""
+    slug = call.given.query.get("app_slug")
+    if slug is not None and apps.find(call.tx, slug) is not None:
+        call.permit(slug)
+    open_to_caller = apps.slugs_open_to(call.tx, call.operation.id, call.caller.action_keys)
+    return page_of(call, KIND, of_instance=False, app_slugs=[slug] if slug is not None else open_to_caller)
+
+
+@operation("createAppInstance")
+def deploy(call: Call) -> Reply:
+    body = call.given.body
+    app = apps.find(call.tx, body["app_slug"])
+    if app is None:
+        raise not_found("app")
+    call.permit(body["app_slug"])
+    manifest = app.doc
+    if body["app_version"] != manifest["version"]:
+        raise ApiError(404, "app_version_not_found", "the catalog has another version", available=[manifest["version"]])
+    given = {"placement_intent": body["placement_intent"], "config": body.get("config", {})}
+    apps.check_input(manifest, given)
+    _check_references(call, manifest, given)
+    row = call.tx.insert(
+        KIND,
+        {
+            "id": str(uuid.uuid4()),
+            "org_id": call.caller.org_id,
+            "project_id": call.project,
+            "app_slug": body["app_slug"],
+            "app_version": body["app_version"],
+            "name": body.get("name"),
+            "operating_mode": manifest["operating_mode"],
+            "control_plane_scope": manifest["control_plane_scope"],
+            "runtime_backend": manifest["runtime_backend"],
+            "operator_service_account_id": body.get("operator_service_account_id"),
+            "status": "requested",
+            "health": "unknown",
+            "status_detail": None,
+            **given,
+            "access": None,
+            "access_credential_id": body["access_credential_id"],
+            "correlation_id": call.correlation_id,
+        },
+        app_slug=body["app_slug"],
+    )
+    first = manifest["first_member"]
+    members.add(call, row.doc, first["component_key"], apps.pick(given, first["allocation_from"]))
+    for seed in manifest["seed_operations"]:
+        allocations = apps.pick(given, seed["allocations_from"])
+        if allocations:
+            operations.add_for_members(call, row.doc, seed["operation"], seed["component_key"], allocations)
+    events.emit(call, row.doc, "apps.instance.requested", call.correlation_id, {"app_version": body["app_version"]})
+    return shown(row, kind=KIND, status=201, changes={"status": "requested"})
+
+
+def _check_references(call: Call, manifest: Doc, given: Doc) -> None:
+    """What a deploy names must be there, in this project; otherwise it would fail later and further away."""
+    body = call.given.body
+    named = [apps.pick(given, manifest["first_member"]["allocation_from"])]
+    for seed in manifest["seed_operations"]:
+        named += apps.pick(given, seed["allocations_from"]) or []
+    for allocation_id in named:
+        if not isinstance(allocation_id, str):
+            raise validation_error("the manifest's inputs do not name an allocation")
+        if call.tx.find("allocation", allocation_id, project=call.project) is None:
+            raise ApiError(
+                404, "allocation_not_found", "no such allocation in this project", allocation_id=allocation_id
+            )
+    if call.tx.find("access_credential", body["access_credential_id"], project=call.project) is None:
+        raise not_found("access_credential")
+    account = body.get("operator_service_account_id")
+    if account is not None:
+        row = call.tx.sql.execute(
+            "SELECT 1 FROM principals WHERE id=? AND project_id=? AND actor_type='service_account'",
+            (account, call.project),
+        ).fetchone()
+        if row is None:
+            raise not_found("service_account")
+
+
+@operation("getAppInstance")
+def get_instance(call: Call) -> Reply:
+    return shown(call.current, kind=KIND)
+
+
+@operation("updateAppInstance")
+def report(call: Call) -> Reply:
+    call.require_adapter()
+    row, body = call.current, call.given.body
+    call.check_if_match(row)
+    for name in ("status_detail", "access"):
+        check_size(name, body.get(name))
+    old, new = row.doc["status"], body.get("status", row.doc["status"])
+    # Deletion is an operator's wish: an adapter can fulfil it, not forget it.
+    if old != new and (old == TERMINAL or (old == "deleting" and new != TERMINAL) or new == "requested"):
+        raise invalid_transition(f"an instance cannot go from {old} to {new}", status=old)
+    return shown(call.tx.save(row, body), kind=KIND, changes=body)
+
+
+@operation("deleteAppInstance")
+def delete(call: Call) -> Reply:
+    row = call.current
+    call.check_if_match(row)
+    if row.doc["status"] == TERMINAL:
+        raise invalid_transition("the instance is deleted already", status=TERMINAL)
+    if row.doc["status"] != "deleting":
+        row = call.tx.save(row, {"status": "deleting"})
+        events.emit(call, row.doc, "apps.instance.deleting", call.correlation_id, {})
+    return shown(row, kind=KIND, status=202, changes={"status": "deleting"})

@@ -1,0 +1,185 @@
+"""Operations, on instances and on members: one envelope, one set of rules.
+
+The platform keeps who works on what and until when; what a verb means is the app's matter, and an app fails a verb it
+does not know.
+"""
+
+import uuid
+
+from sandbox.platform import clock
+from sandbox.platform.api import Call, Reply, operation, shown
+from sandbox.platform.errors import ApiError, invalid_transition, not_found, validation_error
+from sandbox.platform.listing import page_of
+from sandbox.platform.opaque import check_size
+from sandbox.platform.store import Doc, Row
+
+INSTANCE_KIND = "operation"
+MEMBER_KIND = "member_operation"
+LEGAL = {
+    "accepted": {"running", "failed", "cancelled"},
+    "running": {"running", "succeeded", "failed", "cancelled", "accepted"},
+}
+
+
+def _envelope(call: Call, instance: Doc, verb: str, parameters: Doc) -> Doc:
+    return {
+        "id": str(uuid.uuid4()),
+        "org_id": instance["org_id"],
+        "project_id": instance["project_id"],
+        "app_instance_id": instance["id"],
+        "operation": verb,
+        "parameters": parameters,
+        "status": "accepted",
+        "claimed_by": None,
+        "lease_expires_at": None,
+        "attempt": 0,
+        "error": None,
+        "result": None,
+        "correlation_id": call.correlation_id,
+        "requested_by": call.caller.as_actor(),
+    }
+
+
+def add_for_members(
+    call: Call,
+    instance: Doc,
+    verb: str,
+    component_key: str,
+    allocation_ids: list[str],
+    member_ids: list[str] | None = None,
+    parameters: Doc | None = None,
+) -> Row:
+    doc = _envelope(call, instance, verb, parameters or {})
+    doc |= {"component_key": component_key, "member_ids": member_ids or [], "allocation_ids": allocation_ids}
+    return call.tx.insert(MEMBER_KIND, doc, parent=instance["id"])
+
+
+def _refuse_on_deleted(call: Call) -> None:
+    if call.current.doc["status"] == "deleted":
+        raise invalid_transition("the instance is deleted", status="deleted")
+
+
+@operation("createInstanceOperation")
+def create_instance_operation(call: Call) -> Reply:
+    _refuse_on_deleted(call)
+    body = call.given.body
+    check_size("parameters", body.get("parameters"))
+    doc = _envelope(call, call.current.doc, body["operation"], body.get("parameters", {}))
+    row = call.tx.insert(INSTANCE_KIND, doc, parent=call.current.doc["id"])
+    return shown(row, kind=INSTANCE_KIND, status=201, changes=body)
+
+
+@operation("createMemberOperation")
+def create_member_operation(call: Call) -> Reply:
+    _refuse_on_deleted(call)
+    body = call.given.body
+    check_size("parameters", body.get("parameters"))
+    row = add_for_members(
+        call,
+        call.current.doc,
+        body["operation"],
+        body["component_key"],
+        body.get("allocation_ids", []),
+        body.get("member_ids", []),
+        body.get("parameters"),
+    )
+    return shown(row, kind=MEMBER_KIND, status=201, changes=body)
+
+
+@operation("listInstanceOperations")
+def list_instance_operations(call: Call) -> Reply:
+    return page_of(call, INSTANCE_KIND, of_instance=True)
+
+
+@operation("listMemberOperations")
+def list_member_operations(call: Call) -> Reply:
+    return page_of(call, MEMBER_KIND, of_instance=True)
+
+
+@operation("getInstanceOperation")
+def get_instance_operation(call: Call) -> Reply:
+    return shown(_find(call, INSTANCE_KIND), kind=INSTANCE_KIND)
+
+
+@operation("getMemberOperation")
+def get_member_operation(call: Call) -> Reply:
+    return shown(_find(call, MEMBER_KIND), kind=MEMBER_KIND)
+
+
+@operation("updateInstanceOperation")
+def update_instance_operation(call: Call) -> Reply:
+    return _update(call, INSTANCE_KIND)
+
+
+@operation("updateMemberOperation")
+def update_member_operation(call: Call) -> Reply:
+    return _update(call, MEMBER_KIND)
+
+
+def _find(call: Call, kind: str) -> Row:
+    row = call.tx.find(kind, call.given.path["operation_id"], project=call.project, parent=call.current.doc["id"])
+    if row is None:
+        raise not_found(kind)
+    return row
+
+
+def _update(call: Call, kind: str) -> Reply:
+    row, body = _find(call, kind), call.given.body
+    if call.caller.is_service_account:
+        call.require_adapter()
+    elif body != {"status": "cancelled"}:
+        raise ApiError(403, "ownership_required", "an operator may cancel an operation and write nothing else of it")
+    call.check_if_match(row)
+    check_size("result", body.get("result"))
+    changes = _changes(row.doc, body, by_adapter=call.caller.is_service_account)
+    return shown(call.tx.save(row, changes), kind=kind, changes=changes)
+
+
+def _changes(doc: Doc, body: Doc, *, by_adapter: bool) -> Doc:
+    """What a PATCH makes of an operation, or the reason why it may not."""
+    old, new = doc["status"], body.get("status", doc["status"])
+    if old not in LEGAL or (new != old and new not in LEGAL[old]):
+        raise invalid_transition(f"an operation cannot go from {old} to {new}", status=old)
+    held = doc["lease_expires_at"] is not None and clock.parse(doc["lease_expires_at"]) > clock.now()
+    writer = body.get("claimed_by", doc["claimed_by"])
+    # Once a lease has run out another may claim, but nobody may finish what they did not claim.
+    if by_adapter and old == "running" and writer != doc["claimed_by"] and (held or new != "running"):
+        raise ApiError(
+            409,
+            "lease_held",
+            "another holds this operation's lease",
+            claimed_by=doc["claimed_by"],
+            lease_expires_at=doc["lease_expires_at"],
+        )
+    if new == "failed" and body.get("error") is None:
+        raise validation_error("a failed operation needs its error")
+    changes = dict(body)
+    if new == "running":
+        changes |= _lease(doc, body, renewal=old == "running" and held)
+    elif new == "accepted":
+        if "claimed_by" in body and old != "running":
+            raise validation_error("claim with status running")
+        changes |= {"claimed_by": None, "lease_expires_at": None}
+    else:
+        # Who did it stays on record; nothing is held any more.
+        changes |= {"claimed_by": doc["claimed_by"], "lease_expires_at": None}
+    return changes
+
+
+def _lease(doc: Doc, body: Doc, *, renewal: bool) -> Doc:
+    """Claim, take over or renew. A write under a running lease that speaks of neither leaves it as it is."""
+    if "status" not in body and "lease_expires_at" not in body and "claimed_by" not in body:
+        return {}
+    until = body.get("lease_expires_at")
+    if until is None and renewal:
+        until = doc["lease_expires_at"]
+    if until is None or not (renewal or "claimed_by" in body):
+        raise validation_error("a claim needs claimed_by and lease_expires_at")
+    moment = clock.parse(until)
+    if moment <= clock.now():
+        raise validation_error("lease_expires_at is in the past")
+    return {
+        "claimed_by": body.get("claimed_by", doc["claimed_by"]),
+        "lease_expires_at": clock.stamp(moment),
+        "attempt": doc["attempt"] + (0 if renewal else 1),
+    }

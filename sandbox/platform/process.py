@@ -1,0 +1,120 @@
+"""The platform as a background process: started once, found again by its state directory, stopped by its pid."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+DEFAULT_CONTRACT = Path(__file__).resolve().parents[2] / "contract" / "openapi.yaml"
+PID_FILE = "platform.pid"
+URL_FILE = "platform.url"
+LOG_FILE = "platform.log"
+START_TIMEOUT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Running:
+    base_url: str
+    pid: int
+    admin_token: str
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def running(state: Path) -> Running | None:
+    """The platform of this state directory, if it answers."""
+    try:
+        pid = int((state / PID_FILE).read_text())
+        url = (state / URL_FILE).read_text().strip()
+        token = (state / "admin.token").read_text().strip()
+        # Asking with our own token tells our platform from a stranger on a reused port.
+        answer = httpx.get(
+            f"{url}/sandbox/v1/faults", headers={"Authorization": f"Bearer {token}"}, timeout=5, trust_env=False
+        )
+    except (OSError, ValueError, httpx.HTTPError):
+        return None
+    return Running(url, pid, token) if answer.status_code == 200 else None
+
+
+def start(
+    state: Path, *, host: str = "127.0.0.1", port: int | None = None, contract: Path = DEFAULT_CONTRACT
+) -> Running:
+    """Start it, or find it started already. Raises RuntimeError with the end of its log if it does not come up."""
+    found = running(state)
+    if found is not None:
+        return found
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    port = port or _port_of_before(state, host) or free_port(host)
+    command = [sys.executable, "-m", "sandbox.platform", "serve", "--state", str(state), "--host", host]
+    command += ["--port", str(port), "--contract", str(contract)]
+    root = Path(__file__).resolve().parents[2]
+    with (state / LOG_FILE).open("ab") as log:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=root, start_new_session=True
+        )
+    (state / PID_FILE).write_text(f"{child.pid}\n")
+    (state / URL_FILE).write_text(f"http://{host}:{port}\n")
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
+    while time.monotonic() < deadline and child.poll() is None:
+        found = running(state)
+        if found is not None:
+            return found
+        time.sleep(0.05)
+    stop(state)
+    tail = (state / LOG_FILE).read_text(errors="replace").splitlines()[-15:]
+    raise RuntimeError("the sandbox platform did not start:\n" + "\n".join(tail))
+
+
+def _port_of_before(state: Path, host: str) -> int | None:
+    """The port it had last time, if it is free: whoever was told the address can go on using it."""
+    try:
+        port = int((state / URL_FILE).read_text().strip().rpartition(":")[2])
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except (OSError, ValueError):
+        return None
+    return port
+
+
+def _is_ours(pid: int, state: Path) -> bool:
+    """A pid file may outlive its process and name a stranger; never signal one."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"sandbox.platform" in command and str(state).encode() in command
+
+
+def stop(state: Path, *, kill: bool = False, timeout_seconds: float = 10.0) -> bool:
+    """Stop it by pid and wait until it is gone; False if it was not running."""
+    try:
+        pid = int((state / PID_FILE).read_text())
+    except (OSError, ValueError):
+        return False
+    if not _is_ours(pid, state):
+        (state / PID_FILE).unlink(missing_ok=True)
+        return False
+    os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
+    deadline = time.monotonic() + timeout_seconds
+    while _is_ours(pid, state):
+        # A child of this very process stays a zombie until it is waited for.
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    (state / PID_FILE).unlink(missing_ok=True)
+    return True

@@ -1,0 +1,34 @@
+"""Usage records: each counts once, however often it is sent."""
+
+import uuid
+
+from sandbox.platform.api import Call, Reply, operation
+from sandbox.platform.errors import ApiError, not_found, validation_error
+from sandbox.platform.opaque import check_size
+
+KIND = "usage_record"
+FROM_INSTANCE = ("org_id", "project_id", "app_slug", "operating_mode", "control_plane_scope", "runtime_backend")
+
+
+@operation("createUsageRecord")
+def create_usage_record(call: Call) -> Reply:
+    body = call.given.body
+    check_size("dimensions", body.get("dimensions"))
+    instance = call.tx.find("app_instance", body["app_instance_id"], project=call.project)
+    if instance is None:
+        raise not_found("app_instance")
+    call.permit(instance.doc["app_slug"])
+    wrong = [name for name in FROM_INSTANCE if body[name] != instance.doc[name]]
+    if wrong:
+        raise validation_error("the record does not describe its instance", fields=wrong)
+    known = call.tx.sql.execute(
+        "SELECT id FROM objects WHERE kind=? AND project_id=? AND json_extract(doc, '$.record_id')=?",
+        (KIND, call.project, body["record_id"]),
+    ).fetchone()
+    if known is None:
+        row = call.tx.insert(KIND, {**body, "id": str(uuid.uuid4())})
+        return Reply(row.doc, 201, touched=(KIND, row.doc["id"]), changes={"record_id": body["record_id"]})
+    earlier = call.tx.find(KIND, known[0], project=call.project)
+    if earlier is None or any(earlier.doc.get(name) != value for name, value in body.items()):
+        raise ApiError(409, "usage_record_conflict", "a record with this record_id says something else")
+    return Reply(earlier.doc, 201, touched=(KIND, earlier.doc["id"]))

@@ -80,7 +80,7 @@ def find_principal(tx: Tx, principal_id: str) -> Principal | None:
 
 
 def authenticate(tx: Tx, header: str | None) -> Principal:
-    """The principal of a bearer token. Its action keys are read now, not from the token: a withdrawal counts at once."""
+    """The principal of a bearer token. Its action keys are read now, not from the token: a change counts at once."""
     if not header:
         raise ApiError(401, "token_missing", "send Authorization: Bearer <token>")
     scheme, _, token = header.partition(" ")

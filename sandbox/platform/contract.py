@@ -84,6 +84,7 @@ class Operation:
     public: bool
     parameters: tuple[Parameter, ...]
     body: Draft202012Validator | None
+    body_required: bool
     answers: dict[str, Answerable]
 
     def read(self, path: dict[str, str], query: str, headers: Mapping[str, str], body: bytes) -> Given:
@@ -122,6 +123,8 @@ class Operation:
         if self.body is None:
             if body:
                 given.problems.append("body: this call has none")
+            return
+        if not body and not self.body_required:
             return
         if content_type.partition(";")[0].strip().lower() != "application/json":
             given.problems.append("header/Content-Type: must be application/json")
@@ -216,6 +219,7 @@ class Contract:
                 for node in parameters
             ),
             body=compile_schema(self._resolve(body["content"]["application/json"]["schema"])) if body else None,
+            body_required=bool(body and body.get("required", False)),
             answers={str(status): self._answer(self._resolve(node)) for status, node in spec["responses"].items()},
         )
 

@@ -155,7 +155,7 @@ def _changes(doc: Doc, body: Doc, *, by_adapter: bool) -> Doc:
         raise validation_error("a failed operation needs its error")
     changes = dict(body)
     if new == "running":
-        changes |= _lease(doc, body, renewal=old == "running" and held)
+        changes |= _lease(doc, body, claim=old == "accepted" or ("claimed_by" in body and not held))
     elif new == "accepted":
         if "claimed_by" in body and old != "running":
             raise validation_error("claim with status running")
@@ -166,20 +166,18 @@ def _changes(doc: Doc, body: Doc, *, by_adapter: bool) -> Doc:
     return changes
 
 
-def _lease(doc: Doc, body: Doc, *, renewal: bool) -> Doc:
-    """Claim, take over or renew. A write under a running lease that speaks of neither leaves it as it is."""
-    if "status" not in body and "lease_expires_at" not in body and "claimed_by" not in body:
-        return {}
-    until = body.get("lease_expires_at")
-    if until is None and renewal:
-        until = doc["lease_expires_at"]
-    if until is None or not (renewal or "claimed_by" in body):
+def _lease(doc: Doc, body: Doc, *, claim: bool) -> Doc:
+    """Claim or take over, which counts as an attempt; or renew, where a time gone by gives the lease up."""
+    if not claim:
+        until = body.get("lease_expires_at", doc["lease_expires_at"])
+        return {"claimed_by": doc["claimed_by"], "lease_expires_at": clock.stamp(clock.parse(until))}
+    if "claimed_by" not in body or "lease_expires_at" not in body:
         raise validation_error("a claim needs claimed_by and lease_expires_at")
-    moment = clock.parse(until)
-    if moment <= clock.now():
+    until = clock.parse(body["lease_expires_at"])
+    if until <= clock.now():
         raise validation_error("lease_expires_at is in the past")
     return {
-        "claimed_by": body.get("claimed_by", doc["claimed_by"]),
-        "lease_expires_at": clock.stamp(moment),
-        "attempt": doc["attempt"] + (0 if renewal else 1),
+        "claimed_by": body["claimed_by"],
+        "lease_expires_at": clock.stamp(until),
+        "attempt": doc["attempt"] + 1,
     }

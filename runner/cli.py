@@ -19,7 +19,6 @@ from runner.platform.errors import PlatformError
 from runner.platform.models import AppInstance
 from runner.settings import Settings, SettingsError
 from runner.tick import Signals, Summary, choose, run_tick
-from runner.translate import Heard
 from runner.world import observe
 
 OK, FAILED, CANNOT = 0, 1, 2
@@ -36,9 +35,7 @@ app.add_typer(get, name="get")
 app.add_typer(op, name="op")
 
 Json = Annotated[bool, typer.Option("--json", help="Answer with JSON on stdout.")]
-Which = Annotated[
-    str | None, typer.Option("--instance", "-i", help="Id, start of an id, or name; default: the only one.")
-]
+Which = Annotated[str | None, typer.Option("--instance", "-i", help="Id, its start, or a name; default: the only one.")]
 Target = Annotated[str, typer.Argument(help="The instance: id, start of an id, or name.")]
 Members = Annotated[str, typer.Option(help="Members, comma separated: id, start of an id, or node name.")]
 Allocations = Annotated[str, typer.Option(help="Allocations, comma separated: id, start of an id, or name.")]
@@ -101,14 +98,9 @@ def run(
     with Client(loaded) as client:
         only = operator.find_instance(client, loaded, instance).id if instance else None
         with view.Progress() if progress else contextlib.nullcontext() as shown:
-
-            def hear(where: AppInstance, name: str, heard: Heard) -> None:
-                if shown:
-                    shown.hear(name, heard)
-
             while True:
                 try:
-                    summary = run_tick(client, loaded, only=only, signals=signals, watch=hear)
+                    summary = run_tick(client, loaded, only=only, signals=signals, watch=shown.hear if shown else None)
                 except PlatformError as error:
                     if not watch:
                         raise
@@ -211,9 +203,7 @@ def deploy(
     workers: Annotated[str, typer.Option(help="Allocations of the first workers, comma separated.")] = "",
     same_node: Annotated[bool, typer.Option("--same-node", help="The controller's host is a worker too.")] = False,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
-    slurm: Annotated[
-        list[str] | None, typer.Option(help="A slurm.conf setting, KEY=VALUE, as often as needed.")
-    ] = None,
+    slurm: Annotated[list[str] | None, typer.Option(help="A slurm.conf setting KEY=VALUE, repeatable.")] = None,
     cluster_name: Annotated[str | None, typer.Option(help="Slurm's ClusterName; default: made from the id.")] = None,
     app_version: Annotated[str, typer.Option(help="Version of the app to deploy.")] = "1.0.0",
     as_json: Json = False,

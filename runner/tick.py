@@ -24,7 +24,7 @@ from runner.world import Outcome, observe
 # A tick settles in a handful of rounds; this only stops a policy that asks for the same thing for ever.
 MAX_ROUNDS = 200
 
-Watcher = Callable[[AppInstance, str, Heard], None]
+Watcher = Callable[[str, Heard], None]
 
 
 @dataclass
@@ -165,7 +165,7 @@ class _Tick:
         def listen(heard: Heard) -> None:
             self._report.hear(heard)
             if self._watch:
-                self._watch(self._world.instance, host_name(self._report.members[heard.member_id]), heard)
+                self._watch(host_name(self._report.members[heard.member_id]), heard)
 
         def give_up() -> bool:
             return lost.is_set() or self._signals.abort.is_set()

@@ -1,0 +1,113 @@
+"""Policy: from the world as observed to the steps that bring it closer to what was asked. Pure.
+
+No I/O and no clock but world.now. It is called again after each round of writes and after the play, so it never
+assumes that an earlier step worked: it looks at what is.
+"""
+
+from runner import detail
+from runner.decide.instance import instance_fails, report_instance, set_instance
+from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, name, take
+from runner.decide.workers import end_all, orphans, worker_operations
+from runner.inventory import CONTROLLER, IntentError, Placement, read_config, read_placement
+from runner.plan import AdapterError, Claim, Finish, NewMember, Plan, Play, Refuse, SetMember, Step, Wait
+from runner.platform.models import Health, InstanceStatus, Member, MemberStatus
+from runner.world import World, is_stale
+
+__all__ = ["decide"]
+
+
+def decide(world: World) -> Plan:
+    """What to do next, in order; a Play, if any, comes last."""
+    status = world.instance.status
+    steps: list[Step] = [
+        Refuse(
+            f"{operation.operation} of an instance is not something this version does",
+            operation,
+            "operation_not_supported",
+            of_instance=True,
+        )
+        for operation in world.instance_operations
+    ]
+    if not world.complete or status == InstanceStatus.DELETED:
+        return Plan(tuple(steps))
+    if status not in set(InstanceStatus):
+        return Plan((*steps, Wait(f"status {status!r} is not one we know: not ours to touch", "instance")))
+    if status in (InstanceStatus.STOPPED, InstanceStatus.DELETING):
+        waits = (Wait(f"the instance is {status}", f"{op.operation} {str(op.id)[:8]}") for op in world.operations)
+        return Plan((*steps, *waits))
+    if status == InstanceStatus.FAILED:
+        return Plan((*steps, *end_all(world, "instance_failed", "the instance has failed: deploy a new one")))
+    return Plan((*steps, *_cluster(world)))
+
+
+def _cluster(world: World) -> list[Step]:
+    """An instance that is to serve, or serves: its controller, then its operations, then itself."""
+    try:
+        placement = read_placement(world.instance)
+        read_config(world.instance)
+        controller = _controller(world, placement)
+    except IntentError as error:
+        return instance_fails(world, AdapterError(error.code, error.message))
+    if controller.status == MemberStatus.FAILED and world.instance.status != InstanceStatus.RUNNING:
+        known = controller.adapter_detail.get("last_adapter_error") or {}
+        message = str(known.get("message") or "the controller failed")
+        return instance_fails(world, AdapterError(str(known.get("code") or "controller_failed"), message))
+
+    before, bootstrap = _bootstrap(world, controller)
+    during, workers = worker_operations(world, placement, controller)
+    steps = [*before, *during, *orphans(world)]
+    if any(isinstance(step, Claim | NewMember) for step in steps):
+        return steps  # settle who does what first; the next look has the members
+    if world.outcomes is None:
+        steps += _play(world, controller, bootstrap, workers)
+    if any(isinstance(step, Play | SetMember | Finish) for step in steps):
+        return steps
+    return steps + report_instance(world, controller)
+
+
+def _controller(world: World, placement: Placement) -> Member:
+    found = [m for m in world.members if m.component_key == CONTROLLER and m.status != MemberStatus.DELETED]
+    if not found:
+        raise IntentError("controller_missing", "the instance has no controller member: the deploy did not make one")
+    if len(found) > 1:
+        raise IntentError("two_controllers", f"the instance has {len(found)} controllers; exactly one is supported")
+    if found[0].allocation_id != placement.controller_allocation_id:
+        raise IntentError(
+            "placement_invalid", "the controller member is not on the allocation that placement_intent names"
+        )
+    return found[0]
+
+
+def _bootstrap(world: World, controller: Member) -> tuple[list[Step], bool]:
+    """Steps for a controller that is not ready yet, and whether it is ours to bootstrap now."""
+    if controller.status == MemberStatus.READY:
+        return [], False
+    if controller.status not in UNFINISHED:
+        return [Wait(f"the controller is {controller.status}", name(controller))], False
+    outcome = (world.outcomes or {}).get(controller.id)
+    if outcome:
+        return conclude(world, controller, outcome), False
+    error, waiting = allocation_problem(world, controller.allocation_id)
+    if waiting:
+        return [Wait(waiting, name(controller))], False
+    if error:
+        return [fail(world, controller, error)], False
+    steps, ours = take(world, controller, "the deploy asks for this controller")
+    if ours and world.instance.status == InstanceStatus.REQUESTED:
+        said = detail.of_instance(world.instance, None, world.members, [], world.now)
+        steps += set_instance(world, InstanceStatus.DEPLOYING, Health.PROGRESSING, said, None)
+    return steps, ours
+
+
+def _play(world: World, controller: Member, bootstrap: bool, workers: list[Member]) -> list[Step]:
+    if bootstrap:
+        return [
+            Play(f"controller first, then {len(workers)} worker(s) in the same run", "deploy", (controller, *workers))
+        ]
+    if controller.status != MemberStatus.READY:
+        return [Wait("the controller is not ready", name(member)) for member in workers]
+    if workers:
+        return [Play(f"{len(workers)} worker(s) join in one run", "add_worker", (controller, *workers))]
+    if not world.operations and is_stale(world.instance, world.now, world.policy):
+        return [Play("what is known of the cluster is old", "observe", (controller,))]
+    return []

@@ -1,0 +1,100 @@
+"""The instance: what is said of it once nothing more is to be done for its members now."""
+
+from runner import detail
+from runner.decide.members import UNFINISHED, fail
+from runner.decide.workers import end_all
+from runner.inventory import CONTROLLER, read_target
+from runner.plan import AdapterError, Announce, Detail, Play, SetInstance, SetMember, Step, Wait
+from runner.platform.models import AppInstance, Health, InstanceStatus, Member, MemberStatus
+from runner.world import Outcome, World
+
+
+def report_instance(world: World, controller: Member) -> list[Step]:
+    """The instance's own status, when nothing more is to be done for its members now."""
+    instance, snapshot = world.instance, world.snapshot
+    refreshed = _refresh(world, controller) if world.outcomes is not None else []
+    if refreshed:
+        return refreshed
+    unfinished = controller.status != MemberStatus.READY or world.operations
+    if instance.status != InstanceStatus.RUNNING and unfinished:
+        said = detail.of_instance(instance, snapshot, world.members, [], world.now)
+        return set_instance(world, InstanceStatus.DEPLOYING, Health.PROGRESSING, said, None)
+    if snapshot is None and instance.status == InstanceStatus.RUNNING and world.outcomes is None:
+        return []
+    health, reasons = detail.health(snapshot, world.members)
+    said = detail.of_instance(instance, snapshot, world.members, reasons, world.now)
+    allocation = world.allocations[controller.allocation_id] if controller.allocation_id else None
+    access = detail.access_notes(snapshot, read_target(allocation)) if snapshot and allocation else None
+    if instance.status == InstanceStatus.RUNNING or snapshot:
+        return set_instance(world, InstanceStatus.RUNNING, health, said, access)
+    # Everything ended in an earlier tick that died before saying so: look at the cluster, then say it.
+    return [Play("the deploy is done but not yet reported", "observe", (controller,))] if world.outcomes is None else []
+
+
+def _refresh(world: World, controller: Member) -> list[Step]:
+    """After a look at the cluster: bring what members say of themselves up to date."""
+    snapshot, steps = world.snapshot, list[Step]()
+    error = (world.outcomes or {}).get(controller.id, Outcome()).error
+    if error and controller.status == MemberStatus.READY:
+        known = (controller.adapter_detail.get("last_adapter_error") or {}).get("code")
+        if known != error.code:
+            steps.append(
+                SetMember(
+                    "it could not be looked at",
+                    controller,
+                    controller.status,
+                    {"last_adapter_error": error.as_detail(world.now)},
+                )
+            )
+    if snapshot is None:
+        return steps
+    for member in world.members:
+        if member.status != MemberStatus.READY:
+            continue
+        name = member.adapter_detail.get("worker_hostname")
+        seen = detail.of_controller(snapshot) if member is controller else detail.of_worker(snapshot, name)
+        if any(member.adapter_detail.get(key) != value for key, value in seen.items()):
+            steps.append(SetMember("as the controller shows it", member, member.status, seen))
+    return steps
+
+
+def set_instance(
+    world: World, status: InstanceStatus, health: Health, said: Detail, access: Detail | None
+) -> list[Step]:
+    instance = world.instance
+    same = instance.status == status and instance.health == health
+    if same and (instance.status_detail or {}) == said and (access is None or access == instance.access):
+        return []
+    steps: list[Step] = []
+    if instance.status != status and status in (InstanceStatus.RUNNING, InstanceStatus.FAILED):
+        steps.append(Announce(f"the instance is {status}", f"apps.instance.{status}", "deploy", _context(instance)))
+    return [*steps, SetInstance(f"it is {status}, {health}", status, health, said, access)]
+
+
+def instance_fails(world: World, error: AdapterError) -> list[Step]:
+    """The deploy cannot succeed: say so everywhere it is asked about, and leave nothing claimed."""
+    if world.instance.status == InstanceStatus.RUNNING:
+        return [Wait(f"{error.code}: {error.message}", "instance")]
+    steps: list[Step] = [
+        fail(world, member, error)
+        for member in world.members
+        if member.component_key == CONTROLLER and member.status in UNFINISHED
+    ]
+    steps += end_all(world, error.code, f"the deploy failed: {error.message}")
+    said = {"reasons": [{"code": error.code, "message": error.message}]}
+    return [*steps, *set_instance(world, InstanceStatus.FAILED, Health.UNHEALTHY, said, None)]
+
+
+def _context(instance: AppInstance) -> Detail:
+    fields = (
+        "org_id",
+        "project_id",
+        "app_slug",
+        "app_version",
+        "operating_mode",
+        "control_plane_scope",
+        "runtime_backend",
+    )
+    return {"app_instance_id": str(instance.id)} | {
+        name: str(value) for name in fields if (value := getattr(instance, name)) is not None
+    }

@@ -1,0 +1,112 @@
+"""One member: whose it is, whether its allocation can be worked on, and how it came out of a play."""
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from runner import detail
+from runner.inventory import CONTROLLER, IntentError, read_target
+from runner.plan import AdapterError, Claim, Detail, SetMember, Step, Wait, stamp
+from runner.platform.models import Member, MemberStatus
+from runner.slurm import controller_problem, worker_problem
+from runner.world import Outcome, World
+
+UNFINISHED = (MemberStatus.REQUESTED, MemberStatus.RECONCILING)
+COMING = ("requested", "provisioning")
+
+
+def take(world: World, member: Member, why: str) -> tuple[list[Step], bool]:
+    """Claim a member's bootstrap unless somebody else holds it or its next try is not due."""
+    known = member.adapter_detail
+    held = held_by_another(world, known.get("claimed_by"), read_time(known.get("lease_expires_at")))
+    if held:
+        return [Wait(held, name(member))], False
+    due = read_time(known.get("next_attempt_at"))
+    if due and due > world.now:
+        return [Wait(f"the next try is at {stamp(due)}", name(member))], False
+    if world.outcomes is not None:
+        return [Wait("the next tick goes on with it", name(member))], False
+    if known.get("claimed_by") != world.runner_id:
+        return [Claim(why, member)], False
+    return [], True
+
+
+def conclude(world: World, member: Member, outcome: Outcome) -> list[Step]:
+    """A member after its play: ready by the controller's word, or the reason why not."""
+    known = {**detail.filled(member), **outcome.detail}
+    if outcome.error:
+        return [fail(world, member, outcome.error, outcome)]
+    snapshot = world.snapshot
+    if member.component_key == CONTROLLER:
+        problem = controller_problem(snapshot)
+        seen = detail.of_controller(snapshot) if snapshot else {}
+    else:
+        hostname = known.get("worker_hostname")
+        problem = worker_problem(snapshot, hostname, known)
+        seen = detail.of_worker(snapshot, hostname) if snapshot else {}
+    if problem:
+        code, message = problem
+        return [fail(world, member, AdapterError(code, message, "retryable"), Outcome(outcome.phase, known | seen))]
+    return [
+        SetMember(
+            "the controller shows it serving",
+            member,
+            MemberStatus.READY,
+            {**outcome.detail, **seen, **_unclaimed(), "phase": "serving", "last_adapter_error": None},
+        )
+    ]
+
+
+def fail(world: World, member: Member, error: AdapterError, outcome: Outcome | None = None) -> SetMember:
+    """Failed for good, or to be tried again later if the error's class allows it."""
+    tried = int(member.adapter_detail.get("attempt") or 0) + (1 if outcome else 0)
+    said = {**(outcome.detail if outcome else {}), **_unclaimed()}
+    said |= {"attempt": tried, "last_adapter_error": error.as_detail(world.now)}
+    if outcome and outcome.phase:
+        said["phase"] = outcome.phase
+    if outcome and error.klass == "retryable" and tried < world.policy.max_attempts:
+        due = world.now + timedelta(seconds=world.policy.retry_seconds * 2 ** (tried - 1))
+        said["next_attempt_at"] = stamp(due)
+        return SetMember(
+            f"{error.code}: try {tried} of {world.policy.max_attempts}", member, MemberStatus.RECONCILING, said
+        )
+    return SetMember(f"{error.code}: {error.message}", member, MemberStatus.FAILED, said)
+
+
+def _unclaimed() -> Detail:
+    return {"claimed_by": None, "lease_expires_at": None, "next_attempt_at": None}
+
+
+def allocation_problem(world: World, allocation_id: UUID | None) -> tuple[AdapterError | None, str | None]:
+    """(error, None), (None, what it waits for), or (None, None) for an allocation one can work on."""
+    allocation = world.allocations.get(allocation_id) if allocation_id else None
+    if allocation is None:
+        return AdapterError("allocation_not_found", f"allocation {allocation_id} is not in this project"), None
+    if allocation.status in COMING:
+        return None, f"allocation {allocation.id} is {allocation.status}"
+    if allocation.status != "active":
+        message = f"allocation {allocation.id} is {allocation.status}, not active: choose another one"
+        return AdapterError("allocation_not_active", message), None
+    try:
+        read_target(allocation)
+    except IntentError as problem:
+        return AdapterError(problem.code, problem.message), None
+    return None, None
+
+
+def held_by_another(world: World, by: object, until: datetime | None) -> str | None:
+    """Why it is not ours: another runner's lease still runs."""
+    if by and by != world.runner_id and until and until > world.now:
+        return f"runner {by} holds it until {stamp(until)}"
+    return None
+
+
+def read_time(value: object) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return time if time and time.tzinfo else None
+
+
+def name(member: Member) -> str:
+    return f"{member.component_key}-{member.id.hex[:8]}"

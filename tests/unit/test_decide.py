@@ -1,0 +1,301 @@
+"""decide, by example: what is done for which world, and what is refused."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from runner.decide import decide
+from runner.plan import AdapterError, Announce, Claim, Finish, NewMember, Refuse, SetInstance, SetMember, Wait, stamp
+from runner.world import Outcome, World
+from tests.unit.worlds import (
+    ME,
+    NOW,
+    add,
+    allocation,
+    controller,
+    instance,
+    joined,
+    mine,
+    node,
+    of_kind,
+    settle,
+    snapshot,
+    worker,
+    world,
+)
+
+
+def deployed(**changes: Any) -> World:
+    status = {"observed_at": stamp(NOW), "reasons": []}
+    return world(
+        instance=instance(status="running", health="healthy", status_detail=status),
+        members=(controller(status="ready"), *changes.pop("workers", ())),
+        **changes,
+    )
+
+
+def test_a_deploy_is_one_play_with_the_controller_and_all_its_workers() -> None:
+    _, steps, play = settle(world(operations=(add(2, 3),)), decide)
+    assert play is not None and play.playbook == "deploy"
+    assert [member.component_key for member in play.members] == ["controller", "worker", "worker"]
+    assert len(of_kind(steps, Claim)) == 2  # the controller's bootstrap and the operation
+    assert len(of_kind(steps, NewMember)) == 2
+
+
+def test_the_instance_is_deploying_before_any_host_is_touched() -> None:
+    now, _, play = settle(world(operations=(add(2),)), decide)
+    assert play is not None
+    assert (now.instance.status, now.instance.health) == ("deploying", "progressing")
+
+
+def test_a_deploy_ends_running_and_healthy_when_the_controller_shows_every_worker() -> None:
+    now, _, play = settle(world(operations=(add(2, 3),)), decide)
+    assert play is not None
+    first, one, two = play.members
+    after = now.later(
+        outcomes={first.id: Outcome("serving"), one.id: joined("w1"), two.id: joined("w2")},
+        snapshot=snapshot({"w1": node(), "w2": node(state="MIXED")}),
+    )
+    end, steps, more = settle(after, decide)
+    assert more is None
+    assert (end.instance.status, end.instance.health) == ("running", "healthy")
+    assert {member.status for member in end.members} == {"ready"}
+    assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
+    assert [event.kind for event in of_kind(steps, Announce)] == ["apps.instance.running"]
+    assert end.instance.access is not None and end.instance.access["controller"]["host"] == "10.0.0.1"
+
+
+def test_one_broken_worker_leaves_the_others_ready_and_the_instance_degraded() -> None:
+    now, _, play = settle(world(operations=(add(2, 3),)), decide)
+    assert play is not None
+    first, one, two = play.members
+    broken = AdapterError("package_install_failed", "apt has no slurmd", "intervention", "worker-x", "install")
+    after = now.later(
+        outcomes={first.id: Outcome("serving"), one.id: joined("w1"), two.id: Outcome("munge", {}, broken)},
+        snapshot=snapshot({"w1": node()}),
+    )
+    end, steps, _ = settle(after, decide)
+    assert (end.instance.status, end.instance.health) == ("running", "degraded")
+    by_id = {member.id: member for member in end.members}
+    assert by_id[one.id].status == "ready"
+    assert by_id[two.id].status == "failed"
+    assert by_id[two.id].adapter_detail["last_adapter_error"]["code"] == "package_install_failed"
+    (finish,) = of_kind(steps, Finish)
+    assert finish.status == "failed" and finish.error["code"] == "partly_failed"
+    assert finish.result["members"][str(two.id)]["error"]["code"] == "package_install_failed"
+    assert finish.result["members"][str(one.id)]["status"] == "ready"
+
+
+@pytest.mark.parametrize(
+    ("shown", "code"),
+    [
+        (None, "controller_unknown"),
+        ({}, "not_registered"),
+        ({"w1": node(state="DOWN")}, "not_schedulable"),
+        ({"w1": node(flags={"DRAIN"})}, "not_schedulable"),
+        ({"w1": node(flags={"INVALID_REG"})}, "not_schedulable"),
+        ({"w1": node(state="UNKNOWN")}, "not_schedulable"),
+        ({"w1": node(cpus=1)}, "wrong_resources"),
+        ({"w1": node(memory_mb=1)}, "wrong_resources"),
+        ({"w1": node(gres="gpu:a100:4")}, "wrong_resources"),
+    ],
+)
+def test_a_worker_is_ready_only_by_the_controllers_word(shown: Any, code: str) -> None:
+    operation = mine(add(2))
+    member = worker(operation, 2, adapter_detail={"attempt": 2})
+    after = deployed(
+        operations=(operation,), workers=(member,), outcomes={member.id: joined("w1")}, snapshot=snapshot(shown)
+    )
+    (step,) = of_kind(decide(after).steps, SetMember)
+    assert step.status == "failed"
+    assert step.detail["last_adapter_error"]["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("seen", "code"),
+    [
+        ({"slurmctld": "failed"}, "slurmctld_not_active"),
+        ({"slurmdbd": "inactive"}, "slurmdbd_not_active"),
+        ({"munge": None}, "munge_not_active"),
+        ({"ping": "DOWN"}, "slurmctld_not_answering"),
+        ({"config_version": None}, "config_unknown"),
+        ({"submit_account": None}, "no_submit_account"),
+    ],
+)
+def test_a_controller_is_ready_only_when_all_of_it_serves(seen: Any, code: str) -> None:
+    held = controller(status="reconciling", adapter_detail={"claimed_by": ME, "attempt": 2})
+    after = world(members=(held,), outcomes={held.id: Outcome("baseline")}, snapshot=snapshot({}, **seen))
+    end, _, _ = settle(after, decide)
+    assert end.members[0].status == "failed"
+    assert end.members[0].adapter_detail["last_adapter_error"]["code"] == code
+    assert (end.instance.status, end.instance.health) == ("failed", "unhealthy")
+
+
+def test_an_error_that_may_pass_is_tried_again_later_and_a_bounded_number_of_times() -> None:
+    operation = mine(add(2))
+    gone = AdapterError("host_unreachable", "no route", "retryable")
+    member = worker(operation, 2)
+    first = deployed(operations=(operation,), workers=(member,), outcomes={member.id: Outcome(error=gone)})
+    (again,) = of_kind(decide(first).steps, SetMember)
+    assert again.status == "reconciling"
+    assert again.detail["attempt"] == 1
+    assert again.detail["next_attempt_at"] == stamp(NOW + timedelta(seconds=30))
+    tired = worker(operation, 2, status="reconciling", adapter_detail={"attempt": 2})
+    last = deployed(operations=(operation,), workers=(tired,), outcomes={tired.id: Outcome(error=gone)})
+    (over,) = of_kind(decide(last).steps, SetMember)
+    assert over.status == "failed"
+
+
+def test_a_try_that_is_not_due_waits_and_says_until_when() -> None:
+    due = stamp(NOW + timedelta(seconds=10))
+    operation = add(2, status="running", claimed_by="dead", lease_expires_at=NOW - timedelta(seconds=1))
+    member = worker(operation, 2, status="reconciling", adapter_detail={"attempt": 1, "next_attempt_at": due})
+    plan = decide(deployed(operations=(operation,), workers=(member,)))
+    assert plan.idle and due in plan.steps[0].why
+
+
+def test_a_live_lease_of_another_runner_is_left_alone() -> None:
+    operation = add(2, status="running", claimed_by="other", lease_expires_at=NOW + timedelta(seconds=1))
+    plan = decide(deployed(operations=(operation,)))
+    assert plan.idle and "other" in plan.steps[0].why
+
+
+def test_an_expired_lease_is_taken_over() -> None:
+    operation = add(2, status="running", claimed_by="dead", lease_expires_at=NOW - timedelta(seconds=1))
+    (claim,) = decide(deployed(operations=(operation,))).steps
+    assert isinstance(claim, Claim)
+
+
+def test_adding_to_a_running_cluster_plays_the_join_only() -> None:
+    _, _, play = settle(deployed(operations=(add(4, 5), add(6))), decide)
+    assert play is not None and play.playbook == "add_worker"
+    assert len(play.members) == 4  # the controller is asked, three workers join, in one run
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"component_key": "controller"}, "second_controller"),
+        ({"component_key": "controller", "operation": "drain"}, "controller_not_supported"),
+        ({"component_key": "gpu-fairy"}, "component_unknown"),
+        ({"operation": "explode"}, "operation_unknown"),
+        ({"allocation_ids": []}, "no_allocations"),
+        ({"allocation_ids": [UUID(int=104), UUID(int=104)]}, "allocation_twice"),
+        ({"allocation_ids": [UUID(int=999)]}, "allocation_not_found"),
+        ({"allocation_ids": [UUID(int=101)]}, "allocation_is_controller"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_at_once_and_touches_nothing(changes: Any, code: str) -> None:
+    plan = decide(deployed(operations=(add(4, **changes),)))
+    (refusal,) = plan.steps
+    assert isinstance(refusal, Refuse) and refusal.code == code and refusal.why
+
+
+def test_an_allocation_that_serves_is_refused_and_one_that_failed_before_is_taken() -> None:
+    earlier = add(4)
+    serving = deployed(operations=(add(4),), workers=(worker(earlier, 4, status="ready"),))
+    (refusal,) = of_kind(decide(serving).steps, Refuse)
+    assert refusal.code == "allocation_in_use"
+    failed = deployed(operations=(add(4),), workers=(worker(earlier, 4, status="failed"),))
+    _, _, play = settle(failed, decide)
+    assert play is not None
+
+
+@pytest.mark.parametrize("status", ["releasing", "released", "failed", "release_failed", "something-new"])
+def test_no_play_runs_on_an_allocation_that_is_not_active(status: str) -> None:
+    start = deployed(operations=(add(4),))
+    start = start.later(allocations={**start.allocations, UUID(int=104): allocation(4, status=status)})
+    end, _, play = settle(start, decide)
+    assert play is None
+    (member,) = [one for one in end.members if one.component_key == "worker"]
+    assert member.status == "failed"
+    assert member.adapter_detail["last_adapter_error"]["code"] == "allocation_not_active"
+
+
+def test_an_allocation_on_its_way_is_waited_for() -> None:
+    start = deployed(operations=(add(4),))
+    start = start.later(allocations={**start.allocations, UUID(int=104): allocation(4, status="provisioning")})
+    _, steps, play = settle(start, decide)
+    assert play is None
+    assert "provisioning" in of_kind(steps, Wait)[-1].why
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"placement_intent": None}, "placement_invalid"),
+        ({"placement_intent": {"mode": "magic", "controller_allocation_id": str(UUID(int=101))}}, "placement_invalid"),
+        ({"placement_intent": {"mode": "same_node", "controller_allocation_id": str(UUID(int=101))}}, "placement_invalid"),
+        ({"config": {"slurm": {"SlurmUser": "root"}}}, "config_invalid"),
+        ({"config": {"slurm": {"Prolog": "/bin/evil"}}}, "config_invalid"),
+        ({"config": {"slurm": {"MessageTimeout": "10\nSlurmUser=root"}}}, "config_invalid"),
+        ({"config": {"cluster_name": "{{ lookup('file', '/etc/passwd') }}"}}, "config_invalid"),
+        ({"config": {"surprise": 1}}, "config_invalid"),
+    ],
+)
+def test_an_intent_that_cannot_be_used_fails_the_deploy_with_its_reason_everywhere(changes: Any, code: str) -> None:
+    end, steps, play = settle(world(instance=instance(**changes), operations=(add(2),)), decide)
+    assert play is None
+    assert (end.instance.status, end.instance.health) == ("failed", "unhealthy")
+    assert end.members[0].adapter_detail["last_adapter_error"]["code"] == code
+    assert [refusal.code for refusal in of_kind(steps, Refuse)] == [code]
+    assert [event.kind for event in of_kind(steps, Announce)] == ["apps.instance.failed"]
+
+
+def test_two_controller_members_fail_the_deploy() -> None:
+    second = controller(id=UUID(int=0xC1 << 120))
+    end, _, play = settle(world(members=(controller(), second)), decide)
+    assert play is None and end.instance.status == "failed"
+
+
+def test_same_node_placement_puts_a_worker_on_the_controllers_host() -> None:
+    intent = {
+        "mode": "same_node",
+        "controller_allocation_id": str(UUID(int=101)),
+        "worker_allocation_ids": [str(UUID(int=101))],
+    }
+    _, _, play = settle(world(instance=instance(placement_intent=intent), operations=(add(1),)), decide)
+    assert play is not None
+    assert [member.allocation_id for member in play.members] == [UUID(int=101), UUID(int=101)]
+
+
+def test_an_instance_operation_is_refused_while_this_version_cannot_do_it() -> None:
+    stop = add(component_key=None, operation="stop")
+    (refusal,) = decide(deployed(instance_operations=(stop,))).steps
+    assert isinstance(refusal, Refuse) and refusal.of_instance
+
+
+def test_a_status_we_do_not_know_is_not_ours_to_touch() -> None:
+    plan = decide(world(instance=instance(status="hibernating")))
+    assert plan.idle
+
+
+def test_a_quiet_instance_asks_for_nothing() -> None:
+    assert decide(deployed()).steps == ()
+
+
+def test_old_knowledge_is_looked_at_anew() -> None:
+    old = {"observed_at": stamp(NOW - timedelta(seconds=301))}
+    start = world(
+        instance=instance(status="running", health="healthy", status_detail=old), members=(controller(status="ready"),)
+    )
+    _, _, play = settle(start, decide)
+    assert play is not None and play.playbook == "observe"
+
+
+def test_a_worker_the_controller_lost_makes_a_running_instance_degraded() -> None:
+    operation = add(2)
+    member = worker(operation, 2, status="ready", adapter_detail={"worker_hostname": "w1", "cpus": 2})
+    after = deployed(workers=(member,), outcomes={}, snapshot=snapshot({"w1": node(state="DOWN", reason="gone")}))
+    end, steps, _ = settle(after, decide)
+    assert end.instance.health == "degraded"
+    assert "gone" in end.instance.status_detail["reasons"][0]["message"]  # type: ignore[index]
+    assert of_kind(steps, SetInstance)
+
+
+def test_a_cancelled_operation_leaves_no_member_half_way() -> None:
+    member = worker(add(2), 2, status="reconciling")
+    end, _, _ = settle(deployed(workers=(member,)), decide)
+    assert [one.status for one in end.members if one.component_key == "worker"] == ["failed"]

@@ -1,0 +1,149 @@
+"""Worlds to decide about: small builders, so that a test says only what matters to it."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from runner import detail
+from runner.foresee import imagine
+from runner.plan import Plan, Play, Step
+from runner.platform.models import Allocation, AppInstance, Member, Operation
+from runner.slurm import ControllerState, Node, Snapshot
+from runner.world import Outcome, World
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+ME = "runner-under-test"
+PROJECT = UUID(int=1)
+KEY = "ssh-ed25519 " + "A" * 68
+
+
+def allocation(number: int, **changes: Any) -> Allocation:
+    fields: dict[str, Any] = {
+        "id": UUID(int=100 + number),
+        "status": "active",
+        "connection": {"host": f"10.0.0.{number}", "port": 22, "username": "ops", "host_keys": [KEY]},
+        "gpus": 0,
+    }
+    return Allocation(**(fields | changes))
+
+
+def instance(**changes: Any) -> AppInstance:
+    fields: dict[str, Any] = {
+        "id": UUID(int=7),
+        "org_id": UUID(int=2),
+        "project_id": PROJECT,
+        "app_slug": "slurm-reference",
+        "app_version": "1.0.0",
+        "status": "requested",
+        "health": "unknown",
+        "placement_intent": {
+            "mode": "split",
+            "controller_allocation_id": str(UUID(int=101)),
+            "worker_allocation_ids": [str(UUID(int=102)), str(UUID(int=103))],
+        },
+        "config": {},
+        "access_credential_id": UUID(int=9),
+        "correlation_id": "corr-1",
+    }
+    return AppInstance(**(fields | changes))
+
+
+def controller(**changes: Any) -> Member:
+    known = changes.pop("adapter_detail", {})
+    fields: dict[str, Any] = {
+        "id": UUID(int=0xC0 << 120),
+        "app_instance_id": UUID(int=7),
+        "component_key": "controller",
+        "allocation_id": UUID(int=101),
+        "status": "requested",
+        "adapter_detail": detail.blank("controller") | known,
+    }
+    return Member(**(fields | changes))
+
+
+def worker(operation: Operation, number: int, **changes: Any) -> Member:
+    known = changes.pop("adapter_detail", {})
+    fields: dict[str, Any] = {
+        "id": uuid4(),
+        "app_instance_id": UUID(int=7),
+        "component_key": "worker",
+        "allocation_id": UUID(int=100 + number),
+        "status": "requested",
+        "adapter_detail": detail.blank("worker", operation.id) | known,
+    }
+    return Member(**(fields | changes))
+
+
+def add(*numbers: int, **changes: Any) -> Operation:
+    fields: dict[str, Any] = {
+        "id": uuid4(),
+        "operation": "add",
+        "component_key": "worker",
+        "allocation_ids": [UUID(int=100 + number) for number in numbers],
+        "status": "accepted",
+        "correlation_id": "corr-1",
+        "created_at": NOW - timedelta(minutes=1),
+    }
+    return Operation(**(fields | changes))
+
+
+def mine(operation: Operation) -> Operation:
+    lease = {"status": "running", "claimed_by": ME, "lease_expires_at": NOW + timedelta(minutes=1)}
+    return operation.model_copy(update=lease)
+
+
+def world(**changes: Any) -> World:
+    fields: dict[str, Any] = {
+        "instance": instance(),
+        "now": NOW,
+        "runner_id": ME,
+        "members": (controller(),),
+        "operations": (),
+        "allocations": {one.id: one for one in (allocation(n) for n in range(1, 9))},
+    }
+    return World(**(fields | changes))
+
+
+def node(**changes: Any) -> Node:
+    return Node(**({"state": "IDLE", "flags": {"DYNAMIC_NORM"}, "cpus": 2, "memory_mb": 1000} | changes))
+
+
+def snapshot(nodes: dict[str, Node] | None, **controller_changes: Any) -> Snapshot:
+    good: dict[str, Any] = {
+        "hostname": "ctl",
+        "munge": "active",
+        "slurmctld": "active",
+        "slurmdbd": "active",
+        "mariadb": "active",
+        "ping": "UP",
+        "slurm_version": "22.05.8",
+        "package_version": "22.05.8-4",
+        "config_version": "sha256:abc",
+        "cluster_name": "gs0",
+        "started_at": NOW,
+        "submit_account": "default",
+    }
+    return Snapshot(observed_at=NOW, controller=ControllerState(**(good | controller_changes)), nodes=nodes)
+
+
+def joined(hostname: str) -> Outcome:
+    return Outcome("registering", {"worker_hostname": hostname, "cpus": 2, "memory_mb": 1000, "gpus": 0})
+
+
+def settle(start: World, decide: Any, *, rounds: int = 50) -> tuple[World, list[Step], Play | None]:
+    """Decide and carry out in mind until a play is asked for or nothing is left to do."""
+    steps: list[Step] = []
+    now = start
+    for _ in range(rounds):
+        plan: Plan = decide(now)
+        steps += plan.steps
+        if plan.idle or plan.play:
+            return now, steps, plan.play
+        for step in plan.writes:
+            now = imagine(now, step)
+    raise AssertionError(f"does not settle: {steps[-5:]}")
+
+
+def of_kind(steps: Sequence[Step], kind: type[Any]) -> list[Any]:
+    return [step for step in steps if isinstance(step, kind)]

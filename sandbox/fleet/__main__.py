@@ -8,7 +8,8 @@ import typer
 
 from sandbox.fleet import places
 from sandbox.fleet.errors import CannotRunError, FleetError
-from sandbox.fleet.hosts import LOGIN_USER, SSH_PORT, Hosts, HostSpec, checked_name
+from sandbox.fleet.fleet import Fleet
+from sandbox.fleet.hosts import LOGIN_USER, SSH_PORT, Hosts, HostSpec
 from sandbox.fleet.keys import KeyPair
 from sandbox.fleet.runtime import Podman
 
@@ -26,8 +27,13 @@ def create(
     """Make the hosts that are missing, start the stopped ones, and say how to reach them."""
     specs = [HostSpec.parse(text) for text in host]
     hosts = Hosts(name, Podman.detect())
-    key_file = places.state_dir(name) / "login_key"
+    key_file = Fleet(name).bare_key
     with places.locked(name):
+        if Fleet(name).enrolled:
+            raise CannotRunError(
+                f"fleet {name!r} belongs to a sandbox with a platform; use another name, "
+                f"or first run: gpuaas-slurm sandbox down --name {name}"
+            )
         kept = KeyPair.load(key_file.read_bytes()) if key_file.exists() else None
         key = kept or KeyPair.generate()
         running = hosts.ensure(specs, key.public)
@@ -59,10 +65,7 @@ def create(
 @app.command()
 def destroy(name: Name) -> None:
     """Remove the fleet's hosts, its network and its key."""
-    hosts = Hosts(name, Podman.detect())
-    with places.locked(name):
-        hosts.remove_all()
-        places.forget(checked_name(name))
+    Fleet(name).down()
 
 
 def main() -> None:

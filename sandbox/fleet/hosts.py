@@ -4,6 +4,7 @@ import io
 import re
 import socket
 import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -55,9 +56,10 @@ class HostSpec:
 
 @dataclass(frozen=True)
 class Host:
-    """A host as podman has it now. The address is empty while it does not run."""
+    """A host as podman has it now. `machine` is new whenever a host is made anew; a stopped host has no address."""
 
     spec: HostSpec
+    machine: str
     container: str
     status: str
     address: str
@@ -135,6 +137,11 @@ class Hosts:
         flags = ["--interactive"] if stdin is not None else []
         return self.podman.try_run("exec", *flags, self.get(name).container, *argv, stdin=stdin)
 
+    def attach(self, name: str, argv: Sequence[str]) -> int:
+        """The same, with the caller's own terminal; gives back the command's exit code."""
+        terminal = ["--tty"] if sys.stdin.isatty() and sys.stdout.isatty() else []
+        return self.podman.attached("exec", "--interactive", *terminal, self.get(name).container, *argv)
+
     def pause(self, name: str) -> None:
         """Freeze a host: it keeps its address and answers nothing."""
         self.podman.run("pause", self.get(name).container)
@@ -202,6 +209,7 @@ def _host_of(entry: dict[str, Any]) -> Host:
     networks: dict[str, dict[str, Any]] = entry["NetworkSettings"]["Networks"] or {}
     return Host(
         spec=HostSpec(labels[_HOST_LABEL], labels[_SUITE_LABEL], labels[_WARM_LABEL] == "yes"),
+        machine=entry["Id"],
         container=entry["Name"],
         status=entry["State"]["Status"],
         address=next((net["IPAddress"] for net in networks.values()), ""),
@@ -229,7 +237,8 @@ def _first_files(host_key: KeyPair, authorized_key: str) -> bytes:
 def _greets(address: str) -> bool:
     try:
         with socket.create_connection((address, SSH_PORT), timeout=2) as connection:
-            return connection.recv(4) == b"SSH-"
+            # The whole greeting is read: to hang up on unread bytes would leave an error in the host's journal.
+            return connection.recv(256).startswith(b"SSH-")
     except OSError:
         return False
 

@@ -1,5 +1,6 @@
 """Images of plain Debian machines, built once from the machine's own mirror and cached by what went into them."""
 
+import functools
 import hashlib
 import platform
 import shutil
@@ -174,6 +175,7 @@ def _proxy_options() -> Iterable[str]:
             yield f'{key} "{value}"'
 
 
+@functools.cache
 def _apt(*argv: str) -> str:
     if shutil.which(argv[0]) is None:
         return ""

@@ -92,6 +92,10 @@ class Podman:
             raise FleetError(f"podman {args[0]} failed (exit {done.returncode}): {words}")
         return done.stdout.decode(errors="replace")
 
+    def attached(self, *args: str) -> int:
+        """Run with this process's own input and output; gives back the exit code."""
+        return subprocess.run(self.argv(*args), check=False).returncode
+
     def start_host(self, container: str) -> None:
         self.run("start", container)
 

@@ -1,0 +1,125 @@
+"""Commands of the sandbox: a local platform and a fleet of container hosts, on this machine."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from sandbox.fleet.errors import CannotRunError, FleetError
+from sandbox.fleet.fleet import Fleet
+from sandbox.fleet.images import SUITES
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+
+Name = Annotated[str, typer.Option("--name", help="Which sandbox; several can run side by side.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def up(
+    hosts: Annotated[int, typer.Option("--hosts", min=1, max=64, help="How many hosts to have.")] = 3,
+    suite: Annotated[str, typer.Option("--suite", help=f"Debian suite: {' or '.join(SUITES)}.")] = "bookworm",
+    warm: Annotated[bool, typer.Option("--warm", help="Hosts that have the packages already, services off.")] = False,
+    name: Name = "demo",
+    port: Annotated[int | None, typer.Option("--port", help="The platform's port; else a free one, kept.")] = None,
+) -> None:
+    """Start what is missing. Again is the same as once; more hosts make the fleet grow."""
+    with _exit_codes():
+        fleet = Fleet(name, tell=_tell)
+        fleet.up(hosts=hosts, suite=suite, warm=warm, port=port)
+        option = "" if name == "demo" else f" --name {name}"
+        typer.echo(f"sandbox {name}: {len(fleet.hosts())} hosts, platform at {fleet.url}")
+        typer.echo(f'next: eval "$(gpuaas-slurm sandbox env{option})" && gpuaas-slurm get allocations')
+
+
+@app.command()
+def status(name: Name = "demo", as_json: Json = False) -> None:
+    """Show the hosts and the platform as they are now."""
+    with _exit_codes():
+        found = Fleet(name).status()
+        if as_json:
+            typer.echo(json.dumps(found, indent=2))
+            return
+        platform = found["platform"]
+        word = "running" if platform["running"] else "not running"
+        typer.echo(f"platform  {word}  {platform['url'] or ''}".rstrip())
+        for host in found["hosts"]:
+            kind = host["suite"] + (" warm" if host["warm"] else "")
+            columns = (host["name"], kind, host["status"], host["address"] or "-", host["allocation_id"] or "-")
+            typer.echo("{:<9} {:<13} {:<8} {:<15} {}".format(*columns))
+
+
+@app.command()
+def env(name: Name = "demo", as_json: Json = False) -> None:
+    """Print what a runner and an operator need, for a shell to read. The output holds secrets of the sandbox."""
+    with _exit_codes():
+        values = Fleet(name).env()
+        if as_json:
+            typer.echo(json.dumps(values, indent=2))
+            return
+        for key, value in sorted(values.items()):
+            typer.echo(f"export {key}={shlex.quote(value)}")
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def exec(
+    host: Annotated[str, typer.Argument(help="A host's name, as status shows it.")],
+    command: Annotated[list[str], typer.Argument(help="The command and its arguments, after --.")],
+    name: Name = "demo",
+) -> None:
+    """Run a command as root on a host; its exit code becomes ours."""
+    with _exit_codes():
+        code = Fleet(name).attach(host, command[1:] if command[0] == "--" else command)
+    raise typer.Exit(code)
+
+
+@app.command()
+def logs(
+    source: Annotated[str, typer.Argument(help="A host's name, for its journal, or platform.")] = "platform",
+    name: Name = "demo",
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the last lines.")] = 100,
+) -> None:
+    """Show the platform's log or a host's journal."""
+    with _exit_codes():
+        fleet = Fleet(name)
+        if source != "platform":
+            code = fleet.attach(source, ["journalctl", "--no-pager", "--lines", str(lines)])
+            raise typer.Exit(code)
+        for line in fleet.platform_log(lines):
+            typer.echo(line)
+
+
+@app.command()
+def down(
+    name: Name = "demo",
+    images: Annotated[bool, typer.Option("--images", help="Remove the cached host images too.")] = False,
+) -> None:
+    """Remove this sandbox's hosts, network, platform and state; nothing else is touched."""
+    with _exit_codes():
+        for image in Fleet(name, tell=_tell).down(images=images):
+            typer.echo(f"kept {image}: another fleet's hosts run on it")
+        typer.echo(f"sandbox {name}: gone")
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
+    """1 if something failed, 2 if it cannot run like this; the reason always on stderr."""
+    try:
+        yield
+    except FleetError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2 if isinstance(error, CannotRunError) else 1) from None
+
+
+def _tell(what: str, seconds: float | None) -> None:
+    """One line a stage; on a terminal it shows while the stage runs, in a log once it is done."""
+    live = sys.stderr.isatty()
+    if seconds is None:
+        if live:
+            typer.echo(f"{what} ...", nl=False, err=True)
+    else:
+        typer.echo(f"{chr(13) if live else ''}{what}: {seconds:.1f} s", err=True)

@@ -1,0 +1,133 @@
+"""What the platform is told about a fleet, and the credentials it gives back."""
+
+import json
+import time
+import uuid
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from sandbox.fleet import places
+from sandbox.fleet.hosts import LOGIN_USER, SSH_PORT, Host
+from sandbox.fleet.keys import KeyPair
+from sandbox.platform.control_client import ControlClient
+
+_DAY = 24 * 3600
+_OPERATOR_TOKEN_SECONDS = 7 * _DAY
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """A project on the platform and who may use it. Kept in one file for its owner's eyes only."""
+
+    org_id: str
+    project_id: str
+    service_account_id: str
+    key_id: str
+    client_secret: str = field(repr=False)
+    operator_token: str = field(repr=False)
+    operator_token_expires: float
+    vault_role_id: str
+    vault_secret_id: str = field(repr=False)
+    access_credential_id: str
+    # The public half of the key that opens the hosts; empty until hosts and platform both have theirs.
+    login_key: str = ""
+    allocations: tuple[str, ...] = ()
+
+    @classmethod
+    def load(cls, path: Path) -> Self | None:
+        if not path.exists():
+            return None
+        values: dict[str, Any] = json.loads(path.read_text())
+        return cls(**{**values, "allocations": tuple(values["allocations"])})
+
+    def save(self, path: Path) -> None:
+        places.write_private(path, json.dumps(asdict(self), indent=2) + "\n")
+
+    def allocation_id(self, host: Host) -> str:
+        """A machine's allocation: a host made anew under an old name is another machine, so another allocation."""
+        return str(uuid.uuid5(uuid.UUID(self.project_id), host.machine))
+
+    def env(self) -> dict[str, str]:
+        """The settings of runner and operator, as environment variables."""
+        return {
+            "GPUAAS_ORG_ID": self.org_id,
+            "GPUAAS_PROJECT_ID": self.project_id,
+            "GPUAAS_SERVICE_ACCOUNT_ID": self.service_account_id,
+            "GPUAAS_KEY_ID": self.key_id,
+            "GPUAAS_CLIENT_SECRET": self.client_secret,
+            "GPUAAS_OPERATOR_TOKEN": self.operator_token,
+            "GPUAAS_ACCESS_CREDENTIAL_ID": self.access_credential_id,
+            "VAULT_ROLE_ID": self.vault_role_id,
+            "VAULT_SECRET_ID": self.vault_secret_id,
+        }
+
+
+def enrol(control: ControlClient, app_directory: Path, known: Enrolment | None) -> Enrolment:
+    """Register the app, and make the project and its principals unless they are known already."""
+    control.register_app(_yaml(app_directory / "manifest.yaml"))
+    keys = _yaml(app_directory / "action-keys.yaml")
+    adapter_keys, operator_keys = ([entry["key"] for entry in keys[who]] for who in ("service_account", "operator"))
+    if known is None:
+        project = control.create_project(name="sandbox")
+        account = control.create_service_account(project["project_id"], "adapter", adapter_keys)
+        role = control.create_approle(project["project_id"])
+        known = Enrolment(
+            org_id=project["org_id"],
+            project_id=project["project_id"],
+            service_account_id=account["service_account_id"],
+            key_id=account["key_id"],
+            client_secret=account["client_secret"],
+            operator_token="",
+            operator_token_expires=0,
+            vault_role_id=role["role_id"],
+            vault_secret_id=role["secret_id"],
+            access_credential_id=str(uuid.uuid4()),
+        )
+    else:
+        # A newer checkout may need other keys than the one that made this sandbox.
+        control.change_service_account(known.service_account_id, action_keys=adapter_keys)
+    if known.operator_token_expires - time.time() > _DAY:
+        return known
+    token = control.operator_token(known.project_id, "operator", operator_keys, _OPERATOR_TOKEN_SECONDS)
+    return replace(known, operator_token=token, operator_token_expires=time.time() + _OPERATOR_TOKEN_SECONDS)
+
+
+def store_login_key(control: ControlClient, enrolment: Enrolment, key: KeyPair) -> Enrolment:
+    """Give the private half into the platform's custody; the fleet itself keeps only the public one."""
+    control.put_credential(
+        enrolment.project_id, enrolment.access_credential_id, username=LOGIN_USER, private_key=key.private
+    )
+    return replace(enrolment, login_key=key.public)
+
+
+def register_hosts(control: ControlClient, enrolment: Enrolment, hosts: list[Host]) -> Enrolment:
+    """Offer every host as an active allocation at its present address; release those of machines that are gone."""
+    current = {enrolment.allocation_id(host): host for host in hosts}
+    for allocation_id, host in current.items():
+        control.put_allocation(
+            enrolment.project_id,
+            allocation_id,
+            status="active",
+            name=host.name,
+            sku="sandbox.container",
+            region="sandbox",
+            gpus=0,
+            connection={
+                "host": host.address,
+                "port": SSH_PORT,
+                "username": LOGIN_USER,
+                "host_keys": [host.host_key],
+                "hostname": host.name,
+            },
+        )
+    for gone in set(enrolment.allocations) - set(current):
+        control.set_allocation_status(enrolment.project_id, gone, "released")
+    return replace(enrolment, allocations=tuple(sorted(current)))
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(path.read_text())
+    return found

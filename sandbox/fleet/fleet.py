@@ -1,0 +1,201 @@
+"""A fleet: hosts, a platform that knows them, and the credentials to use both."""
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from runner.bundle import bundle_dir
+from sandbox.fleet import places
+from sandbox.fleet.enrolment import Enrolment, enrol, register_hosts, store_login_key
+from sandbox.fleet.errors import CannotRunError, FleetError
+from sandbox.fleet.hosts import Host, Hosts, HostSpec, checked_name
+from sandbox.fleet.images import remove_images
+from sandbox.fleet.keys import KeyPair
+from sandbox.fleet.runtime import Podman
+from sandbox.platform import process
+from sandbox.platform.control_client import ControlClient
+
+# Told when a stage begins (no seconds yet) and when it is done.
+Tell = Callable[[str, float | None], None]
+
+
+class Fleet:
+    """One named sandbox on this machine. Every method looks at what is there and brings it to what is wanted."""
+
+    def __init__(self, name: str = "demo", tell: Tell = lambda _what, _seconds: None) -> None:
+        self.name = checked_name(name)
+        self._tell = tell
+        self._directory = places.state_dir(name)
+        self._podman: Podman | None = None
+
+    def up(self, hosts: int = 3, suite: str = "bookworm", *, warm: bool = False, port: int | None = None) -> None:
+        """Have at least so many hosts of this kind, and a platform that offers them as active allocations."""
+        self.ensure([HostSpec(f"gs-{n}", suite, warm) for n in range(1, hosts + 1)], port=port)
+
+    def ensure(self, specs: Sequence[HostSpec], port: int | None = None) -> None:
+        """The same for hosts of any names and kinds."""
+        hosts = self._hosts()
+        with places.locked(self.name):
+            if self.bare_key.exists():
+                raise CannotRunError(
+                    f"fleet {self.name!r} was made without a platform; use another name, "
+                    f"or first run: python -m sandbox.fleet destroy --name {self.name}"
+                )
+            missing = hosts.missing(specs)
+            with self._stage("host images"):
+                hosts.images(missing)
+            with self._stage("platform"):
+                control = self._start_platform(port)
+                enrolment = enrol(control, bundle_dir() / "app", Enrolment.load(self._record))
+                enrolment.save(self._record)
+            key = None if enrolment.login_key else KeyPair.generate()
+            with self._stage(f"hosts ({len(missing)} new)"):
+                running = hosts.ensure(specs, key.public if key else enrolment.login_key)
+            with self._stage("allocations"):
+                if key:
+                    hosts.authorize(key.public)
+                    enrolment = store_login_key(control, enrolment, key)
+                    enrolment.save(self._record)
+                register_hosts(control, enrolment, running).save(self._record)
+
+    def env(self) -> dict[str, str]:
+        """What a runner and an operator need to be told; holds secrets."""
+        enrolment, url = self._enrolment(), self.url
+        return {"GPUAAS_BASE_URL": url, "VAULT_ADDR": url, **enrolment.env()}
+
+    @property
+    def url(self) -> str:
+        """Where the platform answers."""
+        return self._platform().base_url
+
+    def control(self) -> ControlClient:
+        """The sandbox's own handle on its platform, for tests that must do what no API user may."""
+        platform = self._platform()
+        return ControlClient(platform.base_url, platform.admin_token)
+
+    def platform_log(self, lines: int) -> list[str]:
+        """The end of the platform's log; it outlives the platform, which is when it is wanted most."""
+        path = self._platform_state / process.LOG_FILE
+        if not path.exists():
+            raise self._not_up()
+        return path.read_text(errors="replace").splitlines()[-lines:]
+
+    @property
+    def enrolled(self) -> bool:
+        """Whether a platform knows this fleet."""
+        return self._record.exists()
+
+    def hosts(self) -> list[Host]:
+        return self._hosts().current()
+
+    def allocation_id(self, host: str) -> str:
+        """The allocation under which the platform offers a host."""
+        return self._enrolment().allocation_id(self._hosts().get(host))
+
+    def status(self) -> dict[str, Any]:
+        """What is there now, as data."""
+        enrolment, platform = Enrolment.load(self._record), process.running(self._platform_state)
+        return {
+            "name": self.name,
+            "platform": {"running": platform is not None, "url": platform.base_url if platform else None},
+            "project_id": enrolment.project_id if enrolment else None,
+            "hosts": [
+                {
+                    "name": host.name,
+                    "suite": host.spec.suite,
+                    "warm": host.spec.warm,
+                    "status": host.status,
+                    "address": host.address or None,
+                    "allocation_id": enrolment.allocation_id(host) if enrolment else None,
+                }
+                for host in self.hosts()
+            ],
+        }
+
+    def exec(self, host: str, argv: Sequence[str], stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+        """Run a command as root on a host."""
+        return self._hosts().exec(host, argv, stdin)
+
+    def attach(self, host: str, argv: Sequence[str]) -> int:
+        """Run a command as root on a host, on the caller's own terminal."""
+        return self._hosts().attach(host, argv)
+
+    def pause(self, host: str) -> None:
+        """Freeze a host: it keeps its address and answers nothing."""
+        self._hosts().pause(host)
+
+    def unpause(self, host: str) -> None:
+        self._hosts().unpause(host)
+
+    def kill(self, host: str) -> None:
+        """Lose a host for good; its allocation stays as the platform last knew it, until the next `up`."""
+        self._hosts().kill(host)
+
+    def down(self, *, images: bool = False) -> list[str]:
+        """Remove all that is this fleet's; gives back images that could not go because another fleet uses them."""
+        hosts = self._hosts()
+        with places.locked(self.name):
+            with self._stage("platform"):
+                process.stop(self._platform_state)
+            with self._stage("hosts"):
+                hosts.remove_all()
+            places.forget(self.name)
+            return remove_images(hosts.podman) if images else []
+
+    @property
+    def bare_key(self) -> Path:
+        """Where a fleet without a platform keeps its login key; one with a platform has none on disk."""
+        return self._directory / "login_key"
+
+    @property
+    def _record(self) -> Path:
+        return self._directory / "enrolment.json"
+
+    @property
+    def _platform_state(self) -> Path:
+        return self._directory / "platform"
+
+    def _start_platform(self, port: int | None) -> ControlClient:
+        contract = bundle_dir() / "contract" / "openapi.yaml"
+        found = process.start(self._platform_state, port=port, contract=contract)
+        if port is not None and not found.base_url.endswith(f":{port}"):
+            raise CannotRunError(
+                f"the platform of fleet {self.name!r} already listens at {found.base_url}; leave --port out, "
+                f"or first run: gpuaas-slurm sandbox down --name {self.name}"
+            )
+        return ControlClient(found.base_url, found.admin_token)
+
+    def _platform(self) -> process.Running:
+        found = process.running(self._platform_state)
+        if found is None:
+            raise self._not_up()
+        return found
+
+    def _enrolment(self) -> Enrolment:
+        enrolment = Enrolment.load(self._record)
+        if enrolment is None:
+            raise self._not_up()
+        return enrolment
+
+    def _not_up(self) -> FleetError:
+        return FleetError(f"fleet {self.name!r} is not up; run: gpuaas-slurm sandbox up --name {self.name}")
+
+    def _hosts(self) -> Hosts:
+        # The machine is looked at once: it does not change under us, and the look costs a fifth of a second.
+        self._podman = self._podman or Podman.detect()
+        return Hosts(self.name, self._podman)
+
+    @contextmanager
+    def _stage(self, what: str) -> Iterator[None]:
+        self._tell(what, None)
+        started = time.monotonic()
+        try:
+            yield
+        except (RuntimeError, httpx.HTTPError) as error:
+            raise FleetError(f"{what}: {error}") from error
+        self._tell(what, time.monotonic() - started)

@@ -26,6 +26,8 @@ from tests.unit.worlds import (
     world,
 )
 
+CONTROLLER_ID = str(UUID(int=101))
+
 
 def deployed(**changes: Any) -> World:
     status = {"observed_at": stamp(NOW), "reasons": []}
@@ -227,7 +229,10 @@ def test_an_allocation_on_its_way_is_waited_for() -> None:
     [
         ({"placement_intent": None}, "placement_invalid"),
         ({"placement_intent": {"mode": "magic", "controller_allocation_id": str(UUID(int=101))}}, "placement_invalid"),
-        ({"placement_intent": {"mode": "same_node", "controller_allocation_id": str(UUID(int=101))}}, "placement_invalid"),
+        (
+            {"placement_intent": {"mode": "same_node", "controller_allocation_id": str(UUID(int=101))}},
+            "placement_invalid",
+        ),
         ({"config": {"slurm": {"SlurmUser": "root"}}}, "config_invalid"),
         ({"config": {"slurm": {"Prolog": "/bin/evil"}}}, "config_invalid"),
         ({"config": {"slurm": {"MessageTimeout": "10\nSlurmUser=root"}}}, "config_invalid"),

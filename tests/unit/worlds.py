@@ -106,7 +106,8 @@ def world(**changes: Any) -> World:
 
 
 def node(**changes: Any) -> Node:
-    return Node(**({"state": "IDLE", "flags": {"DYNAMIC_NORM"}, "cpus": 2, "memory_mb": 1000} | changes))
+    fields: dict[str, Any] = {"state": "IDLE", "flags": {"DYNAMIC_NORM"}, "cpus": 2, "memory_mb": 1000}
+    return Node(**(fields | changes))
 
 
 def snapshot(nodes: dict[str, Node] | None, **controller_changes: Any) -> Snapshot:

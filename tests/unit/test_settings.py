@@ -1,0 +1,74 @@
+"""Settings are validated at start, each wrong one with its own sentence."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from runner import settings
+
+GOOD = {
+    "GPUAAS_BASE_URL": "http://127.0.0.1:1",
+    "GPUAAS_PROJECT_ID": "00000000-0000-0000-0000-000000000001",
+}
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in list(os.environ):
+        if name.startswith(("GPUAAS_", "VAULT_")):
+            monkeypatch.delenv(name)
+    return monkeypatch
+
+
+def use(clean: pytest.MonkeyPatch, **values: str) -> None:
+    for name, value in (GOOD | values).items():
+        clean.setenv(name, value)
+
+
+def test_every_wrong_setting_is_named_in_one_go(clean: pytest.MonkeyPatch) -> None:
+    use(clean, GPUAAS_PROJECT_ID="mine", GPUAAS_LEASE_SECONDS="1", GPUAAS_CA_BUNDLE="/nowhere", VAULT_ADDR="vault")
+    with pytest.raises(settings.SettingsError) as error:
+        settings.load()
+    text = "\n".join(error.value.problems)
+    for name in ("GPUAAS_PROJECT_ID", "GPUAAS_LEASE_SECONDS", "GPUAAS_CA_BUNDLE", "VAULT_ADDR"):
+        assert name in text
+
+
+def test_what_is_missing_is_named_as_the_variable_to_set() -> None:
+    with pytest.raises(settings.SettingsError) as error:
+        settings.load()
+    assert error.value.problems == ["GPUAAS_BASE_URL: is not set", "GPUAAS_PROJECT_ID: is not set"]
+
+
+def test_the_file_fills_in_and_the_environment_wins(clean: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('lease_seconds = 60\nmax_attempts = 7\nvault_addr = "http://vault:8200"\n')
+    use(clean, GPUAAS_CONFIG=str(file), GPUAAS_MAX_ATTEMPTS="2")
+    loaded = settings.load()
+    assert (loaded.lease_seconds, loaded.max_attempts) == (60, 2)
+    assert str(loaded.vault_addr) == "http://vault:8200/"
+
+
+@pytest.mark.parametrize("text", ["lease_secnds = 60", "not toml at all ="])
+def test_a_file_with_a_mistake_is_an_error(clean: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(text)
+    use(clean, GPUAAS_CONFIG=str(file))
+    with pytest.raises(settings.SettingsError):
+        settings.load()
+
+
+def test_secrets_show_in_no_error_and_no_representation(clean: pytest.MonkeyPatch) -> None:
+    use(clean, GPUAAS_CLIENT_SECRET="canary-1", VAULT_SECRET_ID="canary-2", GPUAAS_OPERATOR_TOKEN="canary-3")
+    assert "canary" not in repr(settings.load())
+    clean.setenv("GPUAAS_MAX_ATTEMPTS", "none")
+    with pytest.raises(settings.SettingsError) as error:
+        settings.load()
+    assert "canary" not in str(error.value)
+
+
+def test_secrets_are_not_passed_on_to_children(clean: pytest.MonkeyPatch) -> None:
+    use(clean, GPUAAS_CLIENT_SECRET="canary-1", VAULT_TOKEN="canary-2")
+    settings.forget_secrets()
+    assert not any("canary" in value for value in os.environ.values())

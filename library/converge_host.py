@@ -1,0 +1,243 @@
+#!/usr/bin/python3
+"""Bring packages, users, files and units of a host to a stated condition, in one round trip."""
+
+from __future__ import annotations
+
+import fcntl
+import grp
+import hashlib
+import pwd
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.adapter_error import INTERVENTION, AdapterError, from_os_error
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.converge_files import converge_directories, converge_files, converge_links, note_paths
+from ansible.module_utils.converge_ledger import STATE_DIRECTORY, Ledger
+from ansible.module_utils.converge_packages import converge_packages, installed_versions
+from ansible.module_utils.converge_units import converge_units, dropin_path, note_units, show
+
+DOCUMENTATION = r"""
+module: converge_host
+short_description: Converge packages, users, files and units of one host in one round trip
+description:
+  - Every task costs a round trip, and a worker should join in seconds, so a role says its whole wish at once.
+  - Order is users, packages, directories, files, links, units. Packages start no service when installed.
+  - A unit is restarted only if it does not run or if its drop-in or something in its C(watches) is newer than it.
+  - Before the first change of a thing its state is noted in a ledger on the host, with the owner that asked.
+options:
+  owner: {type: str, required: true, description: Who asks, for the ledger, as component/role.}
+  packages: {type: list, elements: str, default: [], description: Packages to have.}
+  users:
+    type: list
+    elements: dict
+    default: []
+    description: System users to have with exactly this uid and gid.
+    suboptions:
+      name: {type: str, required: true, description: Name of the user and its group.}
+      uid: {type: int, required: true, description: Its number.}
+      gid: {type: int, required: true, description: Its group's number.}
+  directories:
+    type: list
+    elements: dict
+    default: []
+    description: Directories to have.
+    suboptions:
+      path: {type: path, required: true, description: Where.}
+      owner: {type: str, default: root, description: User.}
+      group: {type: str, default: root, description: Group.}
+      mode: {type: str, default: "0755", description: Octal mode.}
+  files:
+    type: list
+    elements: dict
+    default: []
+    description: Files to have, written atomically.
+    suboptions:
+      path: {type: path, required: true, description: Where.}
+      content: {type: str, description: Text.}
+      secret: {type: str, description: Content in base64 that must never be shown.}
+      owner: {type: str, default: root, description: User.}
+      group: {type: str, default: root, description: Group.}
+      mode: {type: str, default: "0644", description: Octal mode.}
+  links:
+    type: list
+    elements: dict
+    default: []
+    description: Symbolic links to have.
+    suboptions:
+      path: {type: path, required: true, description: Where.}
+      target: {type: str, required: true, description: Where to.}
+  units:
+    type: list
+    elements: dict
+    default: []
+    description: systemd services to run, in this order.
+    suboptions:
+      name: {type: str, required: true, description: Without .service.}
+      dropin: {type: str, description: Text of our drop-in.}
+      enabled: {type: bool, default: true, description: Start at boot.}
+      watches: {type: list, elements: str, default: [], description: "Paths, or package:NAME, it reads at its start."}
+      ready_port: {type: int, description: Up when it listens here.}
+      ready_path: {type: path, description: Up when this exists.}
+      timeout: {type: float, default: 45, description: Seconds to come up.}
+  digests:
+    type: dict
+    default: {}
+    description: Name to path of files whose digest is returned, null where there is none.
+author: [gpuaas-slurm]
+"""
+
+RETURN = r"""
+changes: {type: list, description: What changed, by name., returned: always}
+packages: {type: dict, description: Installed versions., returned: success}
+units: {type: dict, description: ActiveState of each unit., returned: success}
+digests: {type: dict, description: As asked., returned: success}
+"""
+
+
+def converge_users(users: list[dict[str, Any]], ledger: Ledger, dry: bool) -> list[str]:
+    """Shared ids must agree on all hosts, so a user with another id is a conflict, not something to renumber."""
+    changes = []
+    for user in users:
+        name = user["name"]
+        try:
+            found = pwd.getpwnam(name)
+        except KeyError:
+            _create_user(user, ledger, dry)
+            changes.append(f"user {name}")
+            continue
+        if (found.pw_uid, found.pw_gid) != (user["uid"], user["gid"]):
+            raise AdapterError(
+                "uid_mismatch",
+                f"User {name} has uid {found.pw_uid} and gid {found.pw_gid} on the host, the cluster needs"
+                f" {user['uid']} and {user['gid']}. Renumber it there, or use a clean host.",
+                INTERVENTION,
+            )
+        ledger.note("user", name, {"present": True})
+    return changes
+
+
+def _create_user(user: dict[str, Any], ledger: Ledger, dry: bool) -> None:
+    name, uid, gid = user["name"], str(user["uid"]), str(user["gid"])
+    ledger.note("user", name, {"present": False})
+    if dry:
+        return
+    ledger.save()
+    try:
+        grp.getgrnam(name)
+    except KeyError:
+        _command(["groupadd", "--system", "--gid", gid, name], name)
+    _command(
+        ["useradd", "--system", "--uid", uid, "--gid", gid, "--home-dir", "/nonexistent", "--no-create-home"]
+        + ["--shell", "/usr/sbin/nologin", name],
+        name,
+    )
+
+
+def _command(command: list[str], user: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise AdapterError(
+            "user_create_failed",
+            f"User {user} cannot be made: {done.stderr.strip()}. Free the number or the name on the host, then retry.",
+            INTERVENTION,
+        )
+
+
+def digest(path: str) -> str | None:
+    try:
+        return "sha256:" + hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+    except OSError:
+        return None
+
+
+def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, Any]]:
+    units: list[dict[str, Any]] = params["units"]
+    dropins = [
+        {"path": dropin_path(u["name"]), "content": u["dropin"], "owner": "root", "group": "root", "mode": "0644"}
+        for u in units
+        if u["dropin"] is not None
+    ]
+    params = {**params, "files": params["files"] + dropins}
+    ledger = Ledger(params["owner"])
+    note_paths(ledger, params) if not dry else None
+    note_units(ledger, units)
+    changes = converge_users(params["users"], ledger, dry)
+    changes += converge_packages(params["packages"], ledger, dry)
+    if not dry:
+        ledger.save()
+    changes += converge_directories(params["directories"], dry)
+    changes += converge_files(params["files"], dry)
+    changes += converge_links(params["links"], dry)
+    changes += converge_units(units, dry)
+    states = show([unit["name"] for unit in units])
+    return changes, {
+        "packages": installed_versions(params["packages"]),
+        "units": {name: state.get("ActiveState", "unknown") for name, state in states.items()},
+        "digests": {name: digest(path) for name, path in params["digests"].items()},
+    }
+
+
+def main() -> None:
+    path = {"type": "path", "required": True}
+    ownership = {"owner": {"type": "str", "default": "root"}, "group": {"type": "str", "default": "root"}}
+    several = {"type": "list", "elements": "dict", "default": []}
+    module = AnsibleModule(
+        argument_spec={
+            "owner": {"type": "str", "required": True},
+            "packages": {"type": "list", "elements": "str", "default": []},
+            "users": {
+                **several,
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "uid": {"type": "int", "required": True},
+                    "gid": {"type": "int", "required": True},
+                },
+            },
+            "directories": {**several, "options": {"path": path, **ownership, "mode": {"type": "str", "default": "0755"}}},
+            "files": {
+                **several,
+                "options": {
+                    "path": path,
+                    "content": {"type": "str"},
+                    "secret": {"type": "str", "no_log": True},
+                    **ownership,
+                    "mode": {"type": "str", "default": "0644"},
+                },
+                "required_one_of": [["content", "secret"]],
+                "mutually_exclusive": [["content", "secret"]],
+            },
+            "links": {**several, "options": {"path": path, "target": {"type": "str", "required": True}}},
+            "units": {
+                **several,
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "dropin": {"type": "str"},
+                    "enabled": {"type": "bool", "default": True},
+                    "watches": {"type": "list", "elements": "str", "default": []},
+                    "ready_port": {"type": "int"},
+                    "ready_path": {"type": "path"},
+                    "timeout": {"type": "float", "default": 45},
+                },
+            },
+            "digests": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        STATE_DIRECTORY.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Two members may share a host and converge at the same moment.
+        with (STATE_DIRECTORY / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            changes, seen = converge(module.params, module.check_mode)
+    except OSError as error:
+        problem = from_os_error(error, "converging the host")
+        module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
+    except AdapterError as error:
+        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    module.exit_json(changed=bool(changes), changes=changes, **seen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+#!/usr/bin/python3
+"""Look at a host before anything on it is changed, and refuse it if the cluster could not run there."""
+
+from __future__ import annotations
+
+import os
+import platform
+import pwd
+import re
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.adapter_error import INTERVENTION, AdapterError
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.converge_packages import installed_versions
+
+DOCUMENTATION = r"""
+module: host_probe
+short_description: Read what a host is, and check that it can be a member
+description:
+  - Read-only. Sets the fact C(probed_host).
+options:
+  supported:
+    type: list
+    elements: dict
+    required: true
+    description: Systems we support, each with id, version and the name of its variables file.
+  reference_epoch: {type: float, description: The time by which this host's clock is judged.}
+  max_skew_seconds: {type: float, default: 60, description: A larger difference is refused.}
+  min_free_mb: {type: int, default: 1024, description: Free space on /var below this is refused.}
+  users: {type: dict, default: {}, description: Name to uid that must match if the user exists.}
+author: [gpuaas-slurm]
+"""
+
+CAP_SYS_ADMIN, CAP_SYS_NICE = 21, 23
+SLURM_PACKAGES = ["slurmctld", "slurmd", "slurmdbd", "munge"]
+HOSTNAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+
+
+def os_release() -> dict[str, str]:
+    try:
+        lines = Path("/etc/os-release").read_text().splitlines()
+    except OSError:
+        return {}
+    return {key: value.strip('"') for key, _, value in (line.partition("=") for line in lines)}
+
+
+def memory_mb() -> int:
+    """As slurmd counts it, which reports and compares whole mebibytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1024 * 1024)
+
+
+def gpus() -> list[str]:
+    tool = shutil.which("nvidia-smi")
+    if not tool:
+        return []
+    try:
+        done = subprocess.run(
+            [tool, "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        done = None
+    if done is None or done.returncode != 0:
+        raise AdapterError(
+            "gpu_unreadable",
+            "The host has nvidia-smi but it does not answer. Repair the driver, or remove it if there is no GPU.",
+            INTERVENTION,
+        )
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()]
+
+
+def cgroup() -> dict[str, Any]:
+    """Which cgroup hierarchy the host gives, and whether Slurm could put jobs into it.
+
+    In a container the hierarchy is often there but read-only, or the daemon may not set another user's CPU
+    affinity. Then Slurm has to track processes by /proc.
+    """
+    version, writable = "none", False
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, where, kind, options, *_ = line.split()
+        if where == "/sys/fs/cgroup" and kind == "cgroup2":
+            return {"version": "v2", "writable": "rw" in options.split(",")}
+        if kind == "cgroup":
+            version = "v1"
+    return {"version": version, "writable": writable}
+
+
+def has_capability(number: int) -> bool:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff:"))
+    return bool(int(line.split()[1], 16) >> number & 1)
+
+
+def user_ids() -> dict[str, dict[str, int] | None]:
+    found: dict[str, dict[str, int] | None] = {}
+    for name in ("slurm", "munge"):
+        try:
+            entry = pwd.getpwnam(name)
+            found[name] = {"uid": entry.pw_uid, "gid": entry.pw_gid}
+        except KeyError:
+            found[name] = None
+    return found
+
+
+def probe() -> dict[str, Any]:
+    release, hierarchy = os_release(), cgroup()
+    in_cgroups = hierarchy["version"] == "v2" and hierarchy["writable"]
+    return {
+        "os_id": release.get("ID", "unknown"),
+        "os_version": release.get("VERSION_ID", "unknown"),
+        "hostname": socket.gethostname().split(".")[0],
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_mb": memory_mb(),
+        "gpus": gpus(),
+        "cgroup": hierarchy,
+        "process_control": "cgroup"
+        if in_cgroups and has_capability(CAP_SYS_ADMIN) and has_capability(CAP_SYS_NICE)
+        else "linuxproc",
+        "users": user_ids(),
+        "epoch": time.time(),
+        "installed": installed_versions(SLURM_PACKAGES),
+        "free_mb": shutil.disk_usage("/var").free // (1024 * 1024),
+        "python": platform.python_version(),
+        "systemd": Path("/run/systemd/system").is_dir(),
+    }
+
+
+def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
+    """The name of the variables file for this system; raises what makes the host unfit."""
+    systems = [s for s in params["supported"] if (s["id"], s["version"]) == (found["os_id"], found["os_version"])]
+    if not systems:
+        known = ", ".join(f"{s['id']} {s['version']}" for s in params["supported"])
+        raise AdapterError(
+            "os_unsupported",
+            f"The host runs {found['os_id']} {found['os_version']}; supported are {known}. Allocate a host with one of these.",
+            INTERVENTION,
+        )
+    if os.geteuid() != 0:
+        raise AdapterError("not_root", "The login user may not become root. Give it sudo, then retry.", INTERVENTION)
+    if not found["systemd"]:
+        raise AdapterError("no_systemd", "The host does not run systemd. Allocate one that does.", INTERVENTION)
+    if not HOSTNAME.fullmatch(found["hostname"]):
+        raise AdapterError(
+            "hostname_invalid",
+            "The host's name has characters that may not stand in a Slurm node name. Rename it, then retry.",
+            INTERVENTION,
+        )
+    if found["free_mb"] < params["min_free_mb"]:
+        raise AdapterError(
+            "disk_full",
+            f"Only {found['free_mb']} MiB are free on /var, {params['min_free_mb']} are needed. Free space, then retry.",
+            INTERVENTION,
+        )
+    for name, uid in params["users"].items():
+        present = found["users"].get(name)
+        if present and present["uid"] != int(uid):
+            raise AdapterError(
+                "uid_mismatch",
+                f"User {name} has uid {present['uid']} on the host, the cluster needs {uid}."
+                " Renumber it there, or use a clean host.",
+                INTERVENTION,
+            )
+    reference = params["reference_epoch"]
+    skew = found["epoch"] - reference if reference is not None else 0.0
+    if abs(skew) > params["max_skew_seconds"]:
+        raise AdapterError(
+            "clock_skew",
+            f"The host's clock is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}, and munge refuses credentials of"
+            " such hosts. Put its time service right, then retry.",
+            INTERVENTION,
+        )
+    return str(systems[0]["name"])
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "supported": {"type": "list", "elements": "dict", "required": True},
+            "reference_epoch": {"type": "float"},
+            "max_skew_seconds": {"type": "float", "default": 60},
+            "min_free_mb": {"type": "int", "default": 1024},
+            "users": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        found = probe()
+        found["system"] = judge(found, module.params)
+    except AdapterError as error:
+        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    module.exit_json(changed=False, ansible_facts={"probed_host": found})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+#!/usr/bin/python3
+"""A cluster, an account and its users in Slurm's accounting, before anyone submits."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from ansible.module_utils.adapter_error import INTERVENTION, REPAIRABLE, RETRYABLE, AdapterError
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = r"""
+module: slurm_accounting
+short_description: Have a cluster, one account and associations for users in slurmdbd
+description:
+  - Runs on the controller once slurmdbd is up, and before slurmctld opens a partition, so that the first job of
+    each user finds its association. It needs no slurm.conf of the host's own.
+options:
+  cluster: {type: str, required: true, description: The cluster's name.}
+  account: {type: str, required: true, description: The account to submit under.}
+  users: {type: list, elements: str, default: [], description: Unix users that may submit under it.}
+  timeout: {type: float, default: 30, description: Seconds that slurmdbd may take to answer.}
+author: [gpuaas-slurm]
+"""
+
+POLL_SECONDS = 0.1
+CONFIG = "ClusterName={cluster}\nSlurmctldHost=localhost\nAccountingStorageType=accounting_storage/slurmdbd\n"
+CONFIG += "AccountingStorageHost=127.0.0.1\n"
+
+
+class Sacctmgr:
+    """The only caller of sacctmgr here; asks with a configuration of its own."""
+
+    def __init__(self, config: Path) -> None:
+        self._environment = {**os.environ, "SLURM_CONF": str(config), "LC_ALL": "C"}
+
+    def wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (answer := self._run("show", "cluster", "format=cluster")).returncode != 0:
+            if time.monotonic() > deadline:
+                raise AdapterError(
+                    "accounting_unreachable",
+                    f"slurmdbd does not answer: {_last(answer.stderr)}. Read `journalctl -u slurmdbd` on the controller.",
+                    RETRYABLE,
+                )
+            time.sleep(POLL_SECONDS)
+
+    def rows(self, *query: str) -> list[list[str]]:
+        return [line.split("|") for line in self._checked("show", *query).splitlines()]
+
+    def change(self, *words: str) -> None:
+        self._checked("--immediate", *words)
+
+    def _checked(self, *words: str) -> str:
+        answer = self._run(*words)
+        if answer.returncode != 0:
+            raise AdapterError(
+                "accounting_failed",
+                f"`sacctmgr {' '.join(words)}` failed: {_last(answer.stderr or answer.stdout)}."
+                " Run it by hand on the controller to see why.",
+                REPAIRABLE,
+            )
+        return answer.stdout
+
+    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sacctmgr", "--noheader", "--parsable2", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env=self._environment,
+        )
+
+
+def converge(sacctmgr: Sacctmgr, cluster: str, account: str, users: list[str], dry: bool) -> list[str]:
+    """In the order that Slurm needs: cluster, account, then users that resolve on this host."""
+    wanted: list[tuple[str, tuple[str, ...]]] = []
+    if [cluster] not in sacctmgr.rows("cluster", "format=cluster"):
+        wanted.append((f"cluster {cluster}", ("add", "cluster", cluster)))
+    have = sacctmgr.rows("association", f"cluster={cluster}", "format=account,user")
+    if [account, ""] not in have:
+        words = ("add", "account", account, f"cluster={cluster}", f"description={account}", f"organization={account}")
+        wanted.append((f"account {account}", words))
+    for user in users:
+        _resolves(user)
+        if [account, user] not in have:
+            wanted.append((f"user {user}", ("add", "user", user, f"account={account}", f"cluster={cluster}")))
+    if not dry:
+        for _, words in wanted:
+            sacctmgr.change(*words)
+    return [name for name, _ in wanted]
+
+
+def _resolves(user: str) -> None:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        raise AdapterError(
+            "user_missing",
+            f"There is no Unix user {user} on the controller, and Slurm would remember that."
+            " Create it there, or take it off the list.",
+            INTERVENTION,
+        ) from None
+
+
+def _last(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "required": True},
+            "account": {"type": "str", "required": True},
+            "users": {"type": "list", "elements": "str", "default": []},
+            "timeout": {"type": "float", "default": 30},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    with tempfile.TemporaryDirectory(prefix="gpuaas-slurm-accounting.") as scratch:
+        config = Path(scratch) / "slurm.conf"
+        config.write_text(CONFIG.format(cluster=params["cluster"]))
+        sacctmgr = Sacctmgr(config)
+        try:
+            sacctmgr.wait(params["timeout"])
+            changes = converge(sacctmgr, params["cluster"], params["account"], params["users"], module.check_mode)
+        except AdapterError as error:
+            module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    module.exit_json(changed=bool(changes), changes=changes)
+
+
+if __name__ == "__main__":
+    main()

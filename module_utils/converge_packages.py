@@ -1,0 +1,134 @@
+"""Debian packages: installed without starting anything, and without touching what is already there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .adapter_error import INTERVENTION, RETRYABLE, AdapterError
+from .converge_ledger import Ledger
+
+POLICY = Path("/usr/sbin/policy-rc.d")
+POLICY_ASIDE = Path("/usr/sbin/policy-rc.d.before-gpuaas-slurm")
+POLICY_MARK = "gpuaas-slurm: no service starts while packages are installed"
+POLICY_TEXT = f"#!/bin/sh\n# {POLICY_MARK}\nexit 101\n"
+ENVIRONMENT = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C", "APT_LISTCHANGES_FRONTEND": "none"}
+LOCK_SECONDS = 120
+APT = ("apt-get", "--quiet", "--yes", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", "-o", "Dpkg::Use-Pty=0")
+INSTALL = ("install", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold")
+
+
+def installed_versions(names: list[str]) -> dict[str, str]:
+    if not names:
+        return {}
+    done = subprocess.run(
+        ["dpkg-query", "--show", "--showformat=${Package}\t${db:Status-Status}\t${Version}\n", *names],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRONMENT,
+    )
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    return {row[0]: row[2] for row in rows if len(row) == 3 and row[1] == "installed"}
+
+
+def converge_packages(names: list[str], ledger: Ledger, dry: bool) -> list[str]:
+    """Install what is missing. A package index is fetched only if something is."""
+    if not dry:
+        restore_policy()
+    present = installed_versions(names)
+    missing = [name for name in names if name not in present]
+    for name in present:
+        ledger.note("package", name, {"installed": True, "version": present[name]})
+    if not missing or dry:
+        return [f"package {name}" for name in missing]
+    _finish_interrupted_install()
+    _run([*APT, "update"], "refreshing the package index")
+    # What comes along as a dependency is ours as well, and is noted before it is there.
+    for name in _would_install(missing):
+        ledger.note("package", name, {"installed": False})
+    ledger.save()
+    with services_held():
+        _run([*APT, *INSTALL, *missing], f"installing {', '.join(missing)}")
+    return [f"package {name}" for name in missing]
+
+
+@contextmanager
+def services_held() -> Iterator[None]:
+    """While this lasts, packages do not start their services: a daemon must not run before its configuration."""
+    if POLICY.exists():
+        POLICY.replace(POLICY_ASIDE)
+    POLICY.write_text(POLICY_TEXT)
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        restore_policy()
+
+
+def restore_policy() -> None:
+    """Undo services_held, also the one of a run that was killed: the mark in the file tells that it is ours."""
+    if POLICY.exists() and POLICY_MARK in POLICY.read_text(errors="replace"):
+        POLICY.unlink()
+    if POLICY_ASIDE.exists() and not POLICY.exists():
+        POLICY_ASIDE.replace(POLICY)
+
+
+def explain(output: str, doing: str) -> AdapterError:
+    """apt's own last error line, and whether trying again can help."""
+    lines = [line.strip() for line in output.splitlines()]
+    errors = [line for line in lines if line.startswith(("E:", "dpkg: error"))]
+    said = errors[-1] if errors else (lines[-1] if lines else "apt said nothing")
+    if "No space left on device" in output or "You don't have enough free space" in output:
+        return AdapterError("disk_full", f"The host ran out of disk {doing}. Free space there, then retry.", INTERVENTION)
+    if "Unable to locate package" in output or "has no installation candidate" in output:
+        return AdapterError(
+            "package_not_found", f"{said} ({doing}). Give the host a package source that has it, then retry.", INTERVENTION
+        )
+    if "Could not get lock" in output:
+        return AdapterError(
+            "package_lock_busy",
+            f"Another package run held the host's lock for {LOCK_SECONDS} s ({doing}). It is tried again.",
+            RETRYABLE,
+        )
+    return AdapterError(
+        "package_install_failed", f"{said} ({doing}). Check the host's package sources and network, then retry.", RETRYABLE
+    )
+
+
+def _would_install(names: list[str]) -> list[str]:
+    output = _run([*APT, "--simulate", *INSTALL, *names], f"planning {', '.join(names)}")
+    return [line.split()[1] for line in output.splitlines() if line.startswith("Inst ")]
+
+
+def _finish_interrupted_install() -> None:
+    """A run killed inside dpkg leaves packages half configured, and apt refuses everything until that is done."""
+    audit = subprocess.run(["dpkg", "--audit"], capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    if audit.stdout.strip() or any(Path("/var/lib/dpkg/updates").iterdir()):
+        with services_held():
+            _run(["dpkg", "--configure", "-a", "--force-confold"], "finishing an interrupted install")
+
+
+def _run(command: list[str], doing: str) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=1200,
+            check=False,
+            env=ENVIRONMENT,
+        )
+    except subprocess.TimeoutExpired:
+        raise AdapterError(
+            "package_install_timeout", f"apt was not done after 20 minutes ({doing}). It is tried again.", RETRYABLE
+        ) from None
+    if done.returncode != 0:
+        raise explain(done.stdout, doing)
+    return done.stdout

@@ -1,0 +1,165 @@
+"""systemd units: running what is on disk now, and proven to run.
+
+A unit is restarted when it does not run, or when something it watches changed after it started. That is read
+from the host (times of files and of the process), not from what this run did: a run killed between writing a
+file and restarting its daemon is put right by the next.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from .adapter_error import INTERVENTION, REPAIRABLE, AdapterError
+from .converge_ledger import Ledger
+
+PROPERTIES = "Id,LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,NeedDaemonReload"
+PROPERTIES += ",ExecMainStartTimestampMonotonic,ConditionResult"
+POLL_SECONDS = 0.05
+TOLERATED_RESTARTS = 2
+LISTENING = "0A"
+
+
+def dropin_path(unit: str) -> str:
+    return f"/etc/systemd/system/{unit}.service.d/gpuaas-slurm.conf"
+
+
+def show(units: list[str]) -> dict[str, dict[str, str]]:
+    if not units:
+        return {}
+    answer = _systemctl("show", f"--property={PROPERTIES}", *units).stdout
+    blocks = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in answer.strip().split("\n\n")]
+    return {block["Id"].removesuffix(".service"): block for block in blocks if block.get("Id")}
+
+
+def note_units(ledger: Ledger, units: list[dict[str, Any]]) -> None:
+    states = show([unit["name"] for unit in units])
+    for unit in units:
+        state = states.get(unit["name"], {})
+        before = {"load": state.get("LoadState"), "enabled": state.get("UnitFileState"), "active": state.get("ActiveState")}
+        ledger.note("unit", unit["name"], before)
+
+
+def converge_units(units: list[dict[str, Any]], dry: bool) -> list[str]:
+    states = show([unit["name"] for unit in units])
+    if not dry and any(state.get("NeedDaemonReload") == "yes" for state in states.values()):
+        _systemctl("daemon-reload", check=True)
+        states = show([unit["name"] for unit in units])
+    changes: list[str] = []
+    for unit in units:
+        changes += _converge(unit, states.get(unit["name"], {}), dry)
+    return changes
+
+
+def needs_restart(state: dict[str, str], watched: list[str]) -> bool:
+    """True if the unit's process started before the last change of what it watches."""
+    started = int(state.get("ExecMainStartTimestampMonotonic") or 0) / 1e6
+    if not started:
+        return False
+    started_at = time.time() - (time.monotonic() - started)
+    return any(changed_at > started_at for changed_at in map(_changed_at, watched))
+
+
+def listening(port: int, tables: tuple[str, ...] = ("/proc/net/tcp", "/proc/net/tcp6")) -> bool:
+    """Whether something listens on the port: read, not dialled, since daemons log a dial without a request."""
+    wanted = f":{port:04X}"
+    for table in tables:
+        try:
+            rows = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        if any(row.split()[1].endswith(wanted) and row.split()[3] == LISTENING for row in rows):
+            return True
+    return False
+
+
+def _converge(unit: dict[str, Any], state: dict[str, str], dry: bool) -> list[str]:
+    name, changes = unit["name"], []
+    if state.get("LoadState") == "masked":
+        raise AdapterError(
+            "unit_masked",
+            f"Somebody masked {name}.service on the host. Find out why, run `systemctl unmask {name}`, then retry.",
+            INTERVENTION,
+        )
+    if unit["enabled"] and state.get("UnitFileState") != "enabled":
+        if not dry:
+            _systemctl("--quiet", "enable", name, check=True)
+        changes.append(f"unit {name} enabled")
+    running = state.get("ActiveState") == "active"
+    if running and not needs_restart(state, [*unit["watches"], dropin_path(name)]):
+        return changes
+    changes.append(f"unit {name} {'restarted' if running else 'started'}")
+    if not dry:
+        _systemctl("reset-failed", name)
+        # Not blocking: a start that hangs is noticed by our own clock, which knows the reason to give.
+        _systemctl("--no-block", "restart", name)
+        _wait_until_up(unit)
+    return changes
+
+
+def _wait_until_up(unit: dict[str, Any]) -> None:
+    """Active, and ready in the way the caller named. A unit that systemd skipped or that keeps dying is neither."""
+    name, deadline = unit["name"], time.monotonic() + unit["timeout"]
+    while True:
+        state = show([name]).get(name, {})
+        active = state.get("ActiveState")
+        if active == "active" and _ready(unit):
+            return
+        skipped = active == "inactive" and state.get("ConditionResult") == "no"
+        dying = active == "failed" or int(state.get("NRestarts") or 0) > TOLERATED_RESTARTS
+        if skipped or dying or time.monotonic() > deadline:
+            raise _unit_failed(name, state, "systemd skipped it on a condition" if skipped else f"it is {active}")
+        time.sleep(POLL_SECONDS)
+
+
+def _ready(unit: dict[str, Any]) -> bool:
+    port, path = unit.get("ready_port"), unit.get("ready_path")
+    return (port is None or listening(port)) and (path is None or Path(path).exists())
+
+
+def _unit_failed(name: str, state: dict[str, str], why: str) -> AdapterError:
+    lines = journal(name)
+    said = f" Its last words: {' | '.join(lines)}." if lines else ""
+    return AdapterError(
+        "unit_failed",
+        f"{name}.service did not come up, {why} ({state.get('SubState', 'unknown')}).{said}"
+        f" Read `journalctl -u {name}` on the host, put right what it names, then retry.",
+        REPAIRABLE,
+    )
+
+
+def journal(name: str, lines: int = 5) -> list[str]:
+    answer = subprocess.run(
+        ["journalctl", "--unit", name, "--output=cat", "--no-pager", f"--lines={lines * 4}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # systemd's own start and stop lines say less than the daemon's.
+    told = [line for line in answer.stdout.splitlines() if not line.startswith((f"{name}.service:", "Start", "Stop"))]
+    return told[-lines:]
+
+
+def _changed_at(watched: str) -> float:
+    """A path, or `package:NAME`: dpkg rewrites a package's file list whenever it unpacks it."""
+    kind, _, name = watched.partition(":")
+    paths = [Path(watched)]
+    if kind == "package":
+        paths = list(Path("/var/lib/dpkg/info").glob(f"{name}.list")) or list(
+            Path("/var/lib/dpkg/info").glob(f"{name}:*.list")
+        )
+    times = [path.stat().st_mtime for path in paths if path.exists()]
+    return max(times, default=0.0)
+
+
+def _systemctl(*arguments: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(["systemctl", *arguments], capture_output=True, text=True, check=False, timeout=120)
+    if check and done.returncode != 0:
+        raise AdapterError(
+            "systemctl_failed",
+            f"`systemctl {' '.join(arguments)}` failed: {done.stderr.strip()}. Look at systemd on the host, then retry.",
+            REPAIRABLE,
+        )
+    return done

@@ -1,0 +1,230 @@
+"""Slurm's own words about nodes and jobs, as one typed result for every supported version.
+
+Slurm 22.05 answers `sinfo --json` with `state: "mixed"` and a list of flags; from 23.02 on
+`scontrol show nodes --json` answers `state: ["MIXED", "DRAIN"]` and numbers as {set, infinite, number}.
+Both end here. Pure and standard library only: it runs inside modules on hosts and in unit tests.
+
+An answer that cannot be trusted is None, never an empty collection: 22.05 exits 0 with `nodes: []` and a
+filled `errors` list when the controller is away, and taking that for "no nodes" would be a lie.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, TypedDict
+
+BASE_STATES = frozenset({"UNKNOWN", "DOWN", "IDLE", "ALLOCATED", "ERROR", "MIXED", "FUTURE"})
+SERVING_STATES = frozenset({"IDLE", "MIXED", "ALLOCATED"})
+# With one of these flags Slurm starts nothing on the node, whatever its base state says.
+HOLDING_FLAGS = frozenset(
+    {
+        "DRAIN",
+        "FAIL",
+        "INVALID_REG",
+        "MAINTENANCE",
+        "NOT_RESPONDING",
+        "POWERED_DOWN",
+        "POWERING_DOWN",
+        "POWERING_UP",
+        "POWER_DOWN",
+        "REBOOT_ISSUED",
+        "REBOOT_REQUESTED",
+    }
+)
+OPEN_JOB_STATES = frozenset(
+    {"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING"}
+)
+# A pending job holds no node yet; every other open job does.
+NODELESS_JOB_STATES = frozenset({"PENDING"})
+
+
+class Node(TypedDict):
+    state: str
+    flags: list[str]
+    reason: str | None
+    cpus: int
+    memory_mb: int
+    gres: str
+    address: str
+    slurm_version: str | None
+    slurmd_started_at: str | None
+    features: list[str]
+    partitions: list[str]
+    jobs: list[int]
+
+
+class Job(TypedDict):
+    id: int
+    state: str
+    nodes: list[str]
+    required_nodes: list[str]
+    end_time: str | None
+
+
+class Daemon(TypedDict):
+    ping: str
+    slurm_version: str | None
+    cluster_name: str | None
+    started_at: str | None
+
+
+def iso(epoch: float) -> str:
+    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def is_serving(node: Node) -> bool:
+    """Registered with values Slurm accepts, and free to be given work."""
+    return node["state"] in SERVING_STATES and not HOLDING_FLAGS.intersection(node["flags"])
+
+
+def parse_nodes(answer: str | None) -> dict[str, Node] | None:
+    """The nodes Slurm named, or None if the answer is not one (a controller away, cut off, not JSON)."""
+    listed = _listed(answer, "nodes")
+    if listed is None:
+        return None
+    try:
+        return {str(raw["name"]): _node(raw) for raw in listed}
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def parse_jobs(answer: str | None) -> list[Job] | None:
+    """Jobs that still hold or want nodes, oldest first; None if the answer cannot be trusted."""
+    listed = _listed(answer, "jobs")
+    if listed is None:
+        return None
+    try:
+        jobs = [_job(raw) for raw in listed]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return sorted((job for job in jobs if job["state"] in OPEN_JOB_STATES), key=lambda job: job["id"])
+
+
+def with_jobs(nodes: dict[str, Node], jobs: list[Job]) -> dict[str, Node]:
+    """Each node with the ids of the jobs that are on it."""
+    held: dict[str, list[int]] = {name: [] for name in nodes}
+    for job in jobs:
+        if job["state"] in NODELESS_JOB_STATES:
+            continue
+        for name in job["nodes"]:
+            held.setdefault(name, []).append(job["id"])
+    return {name: {**node, "jobs": held[name]} for name, node in nodes.items()}
+
+
+def parse_daemon(answer: str | None) -> Daemon:
+    """What `scontrol show config` (asked with TZ=UTC) says of the running slurmctld.
+
+    The last line is Slurm's own ping; the values above it come from the daemon's memory, not from a file.
+    """
+    text = answer or ""
+    ping = re.search(r"^Slurmctld\(primary\) at \S+ is (UP|DOWN)\s*$", text, re.MULTILINE)
+    started = _config_value(text, "BOOT_TIME")
+    return {
+        "ping": ping.group(1) if ping else ("UNKNOWN" if text else "DOWN"),
+        "slurm_version": _config_value(text, "SLURM_VERSION"),
+        "cluster_name": _config_value(text, "ClusterName"),
+        "started_at": f"{started}Z" if started and re.fullmatch(r"[\d-]+T[\d:]+", started) else None,
+    }
+
+
+def expand_hostlist(expression: str) -> list[str]:
+    """Names in a Slurm host list: 'a,b[1-3,07],c[1-2]x' -> each name, in order, without duplicates."""
+    names: list[str] = []
+    for part in _split_top_level(expression):
+        names.extend(_expand(part))
+    return list(dict.fromkeys(names))
+
+
+def _listed(answer: str | None, key: str) -> list[dict[str, Any]] | None:
+    if not answer:
+        return None
+    try:
+        document = json.loads(answer)
+    except ValueError:
+        return None
+    if not isinstance(document, dict) or document.get("errors"):
+        return None
+    listed = document.get(key)
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        return None
+    return listed
+
+
+def _node(raw: dict[str, Any]) -> Node:
+    words = [str(word).upper() for word in _as_list(raw["state"])]
+    words += [str(flag).upper() for flag in raw.get("state_flags") or []]
+    base = [word for word in words if word in BASE_STATES]
+    return {
+        "state": base[0] if base else "UNKNOWN",
+        "flags": sorted({word for word in words if word not in BASE_STATES}),
+        "reason": raw.get("reason") or None,
+        "cpus": int(raw["cpus"]),
+        "memory_mb": int(raw["real_memory"]),
+        "gres": str(raw.get("gres") or ""),
+        "address": str(raw.get("address") or ""),
+        "slurm_version": raw.get("slurmd_version") or raw.get("version") or None,
+        "slurmd_started_at": _moment(raw.get("slurmd_start_time")),
+        "features": sorted(_names(raw.get("features"))),
+        "partitions": sorted(_names(raw.get("partitions"))),
+        "jobs": [],
+    }
+
+
+def _job(raw: dict[str, Any]) -> Job:
+    words = [str(word).upper() for word in _as_list(raw["job_state"])]
+    # 23.02 and later list COMPLETING beside the state the job ended in: what is still going on counts.
+    state = "COMPLETING" if "COMPLETING" in words else words[0]
+    return {
+        "id": int(raw["job_id"]),
+        "state": state,
+        "nodes": expand_hostlist(str(raw.get("nodes") or "")),
+        "required_nodes": expand_hostlist(str(raw.get("required_nodes") or "")),
+        "end_time": None if state == "PENDING" else _moment(raw.get("end_time")),
+    }
+
+
+def _moment(value: object) -> str | None:
+    number = _number(value)
+    return iso(number) if number else None
+
+
+def _number(value: object) -> int | None:
+    if isinstance(value, dict):
+        return int(value["number"]) if value.get("set") and not value.get("infinite") else None
+    return int(value) if isinstance(value, int | str) and str(value).isdigit() else None
+
+
+def _as_list(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
+
+
+def _names(value: object) -> Iterable[str]:
+    if isinstance(value, str):
+        return [name for name in value.split(",") if name]
+    return [str(name) for name in value] if isinstance(value, list) else []
+
+
+def _config_value(text: str, key: str) -> str | None:
+    found = re.search(rf"^{re.escape(key)}\s+= (.*?)\s*$", text, re.MULTILINE)
+    return found.group(1) if found and found.group(1) not in ("", "(null)") else None
+
+
+def _split_top_level(expression: str) -> list[str]:
+    return [part for part in re.split(r",(?![^\[]*\])", expression) if part]
+
+
+def _expand(part: str) -> list[str]:
+    bracket = re.search(r"\[([^\]]*)\]", part)
+    if not bracket:
+        return [part]
+    names: list[str] = []
+    for piece in bracket.group(1).split(","):
+        first, _, last = piece.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            names.extend(
+                _expand(f"{part[: bracket.start()]}{number:0{len(first)}d}{part[bracket.end() :]}")
+            )
+    return names

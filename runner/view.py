@@ -16,7 +16,9 @@ from runner.plan import Step, shown
 from runner.platform.models import Allocation, AppInstance, Member, Operation
 from runner.translate import Heard
 
-out = Console(soft_wrap=True, highlight=False)
+# In a pipe or a log nothing is folded: a line is a row.
+_WIDE = None if sys.stdout.isatty() else 400
+out = Console(highlight=False, width=_WIDE)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 Row = Mapping[str, Any]

@@ -1,6 +1,7 @@
-"""Bare hosts without a platform, for role tests: create and destroy."""
+"""Bare hosts without a platform, for role tests: create and destroy; and clean, which removes every fleet."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from sandbox.fleet import places
 from sandbox.fleet.errors import CannotRunError, FleetError
 from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.hosts import LOGIN_USER, SSH_PORT, Hosts, HostSpec
+from sandbox.fleet.images import remove_images
 from sandbox.fleet.keys import KeyPair
 from sandbox.fleet.runtime import Podman
 
@@ -66,6 +68,23 @@ def create(
 def destroy(name: Name) -> None:
     """Remove the fleet's hosts, its network and its key."""
     Fleet(name).down()
+
+
+@app.command()
+def clean(
+    images: Annotated[bool, typer.Option("--images", help="Remove the cached host images too.")] = False,
+) -> None:
+    """Remove every fleet of this machine, and nothing that is not a fleet's."""
+    if shutil.which("podman") is None:
+        typer.echo("podman is not installed, so there are no fleets")
+        return
+    podman = Podman.detect()
+    for name in sorted(podman.fleets() | places.known_fleets()):
+        Fleet(name).down()
+        typer.echo(f"fleet {name}: gone")
+    if images:
+        for image in remove_images(podman):
+            typer.echo(f"kept {image}: something still runs on it")
 
 
 def main() -> None:

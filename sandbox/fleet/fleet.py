@@ -117,7 +117,7 @@ class Fleet:
             ],
         }
 
-    def exec(self, host: str, argv: Sequence[str], stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    def exec(self, host: str, argv: Sequence[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command as root on a host."""
         return self._hosts().exec(host, argv, stdin)
 

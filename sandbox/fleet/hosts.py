@@ -132,10 +132,11 @@ class Hosts:
         running = [host for host in self.current() if host.status == "running"]
         _each(lambda host: self._replace_authorized_keys(host, line), running)
 
-    def exec(self, name: str, argv: Sequence[str], stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    def exec(self, name: str, argv: Sequence[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command as root on a host; an exit code of the command is no error here."""
-        flags = ["--interactive"] if stdin is not None else []
-        return self.podman.try_run("exec", *flags, self.get(name).container, *argv, stdin=stdin)
+        done = self.podman.try_run("exec", "--interactive", self.get(name).container, *argv, stdin=stdin.encode())
+        out, err = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
+        return subprocess.CompletedProcess(list(argv), done.returncode, out, err)
 
     def attach(self, name: str, argv: Sequence[str]) -> int:
         """The same, with the caller's own terminal; gives back the command's exit code."""

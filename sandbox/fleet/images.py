@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -20,9 +21,10 @@ _HERE = Path(__file__).parent
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
-def packages(listing: str) -> list[str]:
-    """Package names from a list with comments."""
-    return [line for raw in listing.splitlines() if (line := raw.partition("#")[0].strip())]
+def packages(listing: str, suite: str) -> tuple[str, ...]:
+    """Package names for a suite, from a list with comments; `name [suite]` is for that suite alone."""
+    lines = (raw.partition("#")[0].split() for raw in listing.splitlines())
+    return tuple(name for name, *only in filter(None, lines) if not only or f"[{suite}]" in only)
 
 
 def sources(index_targets: str, machine: str, suite: str) -> list[str]:
@@ -74,12 +76,11 @@ def recipe(suite: str, *, warm: bool) -> Recipe:
     """The recipe of a suite on this machine."""
     if suite not in SUITES:
         raise CannotRunError(f"unknown suite {suite!r}; choose one of: {', '.join(SUITES)}")
-    extra = packages((_HERE / "warm-packages.txt").read_text()) if warm else []
     return Recipe(
         suite=suite,
         warm=warm,
-        include=tuple(packages((_HERE / "node-packages.txt").read_text())),
-        extra=tuple(extra),
+        include=packages((_HERE / "node-packages.txt").read_text(), suite),
+        extra=packages((_HERE / "warm-packages.txt").read_text(), suite) if warm else (),
         sources=tuple(sources(_index_targets(), _machine_suite(), suite)),
         apt_options=tuple(_proxy_options()),
         customize=(_HERE / "customize.sh").read_text(),
@@ -108,16 +109,14 @@ def _build(podman: Podman, wanted: Recipe) -> None:
     with tempfile.TemporaryDirectory(prefix="gpuaas-slurm-image-") as scratch:
         # To a file and not through a pipe: a build that dies must not leave half an image behind.
         tarball = Path(scratch) / "node.tar"
+        # Options go by file: a proxy's address may hold a password, and arguments are for all to see.
+        options = Path(scratch) / "apt.conf"
+        places.write_private(options, "".join(f"{line};\n" for line in wanted.apt_options))
         argv = [
-            *(
-                "mmdebstrap",
-                "--quiet",
-                "--variant=apt",
-                "--dpkgopt=force-unsafe-io",
-                f"--include={','.join(wanted.include + wanted.extra)}",
-            ),
-            *(f"--aptopt={option}" for option in wanted.apt_options),
-            f"--customize-hook={_HERE / 'customize.sh'}",
+            *("mmdebstrap", "--quiet", "--variant=apt", "--dpkgopt=force-unsafe-io"),
+            f"--include={','.join(wanted.include + wanted.extra)}",
+            *([f"--aptopt={options}"] if wanted.apt_options else []),
+            f'--customize-hook=sh {shlex.quote(str(_HERE / "customize.sh"))} "$1"',
             *(wanted.suite, str(tarball), *wanted.sources),
         ]
         environment = {

@@ -17,14 +17,28 @@ def state_dir(fleet: str) -> Path:
     return state_root() / fleet
 
 
+def known_fleets() -> set[str]:
+    """Names of all fleets that keep something."""
+    root = state_root()
+    return {entry.name for entry in root.iterdir() if entry.is_dir()} if root.is_dir() else set()
+
+
 @contextmanager
 def locked(name: str) -> Iterator[None]:
     """Hold a lock of this machine's user; the kernel frees it when its holder dies, however it dies."""
-    root = state_root()
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (root / f".{name}.lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+    path = _lock_file(name)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    while True:
+        with path.open("w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            # Whoever held it before may have taken the fleet down, and this file with it.
+            if path.exists() and path.stat().st_ino == os.fstat(handle.fileno()).st_ino:
+                yield
+                return
+
+
+def _lock_file(name: str) -> Path:
+    return state_root() / f".{name}.lock"
 
 
 def write_private(path: Path, text: str) -> None:
@@ -38,5 +52,6 @@ def write_private(path: Path, text: str) -> None:
 
 
 def forget(fleet: str) -> None:
-    """Remove all a fleet kept."""
+    """Remove all a fleet kept; called by the holder of its lock."""
     shutil.rmtree(state_dir(fleet), ignore_errors=True)
+    _lock_file(fleet).unlink(missing_ok=True)

@@ -117,6 +117,13 @@ class Podman:
         found: list[dict[str, Any]] = json.loads(self.run("container", "inspect", *ids))
         return found
 
+    def fleets(self) -> set[str]:
+        """Names of all fleets that have a container or a network here."""
+        label = f'{{{{index .Labels "{FLEET_LABEL}"}}}}'
+        found = self.run("ps", "--all", "--filter", f"label={FLEET_LABEL}", "--format", label).split()
+        networks = self.run("network", "ls", "--filter", f"label={FLEET_LABEL}", "--format", "json")
+        return {*found, *(network["labels"][FLEET_LABEL] for network in json.loads(networks or "[]"))}
+
     def networks(self, fleet: str) -> list[str]:
         label = f"label={FLEET_LABEL}={fleet}"
         return self.run("network", "ls", "--filter", label, "--format", "{{.Name}}").split()

@@ -62,7 +62,7 @@ def running_since(podman: Podman, identity: str) -> str:
 
 
 def said(fleet: Fleet, host: str, *argv: str) -> str:
-    return fleet.exec(host, argv).stdout.decode().strip()
+    return fleet.exec(host, argv).stdout.strip()
 
 
 def offered(fleet: Fleet) -> dict[str, dict[str, object]]:
@@ -225,11 +225,12 @@ def test_down_removes_all_of_ours_and_nothing_of_others(podman: Podman, foreign:
     fleet = Fleet(f"t-{uuid.uuid4().hex[:8]}")
     fleet.up(hosts=1, suite="bookworm")
     url = fleet.url
+    assert fleet.name in podman.fleets() & places.known_fleets()
     fleet.down()
     fleet.down()
     assert fleet.hosts() == []
-    assert podman.networks(fleet.name) == []
-    assert not places.state_dir(fleet.name).exists()
+    assert fleet.name not in podman.fleets() | places.known_fleets()
+    assert list(places.state_root().glob(f"*{fleet.name}*")) == []
     with pytest.raises(httpx.ConnectError):
         httpx.get(url)
     assert running_since(podman, foreign) == before
@@ -242,7 +243,7 @@ def test_a_warm_host_has_the_packages_with_every_service_off_and_no_key(podman: 
         hosts.ensure([HostSpec("warm", suite, warm=True)], KeyPair.generate().public)
 
         def told(*argv: str) -> str:
-            return hosts.exec("warm", argv).stdout.decode().strip()
+            return hosts.exec("warm", argv).stdout.strip()
 
         assert told("systemctl", "is-system-running") == "running"
         units = ["munge", "slurmctld", "slurmdbd", "slurmd", "mariadb"]

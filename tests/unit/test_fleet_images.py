@@ -2,12 +2,19 @@
 
 import dataclasses
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
+import yaml
 
 from sandbox.fleet import images
 from sandbox.fleet.errors import CannotRunError
+from sandbox.fleet.runtime import Podman
+
+ROLES = Path(__file__).parents[2] / "roles"
 
 MACHINE = """\
 http://mirror.example/debian/ bookworm Debian main
@@ -41,8 +48,21 @@ def test_a_machine_without_a_mirror_that_hosts_can_reach_leaves_the_choice_to_mm
     assert images.sources(targets, "bookworm", "bookworm") == []
 
 
-def test_comments_and_blank_lines_in_a_package_list_are_no_packages() -> None:
-    assert images.packages("# why\n\nmunge\nslurmd  # the node daemon\n") == ["munge", "slurmd"]
+def test_a_package_list_has_comments_and_packages_for_one_suite_alone() -> None:
+    listing = "# why\n\nmunge\nslurmd  # the node daemon\nlibpmix2 [bookworm]\n"
+    assert images.packages(listing, "bookworm") == ("munge", "slurmd", "libpmix2")
+    assert images.packages(listing, "trixie") == ("munge", "slurmd")
+
+
+@pytest.mark.parametrize(("suite", "variables"), [("bookworm", "Debian-12.yml"), ("trixie", "Debian-13.yml")])
+def test_a_warm_host_lacks_no_package_that_the_roles_install(suite: str, variables: str) -> None:
+    wanted: set[str] = set()
+    for path in ROLES.glob(f"*/vars/{variables}"):
+        for name, value in yaml.safe_load(path.read_text()).items():
+            if name.endswith("_packages"):
+                wanted |= set(value)
+    assert wanted
+    assert wanted <= set(images.recipe(suite, warm=True).extra)
 
 
 def test_equal_recipes_share_an_image_and_any_difference_makes_another() -> None:
@@ -75,3 +95,42 @@ def test_a_missing_builder_is_named_with_the_command_that_installs_it(monkeypatc
     monkeypatch.setattr(images, "_KEYRING", Path("/nonexistent"))
     with pytest.raises(CannotRunError, match=r"mmdebstrap and debian-archive-keyring.*apt-get install"):
         images._check_builder()
+
+
+class Shelf:
+    """Stands for podman's image store."""
+
+    def __init__(self) -> None:
+        self.images: list[str] = []
+
+    def image_exists(self, reference: str) -> bool:
+        return reference in self.images
+
+    def own_images(self) -> list[str]:
+        return list(self.images)
+
+    def try_run(self, *args: str) -> None:
+        self.images.remove(args[-1])
+
+
+def test_two_commands_that_need_the_same_image_build_it_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    shelf, both_ready = Shelf(), threading.Barrier(2)
+    builds: list[images.Recipe] = []
+    wanted = images.Recipe("bookworm", False, ("systemd",), (), (), (), "")
+    outdated = f"{wanted.repository}:bookworm-000000000000"
+    other_suite = f"{wanted.repository}:trixie-000000000000"
+    shelf.images += [outdated, other_suite]
+
+    def build(_: object, recipe: images.Recipe) -> None:
+        builds.append(recipe)
+        shelf.images.append(recipe.reference)
+
+    monkeypatch.setattr(images, "_build", build)
+    # Both find it missing before either builds: the builder's check comes right after that look.
+    monkeypatch.setattr(images, "_check_builder", lambda: both_ready.wait(5))
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda _: images.ensure_image(cast(Podman, shelf), wanted), range(2)))
+    assert answers == [wanted.reference] * 2
+    assert builds == [wanted]
+    assert shelf.images == [other_suite, wanted.reference]

@@ -111,6 +111,7 @@ def probe() -> dict[str, Any]:
     return {
         "os_id": release.get("ID", "unknown"),
         "os_version": release.get("VERSION_ID", "unknown"),
+        "multiarch": f"{platform.machine()}-linux-gnu",
         "hostname": socket.gethostname().split(".")[0],
         "cpus": len(os.sched_getaffinity(0)),
         "memory_mb": memory_mb(),

@@ -64,8 +64,9 @@ def _reason(outcome: dict[str, Any] | None) -> dict[str, Any] | None:
         return None
     if outcome.get("adapter_error"):
         return dict(outcome["adapter_error"])
+    said = outcome.get("msg", "A module ended without a reason")
     return {
         "code": "module_failed",
-        "message": f"{outcome.get('msg', 'a module ended without a reason')}. Run the play by hand with -vvv to see why.",
+        "message": f"{said}. Run the play by hand with -vvv to see why.",
         "class": "intervention",
     }

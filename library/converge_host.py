@@ -129,8 +129,10 @@ def _create_user(user: dict[str, Any], ledger: Ledger, dry: bool) -> None:
     except KeyError:
         _command(["groupadd", "--system", "--gid", gid, name], name)
     _command(
-        ["useradd", "--system", "--uid", uid, "--gid", gid, "--home-dir", "/nonexistent", "--no-create-home"]
-        + ["--shell", "/usr/sbin/nologin", name],
+        [
+            *("useradd", "--system", "--uid", uid, "--gid", gid, "--no-create-home"),
+            *("--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin", name),
+        ],
         name,
     )
 
@@ -161,7 +163,8 @@ def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, An
     ]
     params = {**params, "files": params["files"] + dropins}
     ledger = Ledger(params["owner"])
-    note_paths(ledger, params) if not dry else None
+    if not dry:
+        note_paths(ledger, params)
     note_units(ledger, units)
     changes = converge_users(params["users"], ledger, dry)
     changes += converge_packages(params["packages"], ledger, dry)
@@ -180,9 +183,12 @@ def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, An
 
 
 def main() -> None:
-    path = {"type": "path", "required": True}
-    ownership = {"owner": {"type": "str", "default": "root"}, "group": {"type": "str", "default": "root"}}
-    several = {"type": "list", "elements": "dict", "default": []}
+    path: dict[str, Any] = {"type": "path", "required": True}
+    ownership: dict[str, Any] = {
+        "owner": {"type": "str", "default": "root"},
+        "group": {"type": "str", "default": "root"},
+    }
+    several: dict[str, Any] = {"type": "list", "elements": "dict", "default": []}
     module = AnsibleModule(
         argument_spec={
             "owner": {"type": "str", "required": True},
@@ -195,7 +201,10 @@ def main() -> None:
                     "gid": {"type": "int", "required": True},
                 },
             },
-            "directories": {**several, "options": {"path": path, **ownership, "mode": {"type": "str", "default": "0755"}}},
+            "directories": {
+                **several,
+                "options": {"path": path, **ownership, "mode": {"type": "str", "default": "0755"}},
+            },
             "files": {
                 **several,
                 "options": {

@@ -136,7 +136,8 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
         known = ", ".join(f"{s['id']} {s['version']}" for s in params["supported"])
         raise AdapterError(
             "os_unsupported",
-            f"The host runs {found['os_id']} {found['os_version']}; supported are {known}. Allocate a host with one of these.",
+            f"The host runs {found['os_id']} {found['os_version']}; supported are {known}."
+            " Allocate a host with one of these.",
             INTERVENTION,
         )
     if os.geteuid() != 0:
@@ -152,7 +153,7 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
     if found["free_mb"] < params["min_free_mb"]:
         raise AdapterError(
             "disk_full",
-            f"Only {found['free_mb']} MiB are free on /var, {params['min_free_mb']} are needed. Free space, then retry.",
+            f"/var has {found['free_mb']} MiB free, {params['min_free_mb']} are needed. Free space, then retry.",
             INTERVENTION,
         )
     for name, uid in params["users"].items():
@@ -169,8 +170,8 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
     if abs(skew) > params["max_skew_seconds"]:
         raise AdapterError(
             "clock_skew",
-            f"The host's clock is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}, and munge refuses credentials of"
-            " such hosts. Put its time service right, then retry.",
+            f"The host's clock is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}, and munge refuses credentials"
+            " of such hosts. Put its time service right, then retry.",
             INTERVENTION,
         )
     return str(systems[0]["name"])

@@ -44,7 +44,8 @@ class Sacctmgr:
             if time.monotonic() > deadline:
                 raise AdapterError(
                     "accounting_unreachable",
-                    f"slurmdbd does not answer: {_last(answer.stderr)}. Read `journalctl -u slurmdbd` on the controller.",
+                    f"slurmdbd does not answer: {_last(answer.stderr)}."
+                    " Read `journalctl -u slurmdbd` on the controller.",
                     RETRYABLE,
                 )
             time.sleep(POLL_SECONDS)
@@ -84,8 +85,8 @@ def converge(sacctmgr: Sacctmgr, cluster: str, account: str, users: list[str], d
         wanted.append((f"cluster {cluster}", ("add", "cluster", cluster)))
     have = sacctmgr.rows("association", f"cluster={cluster}", "format=account,user")
     if [account, ""] not in have:
-        words = ("add", "account", account, f"cluster={cluster}", f"description={account}", f"organization={account}")
-        wanted.append((f"account {account}", words))
+        described = (f"description={account}", f"organization={account}")
+        wanted.append((f"account {account}", ("add", "account", account, f"cluster={cluster}", *described)))
     for user in users:
         _resolves(user)
         if [account, user] not in have:

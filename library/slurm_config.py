@@ -60,7 +60,7 @@ def free_port() -> int:
 
 def trial_text(text: str, scratch: Path) -> str:
     """What must differ so that the trial touches nothing of a live cluster: state, ports, accounting, logs."""
-    return replace_settings(
+    trial: str = replace_settings(
         text,
         {
             "AccountingStorageEnforce": "",
@@ -74,6 +74,7 @@ def trial_text(text: str, scratch: Path) -> str:
             "StateSaveLocation": str(scratch / "state"),
         },
     )
+    return trial
 
 
 def try_out(text: str, companions: dict[str, str], user: str, seconds: float) -> None:
@@ -144,7 +145,9 @@ def main() -> None:
         files = {**wanted["companions"], "slurm.conf": text}
         directory = Path(wanted["directory"])
         differing = [
-            name for name in sorted(files) if find(directory / name).digest != hashlib.sha256(files[name].encode()).hexdigest()
+            name
+            for name in sorted(files)
+            if find(directory / name).digest != hashlib.sha256(files[name].encode()).hexdigest()
         ]
         replaced = bool(differing) and (directory / "slurm.conf").exists()
         if differing and not module.check_mode:

@@ -68,9 +68,7 @@ class Ledger:
         return entries if isinstance(entries, dict) else {}
 
 
-def write_atomically(
-    path: Path, content: bytes, mode: int, uid: int | None = None, gid: int | None = None
-) -> None:
+def write_atomically(path: Path, content: bytes, mode: int, uid: int | None = None, gid: int | None = None) -> None:
     """Readers see the old file or the new one; a secret never has a wider mode, not for a moment."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)

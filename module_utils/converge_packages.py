@@ -83,10 +83,13 @@ def explain(output: str, doing: str) -> AdapterError:
     errors = [line for line in lines if line.startswith(("E:", "dpkg: error"))]
     said = errors[-1] if errors else (lines[-1] if lines else "apt said nothing")
     if "No space left on device" in output or "You don't have enough free space" in output:
-        return AdapterError("disk_full", f"The host ran out of disk {doing}. Free space there, then retry.", INTERVENTION)
+        said = f"The host ran out of disk {doing}. Free space there, then retry."
+        return AdapterError("disk_full", said, INTERVENTION)
     if "Unable to locate package" in output or "has no installation candidate" in output:
         return AdapterError(
-            "package_not_found", f"{said} ({doing}). Give the host a package source that has it, then retry.", INTERVENTION
+            "package_not_found",
+            f"{said} ({doing}). Give the host a package source that has it, then retry.",
+            INTERVENTION,
         )
     if "Could not get lock" in output:
         return AdapterError(
@@ -95,7 +98,9 @@ def explain(output: str, doing: str) -> AdapterError:
             RETRYABLE,
         )
     return AdapterError(
-        "package_install_failed", f"{said} ({doing}). Check the host's package sources and network, then retry.", RETRYABLE
+        "package_install_failed",
+        f"{said} ({doing}). Check the host's package sources and network, then retry.",
+        RETRYABLE,
     )
 
 

@@ -38,7 +38,7 @@ def note_units(ledger: Ledger, units: list[dict[str, Any]]) -> None:
     states = show([unit["name"] for unit in units])
     for unit in units:
         state = states.get(unit["name"], {})
-        before = {"load": state.get("LoadState"), "enabled": state.get("UnitFileState"), "active": state.get("ActiveState")}
+        before = {key: state.get(key) for key in ("LoadState", "UnitFileState", "ActiveState")}
         ledger.note("unit", unit["name"], before)
 
 
@@ -159,7 +159,7 @@ def _systemctl(*arguments: str, check: bool = False) -> subprocess.CompletedProc
     if check and done.returncode != 0:
         raise AdapterError(
             "systemctl_failed",
-            f"`systemctl {' '.join(arguments)}` failed: {done.stderr.strip()}. Look at systemd on the host, then retry.",
+            f"`systemctl {' '.join(arguments)}` failed: {done.stderr.strip()}. Look at the host's systemd, then retry.",
             REPAIRABLE,
         )
     return done

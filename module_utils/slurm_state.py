@@ -224,7 +224,5 @@ def _expand(part: str) -> list[str]:
     for piece in bracket.group(1).split(","):
         first, _, last = piece.partition("-")
         for number in range(int(first), int(last or first) + 1):
-            names.extend(
-                _expand(f"{part[: bracket.start()]}{number:0{len(first)}d}{part[bracket.end() :]}")
-            )
+            names.extend(_expand(f"{part[: bracket.start()]}{number:0{len(first)}d}{part[bracket.end() :]}"))
     return names

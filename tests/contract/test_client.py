@@ -1,0 +1,123 @@
+"""The client against a real platform that misbehaves in every way the contract warns of."""
+
+import json
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from runner.platform import client as client_module
+from runner.platform.client import Client
+from runner.platform.errors import Conflict, Forbidden, NotFound, Unauthenticated, Unavailable
+from tests.platform_process import Platform, Project
+from tests.runner_process import settings
+
+pytestmark = pytest.mark.usefixtures("every_request_is_in_the_contract")
+
+
+@pytest.fixture
+def every_request_is_in_the_contract(platform: Platform) -> Iterator[None]:
+    platform.control.forget_violations()
+    yield
+    assert platform.control.violations() == []
+
+
+@pytest.fixture
+def client(project: Project) -> Iterator[Client]:
+    with Client(settings(project)) as one:
+        yield one
+
+
+@pytest.mark.parametrize(
+    ("action", "options"),
+    [
+        ("status", {"status": 500}),
+        ("status", {"status": 503}),
+        ("status", {"status": 429, "headers": {"Retry-After": "0"}}),
+        ("garbage", {}),
+        ("truncate", {}),
+        ("drop", {}),
+        ("hang", {"seconds": 3}),
+    ],
+)
+def test_a_platform_that_fails_for_a_while_is_asked_again(
+    platform: Platform, project: Project, client: Client, action: str, options: dict[str, object]
+) -> None:
+    made = project.deploy()
+    platform.control.inject_fault(action, r"/app-instances$", method="GET", times=2, **options)
+    assert [str(one.id) for one in client.instances()] == [made["id"]]
+
+
+def test_patience_ends_with_what_to_do_next(platform: Platform, project: Project) -> None:
+    platform.control.inject_fault("status", r"/app-instances$", times=1000, status=503)
+    with Client(settings(project, api_patience_seconds=1)) as client, pytest.raises(Unavailable, match="next tick"):
+        client.instances()
+
+
+def test_a_platform_that_is_not_there_is_named(project: Project) -> None:
+    gone = settings(project, base_url="http://127.0.0.1:9", api_patience_seconds=0.5)
+    with Client(gone) as client, pytest.raises(Unavailable, match="GPUAAS_BASE_URL"):
+        client.instances()
+
+
+def test_a_write_that_was_done_but_not_answered_is_not_done_twice(
+    platform: Platform, project: Project, client: Client
+) -> None:
+    made = project.deploy()
+    instance = client.instance(uuid.UUID(made["id"]))
+    platform.control.inject_fault("apply_then_drop", r"/members$", method="POST", times=1)
+    body = {"component_key": "worker", "allocation_id": project.allocation_ids[1], "adapter_detail": {}}
+    member = client.create_member(instance.id, body, key="one-logical-write", correlation_id="c-1")
+    assert [one.id for one in client.members(instance.id) if one.component_key == "worker"] == [member.id]
+
+
+def test_a_token_that_died_in_mid_run_is_renewed_once(platform: Platform, project: Project, client: Client) -> None:
+    client.instances()
+    platform.control.rotate_signing_keys(immediate=True)
+    assert client.instances() == []
+
+
+def test_a_wrong_secret_says_which_settings_to_check(project: Project) -> None:
+    with Client(settings(project, client_secret="canary-secret")) as client, pytest.raises(Unauthenticated) as error:
+        client.instances()
+    assert "GPUAAS_CLIENT_SECRET" in str(error.value)
+    assert "canary-secret" not in str(error.value)
+
+
+def test_a_missing_action_key_is_named(platform: Platform) -> None:
+    project = platform.project(adapter_keys=["scheduler.instance.read"])
+    with Client(settings(project)) as client, pytest.raises(Forbidden, match=r"scheduler\.node\.read"):
+        client.members(uuid.UUID(project.deploy()["id"]))
+
+
+def test_an_instance_of_another_project_is_out_of_reach(platform: Platform, project: Project, client: Client) -> None:
+    foreign = platform.project().deploy()
+    with pytest.raises((Forbidden, NotFound)):
+        client.instance(uuid.UUID(foreign["id"]))
+
+
+def test_a_stale_write_is_a_conflict_and_changes_nothing(project: Project, client: Client) -> None:
+    instance = client.instance(uuid.UUID(project.deploy()["id"]))
+    (member,) = client.members(instance.id)
+    client.patch_member(member, {"adapter_detail": {"n": 1}}, key="first", correlation_id="c-1")
+    with pytest.raises(Conflict):
+        client.patch_member(member, {"adapter_detail": {"n": 2}}, key="second", correlation_id="c-1")
+    assert client.members(instance.id)[0].adapter_detail == {"n": 1}
+
+
+def test_every_page_is_read(project: Project, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "PAGE", 1)
+    assert {str(one.id) for one in client.allocations()} == set(project.allocation_ids)
+
+
+def test_a_bare_list_is_read_too(platform: Platform, project: Project, client: Client) -> None:
+    platform.control.inject_fault("status", r"/allocations$", times=1, status=200, body="[]")
+    assert client.allocations() == []
+
+
+def test_one_unreadable_record_does_not_hide_the_others(platform: Platform, project: Project, client: Client) -> None:
+    listed = [{"id": "not-a-uuid", "status": "active"}, {"id": str(uuid.UUID(int=5)), "status": "new"}]
+    body = json.dumps({"items": listed})
+    platform.control.inject_fault("status", r"/allocations$", times=1, status=200, body=body)
+    (read,) = client.allocations()
+    assert (read.id, read.status) == (uuid.UUID(int=5), "new")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sandbox.fleet.errors import CannotRunError, FleetError
-from sandbox.fleet.images import Recipe, ensure_image, recipe
+from sandbox.fleet.images import ensure_images, recipe
 from sandbox.fleet.keys import KeyPair
 from sandbox.fleet.runtime import FLEET_LABEL, Podman
 
@@ -98,10 +98,10 @@ class Hosts:
         raise FleetError(f"fleet {self.fleet!r} has no host {name!r}; its hosts: {known}")
 
     def images(self, specs: Iterable[HostSpec]) -> dict[HostSpec, str]:
-        """The image of each host, built where missing; one after another, as a build uses the whole machine."""
-        wanted: dict[HostSpec, Recipe] = {spec: recipe(spec.suite, warm=spec.warm) for spec in specs}
-        built = {r: ensure_image(self.podman, r) for r in dict.fromkeys(wanted.values())}
-        return {spec: built[r] for spec, r in wanted.items()}
+        """The image of each host, built where missing."""
+        wanted = {spec: recipe(spec.suite, warm=spec.warm) for spec in specs}
+        built = ensure_images(self.podman, wanted.values())
+        return {spec: built[one] for spec, one in wanted.items()}
 
     def missing(self, specs: Sequence[HostSpec]) -> list[HostSpec]:
         """Those not made yet. A host of the same name but another kind is never replaced silently."""

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,12 +88,19 @@ def recipe(suite: str, *, warm: bool) -> Recipe:
     )
 
 
+def ensure_images(podman: Podman, wanted: Iterable[Recipe]) -> dict[Recipe, str]:
+    """Several at once, two at a time: a build keeps about one core busy."""
+    recipes = list(dict.fromkeys(wanted))
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return dict(zip(recipes, pool.map(lambda one: ensure_image(podman, one), recipes), strict=True))
+
+
 def ensure_image(podman: Podman, wanted: Recipe) -> str:
     """The image's reference, built first if this machine does not have it yet."""
     if podman.image_exists(wanted.reference):
         return wanted.reference
     _check_builder()
-    with places.locked("images"):
+    with places.locked(f"image-{wanted.suite}-{wanted.digest}"):
         # Another command may have built it while this one waited for the lock.
         if not podman.image_exists(wanted.reference):
             _build(podman, wanted)

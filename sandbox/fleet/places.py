@@ -26,19 +26,26 @@ def known_fleets() -> set[str]:
 @contextmanager
 def locked(name: str) -> Iterator[None]:
     """Hold a lock of this machine's user; the kernel frees it when its holder dies, however it dies."""
-    path = _lock_file(name)
+    path = state_root() / f".{name}.lock"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     while True:
         with path.open("w") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            # Whoever held it before may have taken the fleet down, and this file with it.
-            if path.exists() and path.stat().st_ino == os.fstat(handle.fileno()).st_ino:
+            # Holders remove the file when done: a lock on a file that is no longer there locks out nobody.
+            if not _is_same_file(path, handle.fileno()):
+                continue
+            try:
                 yield
-                return
+            finally:
+                path.unlink(missing_ok=True)
+            return
 
 
-def _lock_file(name: str) -> Path:
-    return state_root() / f".{name}.lock"
+def _is_same_file(path: Path, descriptor: int) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False
 
 
 def write_private(path: Path, text: str) -> None:
@@ -52,6 +59,5 @@ def write_private(path: Path, text: str) -> None:
 
 
 def forget(fleet: str) -> None:
-    """Remove all a fleet kept; called by the holder of its lock."""
+    """Remove all a fleet kept."""
     shutil.rmtree(state_dir(fleet), ignore_errors=True)
-    _lock_file(fleet).unlink(missing_ok=True)

@@ -2,6 +2,8 @@
 
 import stat
 import tarfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 
@@ -55,3 +57,20 @@ def test_a_private_file_is_never_readable_by_others_even_if_it_was(tmp_path: Pat
     places.write_private(path, "two")
     assert path.read_text() == "two"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_lock_lets_one_in_at_a_time_and_leaves_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    inside, crowds = [], []
+
+    def enter(number: int) -> None:
+        with places.locked("name"):
+            inside.append(number)
+            time.sleep(0.005)  # room for another thread to come in, if the lock let it
+            crowds.append(list(inside))
+            inside.remove(number)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(enter, range(24)))
+    assert [len(crowd) for crowd in crowds] == [1] * 24
+    assert list(places.state_root().iterdir()) == []

@@ -95,7 +95,8 @@ def test_hosts_reach_each_other_by_address_and_not_by_name(fleet: Fleet) -> None
     first, second = fleet.hosts()
     connect = "import socket, sys; print(socket.create_connection((sys.argv[1], 22), 5).recv(4).decode())"
     assert said(fleet, first.name, "python3", "-c", connect, second.address) == "SSH-"
-    assert fleet.exec(first.name, ["getent", "hosts", second.name]).returncode != 0
+    for name in (second.name, second.container):
+        assert fleet.exec(first.name, ["getent", "hosts", name]).returncode != 0
 
 
 def test_every_host_is_offered_as_an_active_allocation_with_its_host_key(fleet: Fleet) -> None:
@@ -108,6 +109,28 @@ def test_every_host_is_offered_as_an_active_allocation_with_its_host_key(fleet: 
         assert (connection["host"], connection["port"]) == (host.address, 22)
         assert connection["username"] == "ops"
         assert connection["host_keys"] == [host.host_key]
+
+
+def test_the_key_in_the_platforms_custody_is_the_one_every_host_lets_in(fleet: Fleet) -> None:
+    env = fleet.env()
+    account = {
+        "service_account_id": env["GPUAAS_SERVICE_ACCOUNT_ID"],
+        "key_id": env["GPUAAS_KEY_ID"],
+        "client_secret": env["GPUAAS_CLIENT_SECRET"],
+    }
+    with httpx.Client(base_url=env["GPUAAS_BASE_URL"]) as api:
+        token = api.post("/api/v1/auth/service-account/token", json=account).json()["access_token"]
+        credential = (
+            f"/api/v1/projects/{env['GPUAAS_PROJECT_ID']}/access-credentials/{env['GPUAAS_ACCESS_CREDENTIAL_ID']}"
+        )
+        headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": str(uuid.uuid4())}
+        delivery = api.post(f"{credential}/deliveries", headers=headers).json()
+        wrapped = {"X-Vault-Token": delivery["wrapping_token"]}
+        secret = api.post("/v1/sys/wrapping/unwrap", headers=wrapped).json()["data"]
+    assert secret["username"] == "ops"
+    public = KeyPair.load(secret["private_key"].encode()).public
+    for host in fleet.hosts():
+        assert said(fleet, host.name, "cat", "/home/ops/.ssh/authorized_keys") == public
 
 
 def test_no_private_login_key_stays_in_the_sandboxs_own_files(fleet: Fleet) -> None:

@@ -109,7 +109,7 @@ def report(call: Call) -> Reply:
     old, new = row.doc["status"], body.get("status", row.doc["status"])
     # Deletion is an operator's wish: an adapter can fulfil it, not forget it.
     if old != new and (old == TERMINAL or (old == "deleting" and new != TERMINAL) or new == "requested"):
-        raise invalid_transition(f"an instance cannot go from {old} to {new}", status=old)
+        raise invalid_transition(f"an instance cannot go from {old} to {new}", current=old)
     return shown(call.tx.save(row, body), kind=KIND, changes=body)
 
 
@@ -118,7 +118,7 @@ def delete(call: Call) -> Reply:
     row = call.current
     call.check_if_match(row)
     if row.doc["status"] == TERMINAL:
-        raise invalid_transition("the instance is deleted already", status=TERMINAL)
+        raise invalid_transition("the instance is deleted already", current=TERMINAL)
     if row.doc["status"] != "deleting":
         row = call.tx.save(row, {"status": "deleting"})
         events.emit(call, row.doc, "apps.instance.deleting", call.correlation_id, {})

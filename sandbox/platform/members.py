@@ -60,7 +60,7 @@ def get_member(call: Call) -> Reply:
 def create_member(call: Call) -> Reply:
     call.require_adapter()
     if call.current.doc["status"] == "deleted":
-        raise invalid_transition("the instance is deleted", status="deleted")
+        raise invalid_transition("the instance is deleted", current="deleted")
     body = call.given.body
     check_size("adapter_detail", body.get("adapter_detail"))
     row = add(
@@ -82,5 +82,5 @@ def report(call: Call) -> Reply:
     call.check_if_match(row)
     check_size("adapter_detail", body.get("adapter_detail"))
     if row.doc["status"] == TERMINAL and body.get("status", TERMINAL) != TERMINAL:
-        raise invalid_transition("a deleted member stays deleted", status=TERMINAL)
+        raise invalid_transition("a deleted member stays deleted", current=TERMINAL)
     return shown(call.tx.save(row, body), kind=KIND, changes=body)

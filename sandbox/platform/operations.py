@@ -56,7 +56,7 @@ def add_for_members(
 
 def _refuse_on_deleted(call: Call) -> None:
     if call.current.doc["status"] == "deleted":
-        raise invalid_transition("the instance is deleted", status="deleted")
+        raise invalid_transition("the instance is deleted", current="deleted")
 
 
 @operation("createInstanceOperation")
@@ -139,7 +139,7 @@ def _changes(doc: Doc, body: Doc, *, by_adapter: bool) -> Doc:
     """What a PATCH makes of an operation, or the reason why it may not."""
     old, new = doc["status"], body.get("status", doc["status"])
     if old not in LEGAL or (new != old and new not in LEGAL[old]):
-        raise invalid_transition(f"an operation cannot go from {old} to {new}", status=old)
+        raise invalid_transition(f"an operation cannot go from {old} to {new}", current=old)
     held = doc["lease_expires_at"] is not None and clock.parse(doc["lease_expires_at"]) > clock.now()
     writer = body.get("claimed_by", doc["claimed_by"])
     # Once a lease has run out another may claim, but nobody may finish what they did not claim.
@@ -169,8 +169,8 @@ def _changes(doc: Doc, body: Doc, *, by_adapter: bool) -> Doc:
 def _lease(doc: Doc, body: Doc, *, claim: bool) -> Doc:
     """Claim or take over, which counts as an attempt; or renew, where a time gone by gives the lease up."""
     if not claim:
-        until = body.get("lease_expires_at", doc["lease_expires_at"])
-        return {"claimed_by": doc["claimed_by"], "lease_expires_at": clock.stamp(clock.parse(until))}
+        renewed = clock.parse(body.get("lease_expires_at") or doc["lease_expires_at"])
+        return {"claimed_by": doc["claimed_by"], "lease_expires_at": clock.stamp(renewed)}
     if "claimed_by" not in body or "lease_expires_at" not in body:
         raise validation_error("a claim needs claimed_by and lease_expires_at")
     until = clock.parse(body["lease_expires_at"])

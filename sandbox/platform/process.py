@@ -98,6 +98,17 @@ def _is_ours(pid: int, state: Path) -> bool:
     return b"sandbox.platform" in command and str(state).encode() in command
 
 
+def _has_ended(pid: int) -> bool:
+    """Gone or a zombie. Only then is its port free: a dying process loses its command line before its sockets."""
+    # A child of this very process stays a zombie until it is waited for.
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except OSError:
+        return True
+
+
 def stop(state: Path, *, kill: bool = False, timeout_seconds: float = 10.0) -> bool:
     """Stop it by pid and wait until it is gone; False if it was not running."""
     try:
@@ -109,10 +120,7 @@ def stop(state: Path, *, kill: bool = False, timeout_seconds: float = 10.0) -> b
         return False
     os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
     deadline = time.monotonic() + timeout_seconds
-    while _is_ours(pid, state):
-        # A child of this very process stays a zombie until it is waited for.
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+    while not _has_ended(pid):
         if time.monotonic() > deadline:
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)

@@ -1,0 +1,125 @@
+"""./dev demo: from nothing to a Slurm cluster that runs jobs, because a record in an API asked for it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sandbox.fleet.errors import FleetError
+from sandbox.fleet.fleet import Fleet
+
+NAME = "demo"
+HOSTS = 3
+COMMAND = str(Path(sys.executable).parent / "gpuaas-slurm")
+
+
+def main() -> None:
+    suite = sys.argv[1] if len(sys.argv) > 1 else "bookworm"
+    fleet = Fleet(NAME, tell=_stage)
+    _title(f"sandbox: a local platform and {HOSTS} hosts ({suite}), none of which has heard of Slurm")
+    try:
+        fleet.up(hosts=HOSTS, suite=suite)
+        variables = {**os.environ, **fleet.env()}
+    except FleetError as error:
+        _give_up(str(error))
+    start = time.monotonic()
+
+    instances = [one for one in _ask(variables, "get", "instances") if one["status"] not in ("deleted", "failed")]
+    if instances:
+        _title(f"the platform has instance {instances[0]['id']} already, {instances[0]['status']}")
+    else:
+        _title("deploy: the operator asks the platform; nothing has happened on a host yet")
+        workers = ",".join(f"gs-{number}" for number in range(2, HOSTS + 1))
+        _show(variables, "deploy", "--controller", "gs-1", "--workers", workers, "--name", NAME)
+        _title("plan: what the runner will do about it, and why")
+        _show(variables, "plan")
+
+    _title("run: the runner does it")
+    instance = _run_until_settled(variables)
+    ready = [one for one in _ask(variables, "get", "members") if one["status"] == "ready"]
+    workers_ready = sum(one["component_key"] == "worker" for one in ready)
+    seconds = time.monotonic() - start
+
+    _title("status: what the API says now")
+    _show(variables, "status")
+    if instance["status"] != "running" or instance["health"] != "healthy":
+        _give_up(
+            "the cluster is not healthy; the reasons are above, and `gpuaas-slurm sandbox logs gs-1` has a host's journal"
+        )
+
+    for command in (["sinfo"], ["srun", "--nodes", str(workers_ready), "hostname"], ["sacct", "--allusers"]):
+        _title(f"on the controller: {' '.join(command)}")
+        done = fleet.exec("gs-1", command)
+        sys.stdout.write(done.stdout + done.stderr)
+        if done.returncode != 0:
+            _give_up(f"{command[0]} ended with {done.returncode}; see gpuaas-slurm sandbox logs gs-1")
+
+    _title("access")
+    sys.stdout.write(json.dumps(instance["access"], indent=2) + "\n")
+    _title("what to type next")
+    sys.stdout.write(
+        '  . .venv/bin/activate && eval "$(gpuaas-slurm sandbox env)"\n'
+        "  gpuaas-slurm status\n"
+        "  gpuaas-slurm sandbox exec gs-1 -- sbatch --wrap hostname\n"
+        "  gpuaas-slurm sandbox up --hosts 4\n"
+        "  gpuaas-slurm op add demo --allocations gs-4 && gpuaas-slurm run --progress\n"
+        "  ansible-inventory -i gpuaas.yml --graph\n"
+        "  ./dev clean\n\n"
+        f"demo: ok, {workers_ready} workers ready in {seconds:.0f} s\n"
+    )
+
+
+def _run_until_settled(variables: Mapping[str, str]) -> dict[str, Any]:
+    """Tick until the instance is what it is going to be. A few ticks at most: tries again are bounded."""
+    for _ in range(10):
+        code = subprocess.run(
+            [COMMAND, "run", "--progress"], env={**variables, "GPUAAS_LOG_LEVEL": "warning"}
+        ).returncode
+        if code == 2:
+            _give_up("the runner could not run; its message is above")
+        instance: dict[str, Any] = next(
+            one for one in _ask(variables, "get", "instances") if one["status"] != "deleted"
+        )
+        if instance["status"] in ("running", "failed"):
+            return instance
+        time.sleep(5)  # between ticks, as a scheduled job would
+    return _give_up("the deploy does not come to an end; see gpuaas-slurm status")
+
+
+def _ask(variables: Mapping[str, str], *arguments: str) -> Any:
+    done = subprocess.run([COMMAND, *arguments, "--json"], env=dict(variables), stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        _give_up(f"gpuaas-slurm {' '.join(arguments)} ended with {done.returncode}")
+    return json.loads(done.stdout)
+
+
+def _show(variables: Mapping[str, str], *arguments: str) -> None:
+    sys.stdout.write(f"$ gpuaas-slurm {' '.join(arguments)}\n")
+    sys.stdout.flush()
+    if subprocess.run([COMMAND, *arguments], env=dict(variables)).returncode != 0:
+        _give_up(f"gpuaas-slurm {arguments[0]} failed")
+
+
+def _stage(what: str, seconds: float | None) -> None:
+    if seconds is not None:
+        sys.stdout.write(f"  {what}: {seconds:.1f} s\n")
+        sys.stdout.flush()
+
+
+def _title(text: str) -> None:
+    sys.stdout.write(f"\n== {text}\n")
+    sys.stdout.flush()
+
+
+def _give_up(message: str) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.write(f"demo: failed: {message}\n")
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

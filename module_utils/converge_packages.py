@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from .adapter_error import INTERVENTION, RETRYABLE, AdapterError
-from .converge_ledger import Ledger
+from .converge_ledger import STATE_DIRECTORY, Ledger
 
 POLICY = Path("/usr/sbin/policy-rc.d")
 POLICY_ASIDE = Path("/usr/sbin/policy-rc.d.before-gpuaas-slurm")
@@ -19,6 +20,19 @@ ENVIRONMENT = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C",
 LOCK_SECONDS = 120
 APT = ("apt-get", "--quiet", "--yes", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", "-o", "Dpkg::Use-Pty=0")
 INSTALL = ("install", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold")
+
+# An index that could not be fetched is an error, not a warning; and descriptions in other languages help nobody.
+UPDATE = (
+    "update",
+    "-o",
+    "APT::Update::Error-Mode=any",
+    "-o",
+    "Acquire::Languages=none",
+    "-o",
+    "APT::Get::List-Cleanup=0",
+)
+INDEX_STAMP = STATE_DIRECTORY / "package-index-fetched"
+INDEX_SECONDS = 900
 
 
 def installed_versions(names: list[str]) -> dict[str, str]:
@@ -46,7 +60,7 @@ def converge_packages(names: list[str], ledger: Ledger, dry: bool) -> list[str]:
     if not missing or dry:
         return [f"package {name}" for name in missing]
     _finish_interrupted_install()
-    _run([*APT, "update"], "refreshing the package index")
+    _refresh_index()
     # What comes along as a dependency is ours as well, and is noted before it is there.
     for name in _would_install(missing):
         ledger.note("package", name, {"installed": False})
@@ -102,6 +116,19 @@ def explain(output: str, doing: str) -> AdapterError:
         f"{said} ({doing}). Check the host's package sources and network, then retry.",
         RETRYABLE,
     )
+
+
+def _refresh_index() -> None:
+    """Roles run one after the other on a host; the first one's index is good for the rest of the run."""
+    try:
+        age = time.time() - INDEX_STAMP.stat().st_mtime
+    except FileNotFoundError:
+        age = INDEX_SECONDS
+    if 0 <= age < INDEX_SECONDS:
+        return
+    _run([*APT, *UPDATE], "refreshing the package index")
+    INDEX_STAMP.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    INDEX_STAMP.touch()
 
 
 def _would_install(names: list[str]) -> list[str]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
-from starlette.routing import request_response
 
 # Importing a module of calls registers its handlers.
 from sandbox.platform import (
@@ -28,7 +27,7 @@ from sandbox.platform.api import Api, Incoming
 from sandbox.platform.contract import Contract
 from sandbox.platform.errors import ApiError
 from sandbox.platform.faults import Faults
-from sandbox.platform.gate import Gate, RequestLog
+from sandbox.platform.gate import Gate, Receive, RequestLog, Scope, Send
 from sandbox.platform.store import Store
 
 CALLS = (allocations, artifacts, catalog, credentials, events, instances, members, operations, usage)
@@ -65,8 +64,6 @@ def create_app(state: Path, contract: Path) -> Gate:
         answer = await run_in_threadpool(api.answer, incoming)
         return Response(answer.body, answer.status, answer.headers, "application/json" if answer.body else None)
 
-    # Mounted, not routed: the contract decides about paths and methods, and says 404 and 405 itself.
-    app.mount(API_PREFIX, request_response(call))
     app.include_router(control.router(store, faults, log, admin_token(state)))
     app.include_router(vault.router(store))
 
@@ -78,7 +75,15 @@ def create_app(state: Path, contract: Path) -> Gate:
     def control_error(_: Request, error: ApiError) -> JSONResponse:
         return JSONResponse({"code": error.code, "message": error.message, "details": error.details}, error.status)
 
-    return Gate(app, faults, log)
+    async def entry(scope: Scope, receive: Receive, send: Send) -> None:
+        # Past the router: the contract decides about paths and methods, and says 404 and 405 itself.
+        if scope["type"] == "http" and scope["path"].startswith(f"{API_PREFIX}/"):
+            response = await call(Request(scope, receive))
+            await response(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return Gate(entry, faults, log)
 
 
 def admin_token(state: Path) -> str:

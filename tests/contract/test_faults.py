@@ -29,7 +29,7 @@ def test_garbage_is_no_json(project: Project) -> None:
     project.platform.control.inject_fault("garbage", "/allocations$")
     answer = project.adapter.get(f"{project.path}/allocations")
     assert answer.status_code == 200
-    with pytest.raises(ValueError, match="codec|JSON|Expecting"):
+    with pytest.raises(ValueError, match=r"codec|JSON|Expecting"):
         answer.json()
 
 

@@ -28,6 +28,8 @@ def test_calls_within_the_contract_leave_no_violation(project: Project) -> None:
     [
         ("GET", "{p}/nothing-here", None, {}),
         ("GET", "/internal/health", None, {}),
+        ("GET", "{p}/app-instances%0A", None, {}),
+        ("GET", "{p}/app-instances%2Fmembers", None, {}),
         ("PUT", "{p}/app-instances", {}, {}),
         ("GET", "{p}/app-instances?unknown=1", None, {}),
         ("GET", "{p}/app-instances?limit=0", None, {}),

@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import ansible_runner
-
 from runner import inventory, log
 from runner.bundle import bundle_dir
 from runner.plan import AdapterError, Play
@@ -36,6 +34,8 @@ def play(
     give_up: Callable[[], bool],
 ) -> Story:
     """Run the playbook on the step's members; `listen` hears of each as it happens."""
+    import ansible_runner  # here, because a quiet tick needs no Ansible
+
     hosts, problems = inventory.build(world.instance, step.members, world.allocations)
     members = {inventory.host_name(m): m.id for m in step.members if m.id not in problems}
     story = Story(
@@ -112,7 +112,7 @@ def _workplace() -> Iterator[tuple[Path, dict[str, str]]]:
                 )
 
 
-def _last_words(run: ansible_runner.Runner) -> str:
+def _last_words(run: Any) -> str:
     with contextlib.suppress(OSError, AttributeError):
         lines = [line for line in run.stdout.read().splitlines() if line.strip()]
         return " ".join(lines[-3:])[:500]

@@ -19,10 +19,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import hvac
-import hvac.exceptions
-import requests
-
 from runner.platform.client import Client
 from runner.platform.models import AppInstance, Delivery
 from runner.settings import Settings
@@ -50,6 +46,8 @@ class Vault:
     """The KV v2 part of Vault that holds one path for each app instance."""
 
     def __init__(self, settings: Settings) -> None:
+        import hvac  # here, because a quiet tick needs no Vault and loading this takes longer than the tick
+
         if settings.vault_addr is None:
             raise SecretsError("vault_not_set", "VAULT_ADDR is not set: runtime secrets and machine access need Vault")
         self._settings = settings
@@ -88,7 +86,7 @@ class Vault:
         try:
             # The wrapping token itself is the authentication.
             answer = self._ask(lambda: self._client.sys.unwrap(token=delivery.wrapping_token))
-        except hvac.exceptions.InvalidRequest:
+        except _Refused:
             raise SecretsError(
                 "wrapping_token_spent",
                 "the wrapping token was already used or has expired. If nobody else ran, treat it as a break-in:"
@@ -109,7 +107,7 @@ class Vault:
                     path=self._path(instance_id), mount_point=self._settings.vault_mount, raise_on_deleted_version=True
                 )
             )
-        except hvac.exceptions.InvalidPath:
+        except _Absent:
             return 0, {}
         return int(answer["data"]["metadata"]["version"]), dict(answer["data"]["data"])
 
@@ -120,7 +118,7 @@ class Vault:
                     path=self._path(instance_id), secret=values, cas=version, mount_point=self._settings.vault_mount
                 )
             )
-        except hvac.exceptions.InvalidRequest:
+        except _Refused:
             raise _LostRace from None
 
     def _login(self) -> None:
@@ -133,7 +131,7 @@ class Vault:
             secret_id = settings.vault_secret_id.get_secret_value()
             try:
                 self._ask(lambda: self._client.auth.approle.login(role_id=settings.vault_role_id, secret_id=secret_id))
-            except hvac.exceptions.InvalidRequest:
+            except _Refused:
                 raise SecretsError(
                     "vault_login_refused", "Vault refused the AppRole login: check VAULT_ROLE_ID and VAULT_SECRET_ID"
                 ) from None
@@ -144,23 +142,33 @@ class Vault:
         self._logged_in = True
 
     def _ask(self, call: Callable[[], Any]) -> Any:
+        import requests
+        from hvac import exceptions
+
         try:
             return call()
-        except (hvac.exceptions.InvalidPath, hvac.exceptions.InvalidRequest):
-            raise
-        except hvac.exceptions.VaultDown:
-            raise SecretsError(
-                "vault_sealed", f"Vault at {self.address} is sealed or in standby", "retryable"
-            ) from None
-        except hvac.exceptions.Forbidden:
-            raise SecretsError(
-                "vault_denied", f"Vault at {self.address} denied access: check the login's policy and its lease"
-            ) from None
-        except (hvac.exceptions.VaultError, requests.RequestException) as error:
+        except exceptions.InvalidPath:
+            raise _Absent from None
+        except exceptions.InvalidRequest:
+            raise _Refused from None
+        except exceptions.VaultDown:
+            message = f"Vault at {self.address} is sealed or in standby"
+            raise SecretsError("vault_sealed", message, "retryable") from None
+        except exceptions.Forbidden:
+            message = f"Vault at {self.address} denied access: check the login's policy and its lease"
+            raise SecretsError("vault_denied", message) from None
+        except (exceptions.VaultError, requests.RequestException) as error:
             # Only the kind: the text of such an error may quote the request.
-            raise SecretsError(
-                "vault_unreachable", f"Vault at {self.address} does not answer ({type(error).__name__})", "retryable"
-            ) from None
+            message = f"Vault at {self.address} does not answer ({type(error).__name__})"
+            raise SecretsError("vault_unreachable", message, "retryable") from None
+
+
+class _Absent(Exception):
+    """There is nothing at that path."""
+
+
+class _Refused(Exception):
+    """Vault understood and said no."""
 
 
 class _LostRace(Exception):

@@ -1,6 +1,7 @@
 """The one HTTP client: tokens, retries, idempotency keys, pages and errors, so that nobody else thinks of them."""
 
 import random
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -24,14 +25,17 @@ T = TypeVar("T", bound=_Object)
 
 
 class TokenSource:
-    """Bearer tokens: a person's as it was given, or the service account's, renewed before it expires."""
+    """Bearer tokens: a person's as it was given, or the service account's, renewed before it expires.
 
-    def __init__(self, settings: Settings, *, person: bool, http: httpx.Client) -> None:
+    One for a client and all its clones, so that many instances in a tick cost one token and not one each.
+    """
+
+    def __init__(self, settings: Settings, *, person: bool) -> None:
         self._settings = settings
         self._person = person
-        self._http = http
         self._token: str | None = None
         self._good_until = 0.0
+        self._lock = threading.Lock()
 
     def current(self, call: Callable[..., httpx.Response]) -> str:
         if self._person:
@@ -41,14 +45,16 @@ class TokenSource:
                     code="token_missing",
                 )
             return self._settings.operator_token.get_secret_value()
-        if self._token is None or time.monotonic() > self._good_until:
-            self._fetch(call)
-        assert self._token is not None
-        return self._token
+        with self._lock:
+            if self._token is None or time.monotonic() > self._good_until:
+                self._fetch(call)
+            assert self._token is not None
+            return self._token
 
     def renewable(self) -> bool:
         """Forget the token; say whether asking for another one can help."""
-        self._token = None
+        with self._lock:
+            self._token = None
         return not self._person
 
     def _fetch(self, call: Callable[..., httpx.Response]) -> None:
@@ -76,10 +82,9 @@ class TokenSource:
 class Client:
     """The public API of one project, as one principal. Not shared between threads: `clone` makes another."""
 
-    def __init__(self, settings: Settings, *, person: bool = False) -> None:
+    def __init__(self, settings: Settings, *, person: bool = False, tokens: TokenSource | None = None) -> None:
         self.project = settings.project_id
         self._settings = settings
-        self._person = person
         self._http = httpx.Client(
             base_url=str(settings.base_url).rstrip("/"),
             timeout=settings.api_timeout_seconds,
@@ -87,10 +92,10 @@ class Client:
             headers={"User-Agent": f"gpuaas-slurm/{version('gpuaas-slurm')} (+{settings.runner_id})"},
             trust_env=False,
         )
-        self._tokens = TokenSource(settings, person=person, http=self._http)
+        self._tokens = tokens or TokenSource(settings, person=person)
 
     def clone(self) -> "Client":
-        return Client(self._settings, person=self._person)
+        return Client(self._settings, tokens=self._tokens)
 
     def close(self) -> None:
         self._http.close()

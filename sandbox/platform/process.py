@@ -99,12 +99,14 @@ def _is_ours(pid: int, state: Path) -> bool:
 
 
 def _has_ended(pid: int) -> bool:
-    """Gone or a zombie. Only then is its port free: a dying process loses its command line before its sockets."""
+    """Gone, or a zombie without threads. Only then is its port free: a dying process keeps its sockets until its last
+    thread is through, and by then its command line is long gone."""
     # A child of this very process stays a zombie until it is waited for.
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+        zombie = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+        return zombie and len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
     except OSError:
         return True
 

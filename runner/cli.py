@@ -178,12 +178,14 @@ def exec_with_access(
     instance: Which = None,
 ) -> None:
     """Run a command with this instance's ssh key in a private agent and its secrets within reach of plays."""
+    # The person's own command gets the person's own settings whole: the inventory plugin asks the platform with them.
+    inherited = dict(os.environ)
     loaded = _load()
     with Client(loaded) as client:
         one = operator.find_instance(client, loaded, instance)
         with secrets.access(client, loaded, one) as environment:
             try:
-                code = subprocess.run(command, env={**os.environ, **environment}, check=False).returncode
+                code = subprocess.run(command, env={**inherited, **environment}, check=False).returncode
             except OSError as error:
                 _stop(f"{command[0]}: {error.strerror}")
     raise typer.Exit(code)

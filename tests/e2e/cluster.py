@@ -1,0 +1,214 @@
+"""A fleet with our app on it, as the end-to-end tests and the benchmark look at it: from the API and from the hosts."""
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import httpx
+
+from sandbox.fleet.fleet import Fleet
+from tests.platform_process import ApiClient, Doc
+from tests.runner_process import COMMAND, answer, gpuaas_slurm
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def fleet_named(prefix: str) -> Iterator[Fleet]:
+    """A fleet of its own that is gone afterwards; whatever was done with it, every call was in the contract."""
+    fleet = Fleet(f"{prefix}-{uuid.uuid4().hex[:6]}")
+    try:
+        yield fleet
+        assert fleet.control().violations() == []
+    finally:
+        fleet.down()
+
+
+def until(condition: Callable[[], T | None], seconds: float, what: str, every: float = 0.1) -> T:
+    """Poll until the condition gives something true."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s"
+        time.sleep(every)
+
+
+@dataclass
+class Cluster:
+    """One app instance: what was asked for, what the API says of it, and the hosts it runs on."""
+
+    fleet: Fleet
+    instance_id: str
+    variables: dict[str, str]
+    ran: "subprocess.CompletedProcess[str] | None" = None
+    seen: "list[Sighting]" = field(default_factory=list)
+
+    # -- the API, read with the operator's token ------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        return f"/projects/{self.variables['GPUAAS_PROJECT_ID']}/app-instances/{self.instance_id}"
+
+    @functools.cached_property
+    def api(self) -> ApiClient:
+        return ApiClient(self.variables["GPUAAS_BASE_URL"], self.variables["GPUAAS_OPERATOR_TOKEN"])
+
+    def instance(self) -> Doc:
+        return self._get("")
+
+    def members(self) -> list[Doc]:
+        return list(self._get("/members")["items"])
+
+    def operations(self) -> list[Doc]:
+        return list(self._get("/member-operations")["items"])
+
+    def events(self) -> list[Doc]:
+        return list(self._get("/events")["items"])
+
+    def controller(self) -> Doc:
+        return next(one for one in self.members() if one["component_key"] == "controller")
+
+    def workers(self) -> dict[str, Doc]:
+        """Workers by the host they are on."""
+        host_of = {self.fleet.allocation_id(host.name): host.name for host in self.fleet.hosts()}
+        workers = [one for one in self.members() if one["component_key"] == "worker"]
+        return {host_of.get(one["allocation_id"], one["allocation_id"]): one for one in workers}
+
+    def _get(self, what: str) -> Doc:
+        answer = self.api.get(self.path + what)
+        answer.raise_for_status()
+        found: Doc = answer.json()
+        return found
+
+    # -- the commands -----------------------------------------------------------------------------------------
+
+    def command(self, *arguments: str, **changes: str) -> "subprocess.CompletedProcess[str]":
+        return gpuaas_slurm({**self.variables, **changes}, *arguments)
+
+    def run(self, **changes: str) -> "subprocess.CompletedProcess[str]":
+        return self.command("run", "--instance", self.instance_id, "--json", **changes)
+
+    def add(self, *hosts: str) -> Doc:
+        """Ask for more workers; gives back the operation."""
+        made: Doc = answer(self.variables, "op", "add", self.instance_id, "--allocations", ",".join(hosts))
+        return made
+
+    def start_run(self, **changes: str) -> "subprocess.Popen[str]":
+        """A runner to be interrupted. It leads its own process group, as under a service manager."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("GPUAAS_", "VAULT_"))}
+        return subprocess.Popen(
+            [COMMAND, "run", "--instance", self.instance_id, "--json"],
+            env={**inherited, **self.variables, **changes},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    # -- the hosts --------------------------------------------------------------------------------------------
+
+    def on(self, host: str, *argv: str) -> str:
+        """What a command on a host says, as root; it must succeed."""
+        done = self.fleet.exec(host, argv)
+        assert done.returncode == 0, f"{host}: {' '.join(argv)}: {done.returncode} {done.stdout} {done.stderr}"
+        return done.stdout.strip()
+
+    @property
+    def controller_host(self) -> str:
+        return str(self.controller()["adapter_detail"]["controller_hostname"])
+
+    def process(self, host: str, unit: str) -> str:
+        """Which process a unit is, and since when: the same text means that it was never restarted."""
+        shown = self.on(host, "systemctl", "show", unit, "--property=MainPID,ActiveEnterTimestampMonotonic")
+        assert "MainPID=0" not in shown, f"{unit} does not run on {host}"
+        return shown
+
+    def runs_a_job_on_every_worker(self) -> None:
+        """Every worker takes a job and it is that worker that runs it; the one check after every change."""
+        hosts = sorted(host for host, worker in self.workers().items() if worker["status"] == "ready")
+        assert hosts
+        told = self.on(self.controller_host, "srun", f"--nodes={len(hosts)}", "--immediate=30", "hostname")
+        assert sorted(told.split()) == hosts
+
+
+def deploy(fleet: Fleet, controller: str, workers: str = "", *more: str, **changes: str) -> Cluster:
+    """What a person types; nothing happens on a host yet."""
+    variables = {**fleet.env(), "GPUAAS_LOG_FORMAT": "json", **changes}
+    listed = ["--workers", workers] if workers else []
+    made: Mapping[str, str] = answer(variables, "deploy", "--controller", controller, *listed, *more)
+    return Cluster(fleet, made["id"], variables)
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What a person who polls the API saw at one moment: the instance, and status and phase of each member."""
+
+    status: str
+    health: str
+    members: tuple[tuple[str, str, str], ...]
+
+    def of(self, member_id: str) -> tuple[str, str] | None:
+        return next(((status, phase) for one, status, phase in self.members if one == member_id), None)
+
+
+class Poller:
+    """Somebody who looks at the API all the time while the runner works, and writes down every change."""
+
+    def __init__(self, *clusters: Cluster) -> None:
+        self._clusters = clusters
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        self._look()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.2):
+            with contextlib.suppress(httpx.HTTPError):
+                self._look()
+
+    def _look(self) -> None:
+        for cluster in self._clusters:
+            instance = cluster.instance()
+            members = tuple(
+                # A member that the platform made has no detail until the adapter gives it one.
+                sorted(
+                    (one["id"], one["status"], one["adapter_detail"].get("phase", "requested"))
+                    for one in cluster.members()
+                )
+            )
+            sighting = Sighting(instance["status"], instance["health"], members)
+            if not cluster.seen or cluster.seen[-1] != sighting:
+                cluster.seen.append(sighting)
+
+
+def distinct(values: list[T]) -> list[T]:
+    """Without repetitions of neighbours."""
+    return [value for place, value in enumerate(values) if place == 0 or values[place - 1] != value]
+
+
+def log_lines(text: str) -> list[Doc]:
+    """A runner's JSON log."""
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def kill(process: "subprocess.Popen[str]") -> None:
+    """As the kernel ends a process: nothing is said, nothing is handed back."""
+    process.send_signal(signal.SIGKILL)
+    process.communicate()

@@ -1,0 +1,314 @@
+"""A cluster that an API request brought up, looked at from all sides. Reads like the manual, on each Debian."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.e2e.cluster import Cluster, distinct, log_lines, until
+from tests.e2e.conftest import Deployed
+from tests.platform_process import Doc
+
+pytestmark = pytest.mark.e2e
+
+CONTROLLER_PHASES = ["requested", "preflight", "munge", "accounting", "controller", "baseline", "serving"]
+WORKER_PHASES = ["requested", "preflight", "munge", "joining", "registering", "serving"]
+STATUSES = ["requested", "reconciling", "ready"]
+
+# Lines that a fresh deploy may log although they look like errors, each with the reason why they are harmless.
+EXPLAINED: dict[str, str] = {}
+
+
+def test_one_run_brings_up_every_instance_that_was_asked_for(deployed: Deployed) -> None:
+    assert deployed.exit_code == 0, deployed.log
+    for one in (deployed.split, deployed.same_node):
+        instance = one.instance()
+        assert (instance["status"], instance["health"]) == ("running", "healthy"), instance["status_detail"]
+        assert {member["status"] for member in one.members()} == {"ready"}
+        assert {operation["status"] for operation in one.operations()} == {"succeeded"}
+
+
+def test_who_polls_the_api_sees_the_instance_requested_then_deploying_then_running(deployed: Deployed) -> None:
+    for one in (deployed.split, deployed.same_node):
+        assert distinct([seen.status for seen in one.seen]) == ["requested", "deploying", "running"]
+        assert [seen.health for seen in one.seen][-1] == "healthy"
+
+
+def test_who_polls_the_api_sees_each_members_status_and_phase_move_forward_only(deployed: Deployed) -> None:
+    for one in (deployed.split, deployed.same_node):
+        for member in one.members():
+            seen = [found for sighting in one.seen if (found := sighting.of(member["id"]))]
+            order = CONTROLLER_PHASES if member["component_key"] == "controller" else WORKER_PHASES
+            statuses, phases = (distinct([pair[place] for pair in seen]) for place in (0, 1))
+            assert statuses == sorted(statuses, key=lambda word: STATUSES.index(word))
+            assert statuses[-1] == "ready"
+            assert phases == sorted(phases, key=lambda word: order.index(word))
+            assert phases[-1] == "serving"
+            assert len(phases) >= 4, f"too few phases were seen to call it progress: {phases}"
+
+
+def test_a_controller_is_serving_before_its_workers_begin(deployed: Deployed) -> None:
+    controller = deployed.split.controller()["id"]
+    for sighting in deployed.split.seen:
+        begun = [phase for one, _, phase in sighting.members if one != controller and phase != "requested"]
+        if begun:
+            assert (sighting.of(controller) or ("", ""))[1] == "serving"
+
+
+def test_the_timeline_says_requested_and_running_once_each_with_their_context(deployed: Deployed) -> None:
+    for one in (deployed.split, deployed.same_node):
+        instance, events = one.instance(), one.events()
+        assert [event["type"] for event in events] == ["apps.instance.requested", "apps.instance.running"]
+        for event in events:
+            for name in ("org_id", "project_id", "app_slug", "correlation_id"):
+                assert event[name] == instance[name]
+            assert event["app_instance_id"] == instance["id"]
+
+
+def test_srun_reaches_every_worker_as_root_and_as_the_login_user(cluster: Cluster) -> None:
+    cluster.runs_a_job_on_every_worker()
+    workers = cluster.workers()
+    told = cluster.on(
+        cluster.controller_host, "sudo", "-u", "ops", "srun", f"-N{len(workers)}", "sh", "-c", "id -un; hostname"
+    )
+    assert sorted(told.split()) == sorted([*workers, *["ops"] * len(workers)])
+
+
+def test_srun_inside_a_worker_reaches_another_worker(cluster: Cluster) -> None:
+    first, second, *_ = sorted(cluster.workers())
+    assert cluster.on(first, "sudo", "-u", "ops", "srun", "-w", second, "hostname") == second
+
+
+def test_a_same_node_cluster_runs_jobs_on_its_one_host(deployed: Deployed) -> None:
+    one = deployed.same_node
+    assert {member["allocation_id"] for member in one.members()} == {deployed.fleet.allocation_id("gs-4")}
+    assert sorted(member["component_key"] for member in one.members()) == ["controller", "worker"]
+    one.runs_a_job_on_every_worker()
+    _batch_job_completes_under_an_account(one, "ops")
+
+
+@pytest.mark.parametrize("user", ["ops", "root"])
+def test_a_batch_job_ends_completed_under_an_account_and_never_shows_invalid_account(
+    cluster: Cluster, user: str
+) -> None:
+    _batch_job_completes_under_an_account(cluster, user)
+
+
+def _batch_job_completes_under_an_account(cluster: Cluster, user: str) -> None:
+    host = cluster.controller_host
+    # Squeue's reason is asked for right after sbatch, in one shell, because an InvalidAccount may be gone soon.
+    script = (
+        "job=$(sbatch --parsable --output=/tmp/job-%j.out --wrap hostname); echo $job;"
+        " for _ in 1 2 3 4 5 6 7 8 9 10; do squeue --noheader --format='%T %r'; done"
+    )
+    job, *waiting = cluster.on(host, "sudo", "-u", user, "sh", "-c", script).splitlines()
+    assert "InvalidAccount" not in " ".join(waiting)
+
+    def ended() -> list[str] | None:
+        shown = cluster.on(host, "sacct", "-nPX", f"-j{job}", "--format=State,Account,Cluster,NodeList")
+        fields = shown.split("|")
+        return fields if fields[0] not in ("", "PENDING", "RUNNING", "COMPLETING") else None
+
+    state, account, name, node = until(ended, 30, f"job {job} ends in sacct")
+    assert (state, name) == ("COMPLETED", cluster.controller()["adapter_detail"]["cluster_name"])
+    assert account == cluster.instance()["access"]["account"]
+    assert node in cluster.workers()
+
+
+def test_what_the_api_says_of_the_controller_is_what_its_host_says(deployed: Deployed) -> None:
+    for one in (deployed.split, deployed.same_node):
+        host = one.controller_host
+        said = one.controller()["adapter_detail"]
+        config = _slurm_config(one, host)
+        assert said["role"] == "controller"
+        assert said["phase"] == "serving"
+        assert said["last_adapter_error"] is None
+        assert said["controller_hostname"] == one.on(host, "hostname")
+        assert said["slurmctld_state"] == one.on(host, "systemctl", "is-active", "slurmctld")
+        assert said["slurmdbd_state"] == one.on(host, "systemctl", "is-active", "slurmdbd")
+        assert said["cluster_name"] == config["ClusterName"]
+        assert said["slurm_version"] == config["SLURM_VERSION"]
+        assert said["package_version"] == one.on(host, "dpkg-query", "-W", "-f=${Version}", "slurmctld")
+        assert said["config_version"] == _digest(one, host, "/etc/slurm/slurm.conf")
+        _is_recent(one, said["last_runtime_observed_at"])
+        started = datetime.fromisoformat(said["slurmctld_started_at"])
+        assert abs((started - _unit_started(one, host, "slurmctld")).total_seconds()) < 5
+
+
+def test_what_the_api_says_of_each_worker_is_what_its_host_and_its_controller_say(deployed: Deployed) -> None:
+    for one in (deployed.split, deployed.same_node):
+        controller = one.controller()["adapter_detail"]
+        for host, worker in one.workers().items():
+            said = worker["adapter_detail"]
+            assert said["role"] == "worker"
+            assert said["phase"] == "serving"
+            assert said["last_adapter_error"] is None
+            assert said["worker_hostname"] == one.on(host, "hostname") == host
+            assert said["slurmd_state"] == one.on(host, "systemctl", "is-active", "slurmd")
+            assert f"slurm {said['slurm_version']}" == one.on(host, "slurmd", "-V").split("-")[0]
+            assert said["config_version"] == _digest(one, host, "/var/lib/slurm/slurmd/conf-cache/slurm.conf")
+            assert said["config_version"] == controller["config_version"]
+            assert said["cpus"] == int(one.on(host, "nproc"))
+            assert said["memory_mb"] == int(one.on(host, "awk", "/MemTotal/ {print int($2/1024)}", "/proc/meminfo"))
+            assert said["gpus"] == int(one.on(host, "sh", "-c", "ls /dev | grep -c '^nvidia[0-9]' || true"))
+            node = one.on(one.controller_host, "scontrol", "show", "node", host)
+            assert said["registered_in_controller"] is True
+            assert f"RealMemory={said['memory_mb']} " in node
+            assert f"CPUTot={said['cpus']} " in node
+            assert said["drain_reason"] is None
+            assert said["jobs_remaining"] == 0
+            _is_recent(one, said["last_runtime_observed_at"])
+
+
+def _slurm_config(cluster: Cluster, host: str) -> dict[str, str]:
+    lines = cluster.on(host, "scontrol", "show", "config").splitlines()
+    return {key.strip(): value.strip() for key, sign, value in (line.partition("=") for line in lines) if sign}
+
+
+def _digest(cluster: Cluster, host: str, path: str) -> str:
+    return "sha256:" + cluster.on(host, "sha256sum", path)[:16]
+
+
+def _unit_started(cluster: Cluster, host: str, unit: str) -> datetime:
+    shown = cluster.on(host, "date", "--utc", "+%s", "--date", _shown(cluster, host, unit, "ActiveEnterTimestamp"))
+    return datetime.fromtimestamp(int(shown), UTC)
+
+
+def _shown(cluster: Cluster, host: str, unit: str, what: str) -> str:
+    return cluster.on(host, "systemctl", "show", unit, f"--property={what}", "--value")
+
+
+def _is_recent(cluster: Cluster, stamp: str) -> None:
+    asked = datetime.fromisoformat(cluster.instance()["created_at"])
+    assert asked - timedelta(seconds=1) < datetime.fromisoformat(stamp) <= datetime.now(UTC)
+
+
+def test_slurmctld_was_never_restarted_for_a_worker_that_joined(deployed: Deployed) -> None:
+    for one in (deployed.split, deployed.same_node):
+        host = one.controller_host
+        assert _shown(one, host, "slurmctld", "NRestarts") == "0"
+        starts = one.on(host, "journalctl", "--unit=slurmctld", "--output=cat", "--grep=^Started ", "--quiet")
+        assert len(starts.splitlines()) == 1
+
+
+def test_an_added_worker_joins_without_disturbing_anybody(deployed: Deployed) -> None:
+    one = deployed.split
+    before = {host: one.process(host, "slurmd") for host in one.workers()}
+    controller = one.process(one.controller_host, "slurmctld")
+    operation = one.add("gs-5")
+    ran = one.run()
+    assert ran.returncode == 0, ran.stderr
+    ended = next(found for found in one.operations() if found["id"] == operation["id"])
+    assert ended["status"] == "succeeded"
+    assert [found["hostname"] for found in ended["result"]["members"].values()] == ["gs-5"]
+    assert one.workers()["gs-5"]["status"] == "ready"
+    assert one.process(one.controller_host, "slurmctld") == controller
+    assert {host: one.process(host, "slurmd") for host in before} == before
+    one.runs_a_job_on_every_worker()
+    assert one.instance()["health"] == "healthy"
+
+
+def test_no_daemon_of_a_fresh_deploy_logs_an_error(deployed: Deployed) -> None:
+    units = [f"--unit={unit}" for unit in ("munge", "slurmctld", "slurmdbd", "slurmd", "mariadb")]
+    suspicious = re.compile(r"error|fatal|pmix|segfault|denied|fail", re.IGNORECASE)
+    for host in deployed.fleet.hosts():
+        journal = deployed.split.on(host.name, "journalctl", "--output=short", "--no-pager", *units)
+        assert "tarted" in journal or host.name == "gs-5"
+        lines = [line for line in journal.splitlines() if suspicious.search(line)]
+        unexplained = [line for line in lines if not any(re.search(known, line) for known in EXPLAINED)]
+        assert unexplained == [], f"{host.name}: " + "\n".join(unexplained)
+        marked = deployed.split.on(host.name, "journalctl", "--priority=err", "--quiet", "--no-pager", *units)
+        assert marked == "", f"{host.name}: {marked}"
+
+
+def test_a_run_with_nothing_to_do_writes_nothing_and_touches_no_host(deployed: Deployed) -> None:
+    one, control = deployed.split, deployed.fleet.control()
+    logins = {host.name: _logins(one, host.name) for host in deployed.fleet.hosts()}
+    last = control.requests()["last"]
+    ran = one.command("run", GPUAAS_OBSERVE_SECONDS="86400")
+    assert ran.returncode == 0, ran.stderr
+    requests = control.requests(since=last)["requests"]
+    assert [(one["method"], one["template"]) for one in requests[:2]] == [
+        ("POST", "/auth/service-account/token"),
+        ("GET", "/projects/{project_id}/app-instances"),
+    ]
+    for instance in (deployed.split, deployed.same_node):
+        own = [request for request in requests[2:] if instance.instance_id in request["path"]]
+        assert len(own) <= 2
+        assert {request["method"] for request in own} <= {"GET"}
+    assert len(requests) <= 2 + 2 * 2
+    assert {host.name: _logins(one, host.name) for host in deployed.fleet.hosts()} == logins
+
+
+def _logins(cluster: Cluster, host: str) -> int:
+    return len(cluster.on(host, "journalctl", "--unit=ssh", "--output=cat", "--no-pager").splitlines())
+
+
+def test_a_look_at_the_cluster_reports_a_drain_by_a_person_and_leaves_it_theirs(deployed: Deployed) -> None:
+    one = deployed.split
+    host = one.controller_host
+    one.on(host, "scontrol", "update", "nodename=gs-2", "state=drain", "reason=bad fan")
+    try:
+        assert one.run(GPUAAS_OBSERVE_SECONDS="0").returncode == 0
+        said = one.workers()["gs-2"]["adapter_detail"]
+        assert (said["drain_reason"], said["node_state"]) == ("bad fan", "IDLE+DRAIN")
+        instance = one.instance()
+        assert (instance["status"], instance["health"]) == ("running", "degraded")
+        assert "bad fan" in instance["status_detail"]["reasons"][0]["message"]
+        assert "Reason=bad fan" in one.on(host, "scontrol", "show", "node", "gs-2")
+    finally:
+        one.on(host, "scontrol", "update", "nodename=gs-2", "state=resume")
+    assert one.run(GPUAAS_OBSERVE_SECONDS="0").returncode == 0
+    assert one.instance()["health"] == "healthy"
+    assert one.workers()["gs-2"]["adapter_detail"]["drain_reason"] is None
+
+
+def test_the_five_questions_of_a_success_are_answered_by_the_api_alone(cluster: Cluster) -> None:
+    instance = cluster.instance()
+    answers_the_five_questions(cluster, instance["correlation_id"], cluster.workers()["gs-2"], "succeeded")
+    assert instance["status_detail"]["versions"]["slurmctld"]
+
+
+def answers_the_five_questions(cluster: Cluster, correlation_id: str, member: Doc, outcome: str) -> None:
+    """From a correlation id: which instance, which member, which operation, and what the runtime says."""
+    listed = cluster.api.get(cluster.path.rsplit("/", 1)[0]).json()["items"]
+    assert cluster.instance_id in [one["id"] for one in listed]
+    found = [one for one in cluster.members() if one["correlation_id"] == correlation_id]
+    assert member["id"] in [one["id"] for one in found]
+    operation = next(one for one in cluster.operations() if one["correlation_id"] == correlation_id)
+    assert operation["status"] == outcome
+    assert member["adapter_detail"]["operation_id"] == operation["id"]
+    assert member["id"] in operation["result"]["members"]
+    assert member["adapter_detail"]["phase"]
+
+
+def test_every_log_line_of_a_deploy_says_whose_it_is(deployed: Deployed) -> None:
+    lines = log_lines(deployed.log)
+    ids = {one.instance_id: one.instance() for one in (deployed.split, deployed.same_node)}
+    assert {line["app_instance_id"] for line in lines} == set(ids)
+    for line in lines:
+        instance = ids[line["app_instance_id"]]
+        for name in ("org_id", "project_id", "app_slug", "correlation_id"):
+            assert line[name] == instance[name], line
+
+
+def test_no_secret_of_the_cluster_is_in_the_log_or_anywhere_in_the_api(deployed: Deployed) -> None:
+    for one in (deployed.split, deployed.same_node):
+        host = one.controller_host
+        munge_key = one.on(host, "base64", "--wrap=0", "/etc/munge/munge.key")
+        settings = one.on(host, "cat", "/etc/slurm/slurmdbd.conf")
+        password = next(
+            line.partition("=")[2] for line in settings.splitlines() if line.lower().startswith("storagepass")
+        )
+        said = deployed.log + str([one.instance(), one.members(), one.operations(), one.events()])
+        variables = one.variables
+        for secret in (
+            munge_key,
+            password,
+            variables["GPUAAS_CLIENT_SECRET"],
+            variables["VAULT_SECRET_ID"],
+            variables["GPUAAS_OPERATOR_TOKEN"],
+            "PRIVATE KEY",
+        ):
+            assert len(secret) > 10
+            assert secret not in said

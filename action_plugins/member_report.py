@@ -21,8 +21,8 @@ options:
   outcome:
     type: dict
     description: >-
-      A registered module result. If it failed, this task fails with its adapter error. It lets a task that
-      handles secrets be hidden by no_log and its reason be told all the same.
+      The registered result of a module that did not succeed; this task then fails with its adapter error. It lets
+      a task that handles secrets be hidden by no_log and its reason be told all the same.
 author: [gpuaas-slurm]
 """
 
@@ -60,7 +60,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
 
 def _reason(outcome: dict[str, Any] | None) -> dict[str, Any] | None:
-    if not outcome or not (outcome.get("failed") or outcome.get("adapter_error")):
+    if outcome is None:
         return None
     if outcome.get("adapter_error"):
         return dict(outcome["adapter_error"])

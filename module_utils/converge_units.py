@@ -101,7 +101,7 @@ def _converge(unit: dict[str, Any], state: dict[str, str], dry: bool) -> list[st
 
 def _wait_until_up(unit: dict[str, Any]) -> None:
     """Active, and ready in the way the caller named. A unit that systemd skipped or that keeps dying is neither."""
-    name, deadline = unit["name"], time.monotonic() + unit["timeout"]
+    name, since, deadline = unit["name"], time.time(), time.monotonic() + unit["timeout"]
     while True:
         state = show([name]).get(name, {})
         active = state.get("ActiveState")
@@ -110,7 +110,8 @@ def _wait_until_up(unit: dict[str, Any]) -> None:
         skipped = active == "inactive" and state.get("ConditionResult") == "no"
         dying = active == "failed" or int(state.get("NRestarts") or 0) > TOLERATED_RESTARTS
         if skipped or dying or time.monotonic() > deadline:
-            raise _unit_failed(name, state, "systemd skipped it on a condition" if skipped else f"it is {active}")
+            why = "systemd skipped it on a condition" if skipped else f"it is {active}"
+            raise _unit_failed(name, state, why, journal(name, since))
         time.sleep(POLL_SECONDS)
 
 
@@ -119,8 +120,7 @@ def _ready(unit: dict[str, Any]) -> bool:
     return (port is None or listening(port)) and (path is None or Path(path).exists())
 
 
-def _unit_failed(name: str, state: dict[str, str], why: str) -> AdapterError:
-    lines = journal(name)
+def _unit_failed(name: str, state: dict[str, str], why: str, lines: list[str]) -> AdapterError:
     said = f" Its last words: {' | '.join(lines)}." if lines else ""
     return AdapterError(
         "unit_failed",
@@ -130,9 +130,10 @@ def _unit_failed(name: str, state: dict[str, str], why: str) -> AdapterError:
     )
 
 
-def journal(name: str, lines: int = 5) -> list[str]:
+def journal(name: str, since: float, lines: int = 5) -> list[str]:
+    """What the unit said since then; words of an earlier start would point the wrong way."""
     answer = subprocess.run(
-        ["journalctl", "--unit", name, "--output=cat", "--no-pager", f"--lines={lines * 4}"],
+        ["journalctl", "--unit", name, "--output=cat", "--no-pager", f"--since=@{since:.0f}"],
         capture_output=True,
         text=True,
         check=False,

@@ -2,6 +2,7 @@
 
 import uuid
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,18 @@ def action_keys(who: str) -> list[str]:
     return [entry["key"] for entry in yaml.safe_load(ACTION_KEYS_FILE.read_text())[who]]
 
 
+@cache
+def _http(base_url: str) -> httpx.Client:
+    """One for all principals: a client of its own costs more time than the calls a test makes with it."""
+    return httpx.Client(base_url=f"{base_url}/api/v1", timeout=30, trust_env=False)
+
+
 class ApiClient:
     """Plain calls with the headers every call needs; no retry, no judgement: tests look at the raw answer."""
 
     def __init__(self, base_url: str, token: str | None) -> None:
         self.token = token
-        self.http = httpx.Client(base_url=f"{base_url}/api/v1", timeout=30, trust_env=False)
+        self.http = _http(base_url)
 
     def call(self, method: str, path: str, body: Any = None, **headers: str | None) -> httpx.Response:
         """Headers by keyword, `_` for `-`; None leaves out one that would be sent by itself."""

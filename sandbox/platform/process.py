@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-
-import httpx
+from urllib.parse import urlsplit
 
 DEFAULT_CONTRACT = Path(__file__).resolve().parents[2] / "contract" / "openapi.yaml"
 PID_FILE = "platform.pid"
@@ -40,12 +40,13 @@ def running(state: Path) -> Running | None:
         url = (state / URL_FILE).read_text().strip()
         token = (state / "admin.token").read_text().strip()
         # Asking with our own token tells our platform from a stranger on a reused port.
-        answer = httpx.get(
-            f"{url}/sandbox/v1/faults", headers={"Authorization": f"Bearer {token}"}, timeout=5, trust_env=False
-        )
-    except (OSError, ValueError, httpx.HTTPError):
+        connection = HTTPConnection(urlsplit(url).netloc, timeout=5)
+        with contextlib.closing(connection):
+            connection.request("GET", "/sandbox/v1/faults", headers={"Authorization": f"Bearer {token}"})
+            status = connection.getresponse().status
+    except (OSError, ValueError, HTTPException):
         return None
-    return Running(url, pid, token) if answer.status_code == 200 else None
+    return Running(url, pid, token) if status == 200 else None
 
 
 def start(

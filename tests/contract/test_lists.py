@@ -1,7 +1,5 @@
 """Pages and filters."""
 
-import time
-
 from tests.platform_process import Project
 
 
@@ -58,9 +56,6 @@ def test_status_filter_takes_a_comma_list(project: Project) -> None:
 
 def test_updated_since_shows_what_changed_since_in_any_zone(project: Project) -> None:
     base, made = operations(project, 2)
-    changed_at = project.operator.get(f"{base}/{made[1]}").json()["updated_at"]
-    while time.time_ns() // 1000 % 1_000_000 == int(changed_at[-7:-1]):
-        time.sleep(0.000_001)
     later = project.operator.patch(f"{base}/{made[0]}", {"status": "cancelled"}).json()["updated_at"]
     found = project.operator.get(f"{base}?updated_since={later}").json()["items"]
     assert [item["id"] for item in found] == made[:1]

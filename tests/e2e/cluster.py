@@ -80,10 +80,10 @@ class Cluster:
         return next(one for one in self.members() if one["component_key"] == "controller")
 
     def workers(self) -> dict[str, Doc]:
-        """Workers by the host they are on."""
-        host_of = {self.fleet.allocation_id(host.name): host.name for host in self.fleet.hosts()}
-        workers = [one for one in self.members() if one["component_key"] == "worker"]
-        return {host_of.get(one["allocation_id"], one["allocation_id"]): one for one in workers}
+        """Workers by the host they are on; the fleet names an allocation after its host."""
+        listed = self.api.get(f"/projects/{self.variables['GPUAAS_PROJECT_ID']}/allocations").json()["items"]
+        host_of = {one["id"]: one["name"] for one in listed}
+        return {host_of[one["allocation_id"]]: one for one in self.members() if one["component_key"] == "worker"}
 
     def _get(self, what: str) -> Doc:
         answer = self.api.get(self.path + what)

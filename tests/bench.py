@@ -1,0 +1,206 @@
+"""./dev bench: how long deploys, joins and idle ticks take, beside what they should take.
+
+A benchmark and no test: it ends with 0 whatever the figures are, unless it could not measure. Joins are compared
+with a floor taken in the same run on the same machine: one ssh command that does the same by hand.
+"""
+
+import argparse
+import base64
+import json
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+from rich.console import Console
+from rich.table import Table
+
+from runner import secrets
+from runner.platform.client import Client
+from runner.platform.models import InstanceStatus
+from sandbox.fleet.fleet import Fleet
+from sandbox.fleet.hosts import Host
+from tests.e2e.cluster import Cluster, deploy, fleet_named, until
+from tests.e2e.record_events import settings_of
+from tests.runner_process import gpuaas_slurm
+
+OUT = Path("bench.json")
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Figure:
+    suite: str
+    what: str
+    value: float
+    unit: str
+    target: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        return "" if self.target is None else "ok" if self.value <= self.target else "over"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--suite", action="append", choices=["bookworm", "trixie"], help="default: bookworm")
+    load = os.getloadavg()
+    figures = [figure for suite in parser.parse_args().suite or ["bookworm"] for figure in measure(suite)]
+    show(figures, load)
+    OUT.write_text(json.dumps(document(figures, load), indent=2) + "\n")
+    sys.stdout.write(f"written: {OUT}\n")
+
+
+def measure(suite: str) -> list[Figure]:
+    """gs-1 with workers gs-2 and gs-3; then by turns a worker by hand and one by the adapter, from gs-4 on."""
+    with fleet_named("bench") as fleet:
+        fleet.up(hosts=3 + 2 * ROUNDS, suite=suite, warm=True)
+        started = time.monotonic()
+        cluster = deploy(fleet, "gs-1", "gs-2,gs-3", GPUAAS_LOG_LEVEL="warning", GPUAAS_OBSERVE_SECONDS="86400")
+        tick(cluster)
+        if cluster.instance()["status"] != InstanceStatus.RUNNING:
+            raise SystemExit(f"bench: the deploy did not end running: {cluster.instance()['status_detail']}")
+        deployed = time.monotonic() - started
+        idle, requests = measure_idle(cluster)
+        by_hand, by_adapter = measure_joins(cluster)
+    floor, join = statistics.median(by_hand), statistics.median(by_adapter)
+    return [
+        Figure(suite, "deploy, controller and 2 warm workers: request to running", deployed, "s", 45),
+        Figure(suite, "idle tick: wall", idle, "s", 1.5),
+        Figure(suite, "idle tick: API requests for the instance", requests, "", 2),
+        Figure(suite, f"join one warm worker by hand over ssh: the floor (median of {ROUNDS})", floor, "s"),
+        Figure(suite, f"join one warm worker: op add to ready (median of {ROUNDS})", join, "s"),
+        Figure(suite, "join one warm worker: ratio to the floor", join / floor, "x", 6),
+    ]
+
+
+def tick(cluster: Cluster) -> float:
+    started = time.monotonic()
+    done = gpuaas_slurm(cluster.variables, "run")
+    if done.returncode != 0:
+        raise SystemExit(f"bench: the runner ended with {done.returncode}: {done.stderr[-2000:]}")
+    return time.monotonic() - started
+
+
+def measure_idle(cluster: Cluster) -> tuple[float, float]:
+    """Wall time of a tick that has nothing to do, and its requests besides the token and the list of instances."""
+    control = cluster.fleet.control()
+    last = control.requests()["last"]
+    walls = [tick(cluster) for _ in range(ROUNDS)]
+    seen = control.requests(since=last)["requests"]
+    own = [one for one in seen if cluster.instance_id in one["path"]]
+    return statistics.median(walls), len(own) / ROUNDS
+
+
+def measure_joins(cluster: Cluster) -> tuple[list[float], list[float]]:
+    """By turns, so that whatever else this machine does falls on both alike."""
+    hosts = {host.name: host for host in cluster.fleet.hosts()}
+    by_hand: list[float] = []
+    by_adapter: list[float] = []
+    with hand_tools(cluster) as environment:
+        for turn in range(ROUNDS):
+            by_hand.append(join_by_hand(cluster, hosts[f"gs-{4 + 2 * turn}"], environment))
+            name = f"gs-{5 + 2 * turn}"
+            cluster.add(name)
+            started = time.monotonic()
+            tick(cluster)
+            by_adapter.append(time.monotonic() - started)
+            if cluster.workers()[name]["status"] != "ready":
+                raise SystemExit(f"bench: {name} did not become ready")
+    return by_hand, by_adapter
+
+
+@contextmanager
+def hand_tools(cluster: Cluster) -> Iterator[dict[str, str]]:
+    """The access credential in an agent, as a person has their key in theirs."""
+    settings = settings_of(cluster.fleet)
+    with Client(settings) as client:
+        instance = client.instance(UUID(cluster.instance_id))
+        with secrets.access(client, settings, instance) as environment:
+            yield {**os.environ, **environment}
+
+
+def join_by_hand(cluster: Cluster, host: Host, environment: dict[str, str]) -> float:
+    """What an administrator who knows exactly what to do types: one ssh command, then a look at the controller."""
+    controller = cluster.controller_host
+    address = next(one.address for one in cluster.fleet.hosts() if one.name == controller)
+    script = by_hand_script(cluster.fleet, controller, address)
+    ssh = [
+        *("ssh", "-o", "UserKnownHostsFile=/dev/null", "-o", "GlobalKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"),
+        *("-o", "StrictHostKeyChecking=yes", "-o", f"KnownHostsCommand=/bin/echo {host.address} {host.host_key}"),
+        *("-o", "BatchMode=yes", f"ops@{host.address}", "sudo sh -eu"),
+    ]
+    shown = f"scontrol show node {shlex.quote(host.name)}"
+    started = time.monotonic()
+    subprocess.run(ssh, input=script, env=environment, text=True, capture_output=True, check=True)
+    until(
+        lambda: "State=IDLE" in cluster.fleet.exec(controller, ["sh", "-c", shown]).stdout,
+        60,
+        f"{host.name} is idle",
+        every=0.05,
+    )
+    return time.monotonic() - started
+
+
+def by_hand_script(fleet: Fleet, controller: str, address: str) -> str:
+    """The same key, the same unit and the same start as the role leaves on a worker; the secret goes in by stdin."""
+    key = base64.b64encode(base64.b64decode(fleet.exec(controller, ["base64", "/etc/munge/munge.key"]).stdout)).decode()
+    unit = fleet.exec("gs-2", ["cat", "/etc/systemd/system/slurmd.service.d/gpuaas-slurm.conf"]).stdout
+    if address not in unit:
+        raise SystemExit("bench: the worker's drop-in is not where it was expected")
+    return f"""
+install -d -o munge -g munge -m 700 /etc/munge
+umask 077
+echo {key} | base64 -d >/etc/munge/munge.key
+chown munge: /etc/munge/munge.key
+chmod 400 /etc/munge/munge.key
+umask 022
+mkdir -p /etc/systemd/system/slurmd.service.d
+cat >/etc/systemd/system/slurmd.service.d/by-hand.conf <<'UNIT'
+{unit}UNIT
+pmix=$(echo /usr/lib/*/pmix2/lib)
+if [ -e "$pmix/libpmix.so.2" ] && [ ! -e "$pmix/libpmix.so" ]; then ln -s libpmix.so.2 "$pmix/libpmix.so"; fi
+systemctl daemon-reload
+systemctl enable --quiet --now munge
+systemctl enable --quiet --now slurmd
+"""
+
+
+def document(figures: list[Figure], load: tuple[float, float, float]) -> dict[str, object]:
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {
+            "cores": os.cpu_count(),
+            "kernel": platform.release(),
+            "load_before": [round(one, 2) for one in load],
+            "load_after": [round(one, 2) for one in os.getloadavg()],
+        },
+        "figures": [asdict(figure) | {"verdict": figure.verdict} for figure in figures],
+    }
+
+
+def show(figures: list[Figure], load: tuple[float, float, float]) -> None:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("SUITE", "FIGURE", "VALUE", "TARGET", ""):
+        table.add_column(column, justify="right" if column in ("VALUE", "TARGET") else "left")
+    for one in figures:
+        target = "" if one.target is None else f"<= {one.target:g} {one.unit}"
+        table.add_row(one.suite, one.what, f"{one.value:.2f} {one.unit}".strip(), target.strip(), one.verdict)
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console.print(table)
+    console.print(
+        f"load of this machine before: {load[0]:.1f}, after: {os.getloadavg()[0]:.1f}; {os.cpu_count()} cores"
+    )
+
+
+if __name__ == "__main__":
+    main()

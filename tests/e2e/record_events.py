@@ -1,0 +1,109 @@
+"""Record what translate is given in real runs: python -m tests.e2e.record_events [SUITE ...]
+
+Brings up hosts of its own, runs ticks in this process and keeps every event of their plays, stripped to what
+translate may read, under tests/unit/fixtures/events/SUITE/. Run it again when the roles report other things.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from uuid import UUID
+
+from runner import plays, secrets, translate
+from runner.plan import Play
+from runner.platform.client import Client
+from runner.settings import Settings
+from runner.tick import run_tick
+from runner.world import observe
+from sandbox.fleet.fleet import Fleet
+from sandbox.fleet.hosts import HostSpec
+from tests.e2e.cluster import Cluster, deploy, fleet_named
+
+FIXTURES = Path(__file__).resolve().parents[1] / "unit" / "fixtures" / "events"
+# Of a result translate reads the first two, and for a failure what a person would be told.
+RESULT_FIELDS = ("member_report", "adapter_error", "msg", "censored", "unreachable", "failed")
+BROKEN_SOURCES = (
+    "rm -rf /etc/apt/sources.list.d/* /var/lib/apt/lists/*;"
+    " echo 'deb http://127.0.0.1:9/debian none main' >/etc/apt/sources.list"
+)
+
+
+def stripped(event: Mapping[str, Any]) -> dict[str, Any]:
+    data = event.get("event_data") or {}
+    kept: dict[str, Any] = {name: data[name] for name in ("host", "task", "ignore_errors") if name in data}
+    result = data.get("res")
+    if isinstance(result, dict):
+        ended_well = event["event"] == "runner_on_ok"
+        kept["res"] = {
+            name: result[name] for name in RESULT_FIELDS if name in result and not (ended_well and name == "msg")
+        }
+    return {"event": event["event"], "event_data": kept}
+
+
+@contextmanager
+def recording(path: Path) -> Iterator[None]:
+    """While this lasts, everything the plays of this process tell translate goes into a file, a line an event."""
+    members: dict[str, str] = {}
+    events: list[dict[str, Any]] = []
+
+    def keep(event: translate.Event, known: Mapping[str, UUID]) -> Any:
+        members.update({name: str(member_id) for name, member_id in known.items()})
+        events.append(stripped(event))
+        return translate.hear(event, known)
+
+    with mock.patch.object(plays, "hear", keep):
+        yield
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [{"members": members}, *events]
+    path.write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in lines))
+    sys.stdout.write(f"{path}: {len(events)} events\n")
+
+
+def settings_of(fleet: Fleet, **changes: Any) -> Settings:
+    given = {
+        name if name.startswith("VAULT_") else name.removeprefix("GPUAAS_").lower(): value
+        for name, value in fleet.env().items()
+    }
+    return Settings(**{**given, **changes})
+
+
+def record(suite: str) -> None:
+    into = FIXTURES / suite
+    with fleet_named("e2e-record") as fleet:
+        fleet.ensure([*(HostSpec(f"gs-{n}", suite, warm=True) for n in (1, 2, 3, 5)), HostSpec("gs-4", suite)])
+        fleet.exec("gs-4", ["sh", "-c", BROKEN_SOURCES])
+        settings = settings_of(fleet, max_attempts=1)
+        cluster = deploy(fleet, "gs-1", "gs-2,gs-3")
+        with Client(settings) as client:
+            with recording(into / "deploy.jsonl"):
+                run_tick(client, settings)
+            cluster.add("gs-4")
+            with recording(into / "apt_fails.jsonl"):
+                run_tick(client, settings)
+            cluster.add("gs-5")
+            fleet.kill("gs-5")
+            with recording(into / "unreachable.jsonl"):
+                run_tick(client, settings)
+            with recording(into / "no_host_matched.jsonl"):
+                _play_nobody(client, settings, cluster)
+
+
+def _play_nobody(client: Client, settings: Settings, cluster: Cluster) -> None:
+    """A play whose members are all gone by the time it starts."""
+    instance = client.instance(UUID(cluster.instance_id))
+    world = observe(client, instance, settings, everything=True)
+    try:
+        with secrets.access(client, settings, instance) as access:
+            step = Play("nobody is left", "add_worker", ())
+            plays.play(step, world, access, settings, listen=lambda _: None, give_up=lambda: False)
+    except plays.PlayError as error:
+        sys.stdout.write(f"{error}\n")
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or ["bookworm", "trixie"]:
+        record(name)

@@ -1,0 +1,94 @@
+"""A person with Ansible's own commands sees and reaches what the runner sees and reaches."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import inventory
+from runner.platform.models import Allocation, AppInstance, Member
+from tests.e2e.cluster import Cluster
+from tests.e2e.conftest import Deployed
+from tests.platform_process import ROOT, Doc
+from tests.runner_process import COMMAND
+
+pytestmark = pytest.mark.e2e
+
+BIN = Path(sys.executable).parent
+
+
+def by_hand(cluster: Cluster, *command: str) -> "subprocess.CompletedProcess[str]":
+    """A command in the project's directory, with the settings a person has exported."""
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, **cluster.variables, "PATH": path, "ANSIBLE_NOCOLOR": "1"}
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def expected(cluster: Cluster) -> dict[str, Any]:
+    """The runner's own inventory of one instance, from what the API says now."""
+    allocations = cluster.api.get(f"/projects/{cluster.variables['GPUAAS_PROJECT_ID']}/allocations").json()["items"]
+    known = [Allocation.model_validate(one) for one in allocations]
+    tree, problems = inventory.build(
+        AppInstance.model_validate(cluster.instance()),
+        [Member.model_validate(one) for one in cluster.members()],
+        {one.id: one for one in known},
+    )
+    assert problems == {}
+    return dict(tree["all"])
+
+
+def test_the_inventory_plugin_lists_the_hosts_and_variables_the_runner_uses(deployed: Deployed) -> None:
+    done = by_hand(deployed.split, "ansible-inventory", "-i", "gpuaas.yml", "--list")
+    assert done.returncode == 0, done.stderr
+    listed: Doc = json.loads(done.stdout)
+    hosts: Doc = listed["_meta"]["hostvars"]
+    names = set()
+    for one in (deployed.split, deployed.same_node):
+        tree = expected(one)
+        group = next(name for name in tree["children"] if name.startswith("instance_"))
+        shared = tree["children"][group]["vars"]
+        names |= set(tree["hosts"])
+        assert set(listed[group]["hosts"]) == set(tree["hosts"])
+        for name, variables in tree["hosts"].items():
+            assert hosts[name] == {**shared, **variables}
+    assert set(hosts) == names
+    assert set(listed["controller"]["hosts"]) | set(listed["worker"]["hosts"]) == names
+
+
+def test_the_graph_groups_members_by_component_and_by_instance(deployed: Deployed) -> None:
+    done = by_hand(deployed.split, "ansible-inventory", "-i", "gpuaas.yml", "--graph")
+    assert done.returncode == 0, done.stderr
+    for one in (deployed.split, deployed.same_node):
+        assert f"@instance_{one.instance_id.replace('-', '_')}:" in done.stdout
+        for member in one.members():
+            assert done.stdout.count(f"{member['component_key']}-{member['id'][:8]}") == 2
+
+
+def test_the_inventory_holds_no_secret(deployed: Deployed) -> None:
+    one = deployed.split
+    done = by_hand(one, "ansible-inventory", "-i", "gpuaas.yml", "--list")
+    munge_key = one.on(one.controller_host, "base64", "--wrap=0", "/etc/munge/munge.key")
+    secrets = [munge_key, "PRIVATE KEY"]
+    secrets += [one.variables[name] for name in ("GPUAAS_CLIENT_SECRET", "GPUAAS_OPERATOR_TOKEN", "VAULT_SECRET_ID")]
+    assert [secret for secret in secrets if secret in done.stdout + done.stderr] == []
+
+
+def test_a_person_runs_a_playbook_with_the_instances_key_and_nothing_else(deployed: Deployed) -> None:
+    one = deployed.split
+    group = f"instance_{one.instance_id.replace('-', '_')}"
+    play = ("ansible-playbook", "-i", "gpuaas.yml", "playbooks/observe.yml", "--limit", group)
+    done = by_hand(one, COMMAND, "exec", "--instance", one.instance_id, "--", *play)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"controller-{one.controller()['id'][:8]}" in done.stdout
+    assert "failed=0" in done.stdout
+    assert "ok=0" not in done.stdout
+
+
+def test_exec_passes_the_commands_exit_code_through(cluster: Cluster) -> None:
+    assert (
+        by_hand(cluster, COMMAND, "exec", "--instance", cluster.instance_id, "--", "sh", "-c", "exit 7").returncode == 7
+    )

@@ -1,0 +1,224 @@
+#!/usr/bin/python3
+"""Drain, resume and delete nodes from their controller, and see what came of it."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from ansible.module_utils.adapter_error import RETRYABLE, AdapterError
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.slurm_leaving import (
+    Verdict,
+    check_names,
+    check_reason,
+    obstacle,
+    owns,
+    standing_drain,
+    to_drain,
+    to_resume,
+    verdict,
+)
+from ansible.module_utils.slurm_look import look, look_at_nodes, nodes_command, run
+
+DOCUMENTATION = r"""
+module: slurm_nodes
+short_description: Drain, resume and delete nodes, and report the cluster as it is afterwards
+description:
+  - Runs on the controller. One call does all that is asked, each kind for many nodes at once, and then looks.
+  - Order is resume, drain, requeue, cancel, verify_delete, delete. What was done is read back from the controller,
+    never from what a command printed.
+  - Fails, and assumes nothing, if Slurm does not answer.
+options:
+  drain:
+    type: list
+    elements: dict
+    default: []
+    description: Nodes to drain. One that is drained already keeps its reason, whoever gave it.
+    suboptions:
+      nodes: {type: list, elements: str, required: true, description: Their names.}
+      reason: {type: str, required: true, description: "Starts with gpuaas: and the operation."}
+  resume:
+    type: list
+    elements: dict
+    default: []
+    description: Nodes whose drain is to be lifted.
+    suboptions:
+      nodes: {type: list, elements: str, required: true, description: Their names.}
+      owner: {type: str, required: true, description: Only drains whose reason is this owner's are lifted.}
+  requeue: {type: list, elements: int, default: [], description: Jobs to put back into the queue.}
+  cancel: {type: list, elements: int, default: [], description: Jobs to cancel.}
+  verify_delete:
+    type: list
+    elements: str
+    default: []
+    description: Nodes of which to say whether they could be deleted now. Changes nothing.
+  delete:
+    type: list
+    elements: str
+    default: []
+    description: Nodes to delete. Each is checked again right before, and one that is in use is kept.
+author: [gpuaas-slurm]
+"""
+
+RETURN = r"""
+nodes:
+  type: dict
+  returned: success
+  description: >-
+    By node. did is one of drained, already_draining, held_by_person, resumed, left, deletable, deleted, absent,
+    kept, unknown; reason is a sentence or null; code is set where a node may not be deleted.
+jobs: {type: dict, returned: success, description: "By job id: requeued, cancelled, gone, kept or unknown."}
+snapshot: {type: dict, returned: success, description: As slurm_snapshot gives it.}
+"""
+
+ENDING = frozenset({"COMPLETING", "PENDING"})
+
+
+class Call:
+    """One call of the module: what is asked of Slurm, and the verdicts so far."""
+
+    def __init__(self, params: dict[str, Any], dry: bool) -> None:
+        self._params = params
+        self._dry = dry
+        self._command = nodes_command()
+        self.nodes: dict[str, Verdict] = {}
+        self.jobs: dict[str, Verdict] = {}
+        self.changes: list[str] = []
+
+    def answer(self) -> dict[str, Any]:
+        self._resume(self._params["resume"])
+        self._drain(self._params["drain"])
+        self._end_jobs("requeue", "requeued", ("scontrol", "requeue"))
+        self._end_jobs("cancel", "cancelled", ("scancel",))
+        self._verify(self._params["verify_delete"])
+        self._delete(self._params["delete"])
+        snapshot = look(self._command)
+        if snapshot["nodes"] is None:
+            _silent("after the changes")
+        return {"nodes": self.nodes, "jobs": self.jobs, "changes": self.changes, "snapshot": snapshot}
+
+    def _resume(self, orders: list[dict[str, Any]]) -> None:
+        for order in orders:
+            names, owner = check_names(order["nodes"]), order["owner"]
+            wanted, left = to_resume(names, owner, self._seen()["nodes"])
+            self.nodes.update(left)
+            said = self._do(wanted, f"nodes {','.join(wanted)} resumed", "update", "State=UNDRAIN")
+            after = self._seen()["nodes"]
+            for name in wanted:
+                node = after.get(name)
+                held = node is not None and "DRAIN" in node["flags"] and owns(owner, node["reason"])
+                if node is None:
+                    self.nodes[name] = verdict("absent", f"Node {name} went away meanwhile.")
+                else:
+                    self.nodes[name] = verdict("kept", said) if held else verdict("resumed")
+
+    def _drain(self, orders: list[dict[str, Any]]) -> None:
+        for order in orders:
+            names, reason = check_names(order["nodes"]), check_reason(order["reason"])
+            wanted, left = to_drain(names, self._seen()["nodes"])
+            self.nodes.update(left)
+            said = self._do(wanted, f"nodes {','.join(wanted)} drained", "update", "State=DRAIN", f"Reason={reason}")
+            after = self._seen()["nodes"]
+            for name in wanted:
+                node = after.get(name)
+                if node is None:
+                    self.nodes[name] = verdict("absent", f"Node {name} went away meanwhile.")
+                elif "DRAIN" not in node["flags"]:
+                    self.nodes[name] = verdict("kept", said, "not_drained")
+                elif node["reason"] == reason:
+                    self.nodes[name] = verdict("drained", reason)
+                else:
+                    self.nodes[name] = standing_drain(node)
+
+    def _end_jobs(self, verb: str, done: str, command: tuple[str, ...]) -> None:
+        ids: list[int] = sorted(set(self._params[verb]))
+        if not ids:
+            return
+        there = self._job_states(ids)
+        listed = [str(number) for number in ids if there[number] not in (None, "PENDING")]
+        said = ""
+        if listed and not self._dry:
+            # One command for all: it goes on past a job it cannot end, and the look afterwards tells which.
+            _, output, errors = run(*command, ",".join(listed)) if verb == "requeue" else run(*command, *listed)
+            said = errors or output
+            self.changes.append(f"jobs {','.join(listed)} {done}")
+        after = self._job_states(ids)
+        for number in ids:
+            if there[number] is None:
+                self.jobs[str(number)] = verdict("gone")
+            elif after[number] is None or after[number] in ENDING:
+                self.jobs[str(number)] = verdict(done)
+            else:
+                self.jobs[str(number)] = verdict("kept", said or f"Job {number} is {after[number]}.")
+
+    def _job_states(self, ids: list[int]) -> dict[int, str | None]:
+        states = {job["id"]: job["state"] for job in self._seen()["jobs"]}
+        return {number: states.get(number) for number in ids}
+
+    def _verify(self, names: list[str]) -> None:
+        seen = self._seen() if names else {}
+        for name in check_names(names):
+            self.nodes[name] = obstacle(name, seen) or verdict("deletable")
+
+    def _delete(self, asked: list[str]) -> None:
+        if not asked:
+            return
+        names, seen = check_names(asked), self._seen()
+        found = {name: obstacle(name, seen) for name in names}
+        wanted = [name for name in names if found[name] is None]
+        self.nodes.update({name: known for name, known in found.items() if known})
+        said = self._do(wanted, f"nodes {','.join(wanted)} deleted", "delete")
+        after = self._seen()["nodes"]
+        for name in wanted:
+            self.nodes[name] = verdict("kept", said, "state_unknown") if name in after else verdict("deleted")
+
+    def _do(self, names: list[str], change: str, verb: str, *settings: str) -> str:
+        """One scontrol call for all names. Returns Slurm's complaint; whether it worked is for the next look."""
+        if not names:
+            return ""
+        self.changes.append(change)
+        if self._dry:
+            return "Nothing was changed, this is a dry run."
+        _, output, errors = run("scontrol", verb, f"NodeName={','.join(names)}", *settings)
+        return errors or output.strip() or "Slurm took the command, but the node is as it was. It is tried again."
+
+    def _seen(self) -> dict[str, Any]:
+        seen: dict[str, Any] = look_at_nodes(self._command)
+        if seen["nodes"] is None:
+            _silent("")
+        return seen
+
+
+def _silent(when: str) -> NoReturn:
+    raise AdapterError(
+        "slurm_silent",
+        f"slurmctld does not answer on the controller{f' {when}' if when else ''}, so nothing is known about nodes and"
+        " jobs. Read `journalctl -u slurmctld` there if it lasts; it is tried again.",
+        RETRYABLE,
+    )
+
+
+def main() -> None:
+    names: dict[str, Any] = {"type": "list", "elements": "str", "required": True}
+    orders: dict[str, Any] = {"type": "list", "elements": "dict", "default": []}
+    jobs: dict[str, Any] = {"type": "list", "elements": "int", "default": []}
+    module = AnsibleModule(
+        argument_spec={
+            "drain": {**orders, "options": {"nodes": names, "reason": {"type": "str", "required": True}}},
+            "resume": {**orders, "options": {"nodes": names, "owner": {"type": "str", "required": True}}},
+            "requeue": jobs,
+            "cancel": jobs,
+            "verify_delete": {"type": "list", "elements": "str", "default": []},
+            "delete": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        told = Call(module.params, module.check_mode).answer()
+    except AdapterError as error:
+        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    module.exit_json(changed=bool(told["changes"]), **told)
+
+
+if __name__ == "__main__":
+    main()

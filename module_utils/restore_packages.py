@@ -1,0 +1,79 @@
+"""Packages that we brought, taken away again with what came along, and nothing that anybody else needs."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+
+from .adapter_error import AdapterError
+from .converge_packages import APT, ENVIRONMENT, restore_policy
+from .converge_packages import _finish_interrupted_install as finish_interrupted_install
+from .converge_packages import _run as run_apt
+
+# A package that some other one merely recommends was not there before us either.
+UNNEEDED = (
+    "autoremove",
+    "--purge",
+    "-o",
+    "APT::AutoRemove::RecommendsImportant=false",
+    "-o",
+    "APT::AutoRemove::SuggestsImportant=false",
+)
+
+
+def statuses(names: Iterable[str]) -> dict[str, str]:
+    """dpkg's word for each package it knows anything of: installed, config-files, half-installed, ..."""
+    listed = sorted(names)
+    if not listed:
+        return {}
+    done = subprocess.run(
+        ["dpkg-query", "--show", "--showformat=${Package}\t${db:Status-Status}\n", *listed],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRONMENT,
+    )
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    return {row[0]: row[1] for row in rows if len(row) == 2 and row[1] != "not-installed"}
+
+
+def still_needed(names: Iterable[str]) -> list[str]:
+    """Of packages that we brought, those that something else on the host has come to depend on."""
+    installed = [name for name, status in statuses(names).items() if status == "installed"]
+    return sorted(set(installed) - _unneeded()) if installed else []
+
+
+def purge_packages(ours: Iterable[str]) -> list[str]:
+    restore_policy()
+    found = statuses(ours)
+    if not found:
+        return []
+    found = _settle(found)
+    installed = [name for name, status in found.items() if status == "installed"]
+    if installed:
+        # apt itself knows best what nobody needs any more, once it knows that these were not asked for.
+        run_apt(["apt-mark", "auto", *installed], "marking packages as no longer asked for")
+    free = _unneeded() if installed else set()
+    wanted = sorted(name for name, status in found.items() if status != "installed" or name in free)
+    if wanted:
+        run_apt([*APT, "purge", *wanted], f"removing {', '.join(wanted)}")
+    return [f"package {name}" for name in wanted]
+
+
+def _unneeded() -> set[str]:
+    output = run_apt([*APT, "--simulate", *UNNEEDED], "asking what is no longer needed")
+    return {line.split()[1] for line in output.splitlines() if line.startswith(("Purg ", "Remv "))}
+
+
+def _settle(found: dict[str, str]) -> dict[str, str]:
+    """An install that was cut off is finished first; what cannot be finished is taken out by force."""
+    try:
+        finish_interrupted_install()
+    except AdapterError:
+        broken = [name for name, status in found.items() if status not in ("installed", "config-files")]
+        if not broken:
+            raise
+        force = ["dpkg", "--purge", "--force-remove-reinstreq", "--force-depends", *sorted(broken)]
+        run_apt(force, "removing half-installed packages")
+        finish_interrupted_install()
+    return statuses(found)

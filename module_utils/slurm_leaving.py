@@ -1,0 +1,163 @@
+"""Which nodes may be drained, resumed or deleted: pure judgement over what the controller said.
+
+Everything here fails closed. A state that is absent, unknown or unreadable is never taken for drained: that
+mistake has killed running jobs elsewhere. A drain that a person set is theirs, and is told by its reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypedDict
+
+from .adapter_error import INTERVENTION, AdapterError
+
+# Reasons that start so are the adapter's own; all others are a person's.
+OUR_PREFIX = "gpuaas:"
+# A node of these states has work, or something is still being cleared away after work.
+BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+SETTLED_STATES = frozenset({"IDLE", "DOWN"})
+NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?")
+# scontrol reads these as every node there is.
+EVERY_NODE = frozenset({"all"})
+REASON_LENGTH = 200
+
+
+class Verdict(TypedDict):
+    did: str
+    code: str | None
+    reason: str | None
+
+
+def verdict(did: str, reason: str | None = None, code: str | None = None) -> Verdict:
+    return {"did": did, "code": code, "reason": reason}
+
+
+def check_names(names: Iterable[str]) -> list[str]:
+    """Sorted and without duplicates. A name that Slurm would read as more than one node is refused."""
+    listed = sorted(set(names))
+    for name in listed:
+        if not NODE_NAME.fullmatch(name) or name.lower() in EVERY_NODE:
+            raise AdapterError(
+                "node_name_refused",
+                f"{name!r} is not the name of one node. Correct the member's record, then retry.",
+                INTERVENTION,
+            )
+    return listed
+
+
+def check_reason(reason: str) -> str:
+    """One printable line with our prefix, since by that prefix the drain is known as ours later."""
+    text = " ".join("".join(c for c in reason if c.isprintable() or c.isspace()).split()).replace('"', "'")
+    if not text.startswith(OUR_PREFIX):
+        raise AdapterError(
+            "reason_refused",
+            f"A drain needs a reason that starts with {OUR_PREFIX}, so that it can be told from a person's.",
+            INTERVENTION,
+        )
+    return text[:REASON_LENGTH]
+
+
+def to_drain(names: Iterable[str], nodes: Mapping[str, Any]) -> tuple[list[str], dict[str, Verdict]]:
+    """Nodes to drain now, and a verdict on those that are left as they are."""
+    wanted, left = [], {}
+    for name in names:
+        node = nodes.get(name)
+        if node is None:
+            left[name] = verdict("absent", f"The controller has no node {name}.")
+        elif "DRAIN" in node["flags"]:
+            left[name] = standing_drain(node)
+        else:
+            wanted.append(name)
+    return wanted, left
+
+
+def standing_drain(node: Mapping[str, Any]) -> Verdict:
+    ours = (node["reason"] or "").startswith(OUR_PREFIX)
+    return verdict("already_draining" if ours else "held_by_person", node["reason"])
+
+
+def to_resume(names: Iterable[str], owner: str, nodes: Mapping[str, Any]) -> tuple[list[str], dict[str, Verdict]]:
+    """Nodes whose drain is `owner`'s own to lift, and a verdict on the others."""
+    wanted, left = [], {}
+    for name in names:
+        node = nodes.get(name)
+        if node is None:
+            left[name] = verdict("absent", f"The controller has no node {name}.")
+        elif "DRAIN" not in node["flags"]:
+            left[name] = verdict("left", f"Node {name} is not drained.")
+        elif not owns(owner, node["reason"]):
+            left[name] = verdict("left", f"The drain of {name} is another's: {node['reason'] or 'no reason given'}.")
+        else:
+            wanted.append(name)
+    return wanted, left
+
+
+def owns(owner: str, reason: str | None) -> bool:
+    """Whether a drain reason is this owner's; `gpuaas:` alone owns whatever the adapter set."""
+    if not owner.startswith(OUR_PREFIX) or not reason or not reason.startswith(owner):
+        return False
+    # One operation's id may be the start of another's.
+    return owner.endswith(":") or reason[len(owner) :][:1] in ("", ":", " ")
+
+
+def obstacle(name: str, seen: Mapping[str, Any]) -> Verdict | None:
+    """Why the node may not be deleted now, or None if nothing speaks against it."""
+    nodes, jobs, reservations = seen["nodes"], seen["jobs"], seen["reservations"]
+    if nodes is None or jobs is None or reservations is None:
+        what = "nodes" if nodes is None else "jobs" if jobs is None else "reservations"
+        return verdict(
+            "unknown", f"The controller did not say what {what} there are. It is tried again.", "state_unknown"
+        )
+    node = nodes.get(name)
+    if node is None:
+        return verdict("absent")
+    return (
+        _not_drained(name, node)
+        or _needed_by_jobs(name, node, jobs)
+        or _reserved(name, reservations)
+        or _unsettled(name, node)
+    )
+
+
+def _not_drained(name: str, node: Mapping[str, Any]) -> Verdict | None:
+    words = {node["state"], *node["flags"]}
+    if "DRAIN" not in words or "UNDRAIN" in words:
+        return verdict("kept", f"Node {name} is not drained. Drain it first.", "not_drained")
+    if BUSY & words:
+        jobs = ", ".join(map(str, node["jobs"])) or "none that squeue lists"
+        return verdict("kept", f"Node {name} is still draining; jobs on it: {jobs}.", "not_drained")
+    return None
+
+
+def _needed_by_jobs(name: str, node: Mapping[str, Any], jobs: Iterable[Mapping[str, Any]]) -> Verdict | None:
+    if node["jobs"]:
+        ids = ", ".join(map(str, node["jobs"]))
+        return verdict("kept", f"Node {name} still has jobs: {ids}. Wait for them, or end them.", "jobs_need_node")
+    # A pending job that asks for this very node would end in NODE_FAIL once the node is gone.
+    waiting = [str(job["id"]) for job in jobs if name in job["required_nodes"] or name in job["nodes"]]
+    if waiting:
+        return verdict(
+            "kept",
+            f"Jobs that ask for node {name} by name are waiting: {', '.join(waiting)}."
+            f" Change them (scontrol update jobid=ID nodelist=) or cancel them.",
+            "jobs_need_node",
+        )
+    return None
+
+
+def _reserved(name: str, reservations: Iterable[Mapping[str, Any]]) -> Verdict | None:
+    holding = [reservation["name"] for reservation in reservations if name in reservation["nodes"]]
+    if not holding:
+        return None
+    return verdict(
+        "kept",
+        f"Node {name} is held by reservation {', '.join(holding)}. Take it out of there, or delete the reservation.",
+        "node_reserved",
+    )
+
+
+def _unsettled(name: str, node: Mapping[str, Any]) -> Verdict | None:
+    if node["state"] in SETTLED_STATES:
+        return None
+    return verdict("unknown", f"Node {name} is {node['state']}, which says nothing about jobs on it.", "state_unknown")

@@ -104,11 +104,15 @@ def _start_and_stop(scratch: Path, seconds: float) -> None:
             if ended or time.monotonic() > deadline:
                 raise _refused(log.read_text(errors="replace"), "" if ended else " (it did not start in time)")
             time.sleep(POLL_SECONDS)
-    finally:
+        # 22.05 says so before it loads its last plugins, and blocks signals until it has. Only one that started whole
+        # ends in good order.
         daemon.terminate()
-        try:
-            daemon.wait(timeout=5)
-        except subprocess.TimeoutExpired:
+        if daemon.wait(timeout=seconds) != 0:
+            raise _refused(log.read_text(errors="replace"), "")
+    except subprocess.TimeoutExpired:
+        raise _refused(log.read_text(errors="replace"), " (it did not end when asked to)") from None
+    finally:
+        if daemon.poll() is None:
             daemon.kill()
             daemon.wait()
 

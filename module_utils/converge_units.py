@@ -111,6 +111,8 @@ def _wait_until_up(unit: dict[str, Any]) -> None:
         dying = active == "failed" or int(state.get("NRestarts") or 0) > TOLERATED_RESTARTS
         if skipped or dying or time.monotonic() > deadline:
             why = "systemd skipped it on a condition" if skipped else f"it is {active}"
+            if active == "active":
+                why = f"it runs but was not ready after {unit['timeout']:.0f} s"
             raise _unit_failed(name, state, why, journal(name, since))
         time.sleep(POLL_SECONDS)
 

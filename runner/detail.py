@@ -74,6 +74,13 @@ def of_worker(snapshot: Snapshot, hostname: str | None) -> Detail:
     return seen
 
 
+def is_unsettled(member: Member) -> bool:
+    """Half way somewhere: a later tick has to come back to it, whatever becomes of the operation."""
+    leaving = member.adapter_detail.get("leave") or {}
+    half_way = (MemberStatus.REQUESTED, MemberStatus.RECONCILING, MemberStatus.DELETING)
+    return member.status in half_way or (bool(leaving) and leaving.get("verdict") is None)
+
+
 def health(snapshot: Snapshot | None, members: Sequence[Member]) -> tuple[Health, list[Detail]]:
     """One word for a running instance, with its reasons as data."""
     if snapshot is None:
@@ -118,6 +125,7 @@ def of_instance(
     return {
         **seen,
         "reasons": reasons,
+        "unsettled": any(is_unsettled(member) for member in members),
         "workers": {
             status: count
             for status in MemberStatus

@@ -178,6 +178,12 @@ def instance_group(instance: AppInstance) -> str:
     return f"instance_{str(instance.id).replace('-', '_')}"
 
 
+def node_name(member: Member) -> str | None:
+    """The name Slurm knows the member by, if it is one: it was told by a host and will be given to the controller."""
+    known = member.adapter_detail.get("worker_hostname")
+    return known if isinstance(known, str) and _HOSTNAME.fullmatch(known) else None
+
+
 def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
     target = read_target(allocation)
     alias = f"gpuaas-{allocation.id}"
@@ -201,6 +207,7 @@ def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
         "gpuaas_component_key": member.component_key,
         "gpuaas_allocation_id": str(allocation.id),
         "gpuaas_allocation_gpus": allocation.gpus,
+        **({"slurm_node_name": named} if (named := node_name(member)) else {}),
     }
 
 
@@ -209,7 +216,10 @@ def _algorithms(key_type: str) -> str:
 
 
 def build(
-    instance: AppInstance, members: Iterable[Member], allocations: Mapping[UUID, Allocation]
+    instance: AppInstance,
+    members: Iterable[Member],
+    allocations: Mapping[UUID, Allocation],
+    work: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], dict[UUID, IntentError]]:
     """The instance's inventory, and for each member that cannot be in it the reason."""
     hosts: dict[str, dict[str, Any]] = {}
@@ -243,6 +253,8 @@ def build(
         if member.component_key == CONTROLLER:
             shared["slurm_controller_host"] = name
             shared["slurm_controller_addr"] = variables["ansible_host"]
+            if work:
+                variables["slurm_work"] = dict(work)
     children: dict[str, Any] = {key: {"hosts": {name: {} for name in names}} for key, names in groups.items()}
     own = {"hosts": {name: {} for name in hosts}, "vars": shared}
     return {"all": {"hosts": hosts, "children": {**children, instance_group(instance): own}}}, problems

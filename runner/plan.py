@@ -10,6 +10,7 @@ from runner.platform.models import Member, Operation
 
 ErrorClass = Literal["retryable", "drift", "repairable", "intervention"]
 Detail = dict[str, Any]
+Act = tuple[Literal["join", "drain", "resume", "evict", "remove", "forget", "look"], UUID]
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,12 @@ class Finish(Step):
 class Play(Step):
     """One Ansible run for all the members that need it. Always the last step."""
 
-    playbook: Literal["deploy", "add_worker", "observe"]
+    playbook: Literal["deploy", "add_worker", "drain_worker", "remove_worker", "observe"]
     members: tuple[Member, ...]
+    # What is done to whom, so that one tick does not do it twice.
+    acts: frozenset[Act] = frozenset()
+    # For plays that change nodes: what the controller is told (see library/slurm_nodes.py).
+    work: Detail = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

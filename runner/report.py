@@ -85,12 +85,13 @@ class Reporter:
     def hear(self, heard: Heard) -> None:
         """Show a member's progress while its play runs. A platform that is away for a moment does not stop the play."""
         member = self.members[heard.member_id]
-        if member.status not in (MemberStatus.REQUESTED, MemberStatus.RECONCILING) or heard.error:
+        status = {MemberStatus.REQUESTED: MemberStatus.RECONCILING}.get(MemberStatus(member.status), member.status)
+        if status not in (MemberStatus.RECONCILING, MemberStatus.DELETING) or heard.error:
             return  # an error is judged when the play is over, with everything known
         changes = {**heard.detail, **({"phase": heard.phase} if heard.phase else {})}
         try:
             with self._lock:
-                self._write_member(member.id, MemberStatus.RECONCILING, changes)
+                self._write_member(member.id, status, changes)
         except PlatformError as error:
             self._log(member_id=member.id).warning("progress not shown", problem=error.message)
 
@@ -227,7 +228,9 @@ class Reporter:
         return written
 
     def _check_still_ours(self, newest: Member) -> None:
-        origin = newest.adapter_detail.get("operation_id")
+        left = newest.adapter_detail.get("leave") or {}
+        half_way_out = bool(left) and left.get("verdict") is None
+        origin = left.get("operation_id") if half_way_out else newest.adapter_detail.get("operation_id")
         if newest.component_key == CONTROLLER and newest.status != MemberStatus.READY:
             if not self._holds(newest):
                 raise LostLease(f"{newest.component_key} {newest.id} is another runner's now")

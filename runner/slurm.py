@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 SCHEDULABLE = frozenset({"IDLE", "MIXED", "ALLOCATED"})
-BUSY = frozenset({"MIXED", "ALLOCATED", "COMPLETING"})
+# The only base states in which a node can be without work; any other word is unknown to us and means nothing good.
+RESTING = frozenset({"IDLE", "DOWN"})
 # With any of these a registered node takes no job.
 UNFIT = frozenset(
     {
@@ -83,11 +84,20 @@ class Job(_Observed):
     end_time: datetime | None = None
 
 
+class Reservation(_Observed):
+    name: str
+    nodes: list[str] = Field(default_factory=list)
+
+
 class Snapshot(_Observed):
     observed_at: datetime
     controller: ControllerState
     nodes: dict[str, Node] | None = None
     jobs: list[Job] | None = None
+    reservations: list[Reservation] | None = None
+
+    def jobs_of(self, hostname: str) -> list[Job]:
+        return [job for job in self.jobs or [] if hostname in job.nodes]
 
 
 def read_snapshot(data: Any) -> Snapshot | None:
@@ -148,4 +158,28 @@ def worker_problem(snapshot: Snapshot | None, hostname: str | None, host: dict[s
                 "wrong_resources",
                 f"the controller shows {hostname} with {what}={theirs}, the host has {ours}",
             )
+    return None
+
+
+def is_drained(node: Node) -> bool:
+    """Drained means: told to drain, and nothing on it. The DRAIN flag alone only means that it was told."""
+    quiet = node.state in RESTING and not node.flags & {"COMPLETING", "UNDRAIN"}
+    return "DRAIN" in node.flags and quiet and not node.jobs
+
+
+def deletion_problem(snapshot: Snapshot, hostname: str) -> tuple[str, str] | None:
+    """Why a node must not be deleted now (code, sentence); None when it may. What cannot be known stands in the way."""
+    if snapshot.nodes is None or snapshot.jobs is None or snapshot.reservations is None:
+        return "state_unknown", "the controller could not tell nodes, jobs and reservations"
+    node = snapshot.nodes.get(hostname)
+    if node is None:
+        return None
+    if not is_drained(node):
+        return "not_drained", f"{hostname} is {node.words} with {len(node.jobs)} job(s) on it"
+    named = [job.id for job in snapshot.jobs if hostname in job.required_nodes or hostname in job.nodes]
+    if named:
+        return "jobs_need_node", f"job(s) {', '.join(map(str, named))} name {hostname}: change or cancel them"
+    holding = [one.name for one in snapshot.reservations if hostname in one.nodes]
+    if holding:
+        return "node_reserved", f"reservation {', '.join(holding)} holds {hostname}: release it"
     return None

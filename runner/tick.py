@@ -159,7 +159,8 @@ class _Tick:
         fresh = self._client.instance(self._world.instance.id)
         world = observe(self._client, fresh, self._settings, everything=True)
         self._report.renew_copies(world)
-        self._world = world.later(snapshot=story.snapshot, outcomes=story.outcomes)
+        played = self._world.played | step.acts
+        self._world = world.later(snapshot=story.snapshot, outcomes=story.outcomes, played=played)
 
     def _play(self, step: Play, lost: threading.Event) -> Story:
         def listen(heard: Heard) -> None:

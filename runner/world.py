@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from uuid import UUID
 
-from runner.plan import AdapterError, Detail
+from runner.plan import Act, AdapterError, Detail
 from runner.platform.client import Client
 from runner.platform.models import Allocation, AppInstance, InstanceStatus, Member, Operation
 from runner.settings import Settings
@@ -47,8 +47,10 @@ class World:
     instance_operations: tuple[Operation, ...] = ()
     allocations: Mapping[UUID, Allocation] = field(default_factory=lambda: MappingProxyType({}))
     snapshot: Snapshot | None = None
-    # None before this tick's play; after it, one entry for each member the play reached.
-    outcomes: Mapping[UUID, Outcome] | None = None
+    # From this tick's latest play: one entry for each member it reached. Empty before the first.
+    outcomes: Mapping[UUID, Outcome] = field(default_factory=lambda: MappingProxyType({}))
+    # What this tick's plays have done so far.
+    played: frozenset[Act] = frozenset()
     policy: Policy = Policy()
     # False on a quiet tick: members and allocations were not read, because nothing asks for them.
     complete: bool = True
@@ -68,10 +70,12 @@ class World:
             instance_operations=tuple(one for one in self.instance_operations if one.id != operation.id),
         )
 
+    def did(self, kind: str, member: Member) -> bool:
+        """Whether this tick has done that to the member already."""
+        return (kind, member.id) in self.played
+
     def judged(self, member: Member) -> "World":
         """The member's outcome has been taken into account and must not count twice."""
-        if self.outcomes is None:
-            return self
         return self.later(outcomes={key: value for key, value in self.outcomes.items() if key != member.id})
 
 
@@ -98,7 +102,9 @@ def observe(client: Client, instance: AppInstance, settings: Settings, *, everyt
     instance_operations = client.instance_operations(instance.id, status=OPEN)
     settled = instance.status in (InstanceStatus.RUNNING, InstanceStatus.FAILED, InstanceStatus.STOPPED)
     stale = instance.status == InstanceStatus.RUNNING and is_stale(instance, now, policy)
-    quiet = not everything and settled and not operations and not instance_operations and not stale
+    # Our own note that a member is half way: an operation that was cancelled leaves no other trace in what we read.
+    unsettled = bool((instance.status_detail or {}).get("unsettled"))
+    quiet = not (everything or operations or instance_operations or stale or unsettled) and settled
     members = () if quiet else tuple(client.members(instance.id))
     allocations = () if quiet else tuple(client.allocations())
     return World(

@@ -5,11 +5,12 @@ assumes that an earlier step worked: it looks at what is.
 """
 
 from runner import detail
-from runner.decide.instance import instance_fails, report_instance, set_instance
+from runner.decide.instance import instance_fails, look, report_instance, set_instance
 from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, name, take
-from runner.decide.workers import end_all, orphans, worker_operations
+from runner.decide.operations import end_all, orphans, worker_operations
+from runner.decide.wants import Wants
 from runner.inventory import CONTROLLER, IntentError, Placement, read_config, read_placement
-from runner.plan import AdapterError, Claim, Finish, NewMember, Plan, Play, Refuse, SetMember, Step, Wait
+from runner.plan import Act, AdapterError, Claim, Finish, NewMember, Plan, Play, Refuse, SetMember, Step, Wait
 from runner.platform.models import Health, InstanceStatus, Member, MemberStatus
 from runner.world import World, is_stale
 
@@ -54,12 +55,13 @@ def _cluster(world: World) -> list[Step]:
         return instance_fails(world, AdapterError(str(known.get("code") or "controller_failed"), message))
 
     before, bootstrap = _bootstrap(world, controller)
-    during, workers = worker_operations(world, placement, controller)
-    steps = [*before, *during, *orphans(world)]
-    if any(isinstance(step, Claim | NewMember) for step in steps):
+    during, wants = worker_operations(world, placement, controller)
+    after, also = orphans(world)
+    wants.add(also)
+    steps = [*before, *during, *after]
+    if any(isinstance(step, Claim | NewMember | SetMember) for step in steps):
         return steps  # settle who does what first; the next look has the members
-    if world.outcomes is None:
-        steps += _play(world, controller, bootstrap, workers)
+    steps += _play(world, controller, bootstrap, wants)
     if any(isinstance(step, Play | SetMember | Finish) for step in steps):
         return steps
     return steps + report_instance(world, controller)
@@ -84,7 +86,7 @@ def _bootstrap(world: World, controller: Member) -> tuple[list[Step], bool]:
         return [], False
     if controller.status not in UNFINISHED:
         return [Wait(f"the controller is {controller.status}", name(controller))], False
-    outcome = (world.outcomes or {}).get(controller.id)
+    outcome = world.outcomes.get(controller.id)
     if outcome:
         return conclude(world, controller, outcome), False
     error, waiting = allocation_problem(world, controller.allocation_id)
@@ -99,15 +101,20 @@ def _bootstrap(world: World, controller: Member) -> tuple[list[Step], bool]:
     return steps, ours
 
 
-def _play(world: World, controller: Member, bootstrap: bool, workers: list[Member]) -> list[Step]:
+def _play(world: World, controller: Member, bootstrap: bool, wants: Wants) -> list[Step]:
+    """The next Ansible run: one for all members that need the same, and nothing twice in a tick."""
+    joining = (controller, *wants.joins)
+    acts: frozenset[Act] = frozenset(("join", member.id) for member in joining)
     if bootstrap:
-        return [
-            Play(f"controller first, then {len(workers)} worker(s) in the same run", "deploy", (controller, *workers))
-        ]
+        why = f"controller first, then {len(wants.joins)} worker(s) in the same run"
+        return [Play(why, "deploy", joining, acts)]
     if controller.status != MemberStatus.READY:
-        return [Wait("the controller is not ready", name(member)) for member in workers]
-    if workers:
-        return [Play(f"{len(workers)} worker(s) join in one run", "add_worker", (controller, *workers))]
-    if not world.operations and is_stale(world.instance, world.now, world.policy):
-        return [Play("what is known of the cluster is old", "observe", (controller,))]
+        return [Wait("the controller is not ready", name(member)) for member in wants.joins]
+    if wants.joins:
+        return [Play(f"{len(wants.joins)} worker(s) join in one run", "add_worker", joining, acts)]
+    play = wants.drain_play(world, controller) or wants.remove_play(controller)
+    if play:
+        return [play]
+    if not world.played and not world.operations and is_stale(world.instance, world.now, world.policy):
+        return [look(controller, "what is known of the cluster is old")]
     return []

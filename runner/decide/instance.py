@@ -1,25 +1,27 @@
 """The instance: what is said of it once nothing more is to be done for its members now."""
 
 from runner import detail
+from runner.decide import leaving
 from runner.decide.members import UNFINISHED, fail
-from runner.decide.workers import end_all
+from runner.decide.operations import end_all
 from runner.inventory import CONTROLLER, read_target
 from runner.plan import AdapterError, Announce, Detail, Play, SetInstance, SetMember, Step, Wait
 from runner.platform.models import AppInstance, Health, InstanceStatus, Member, MemberStatus
+from runner.slurm import worker_problem
 from runner.world import Outcome, World
 
 
 def report_instance(world: World, controller: Member) -> list[Step]:
     """The instance's own status, when nothing more is to be done for its members now."""
     instance, snapshot = world.instance, world.snapshot
-    refreshed = _refresh(world, controller) if world.outcomes is not None else []
+    refreshed = _refresh(world, controller) if world.played else []
     if refreshed:
         return refreshed
     unfinished = controller.status != MemberStatus.READY or world.operations
     if instance.status != InstanceStatus.RUNNING and unfinished:
         said = detail.of_instance(instance, snapshot, world.members, [], world.now)
         return set_instance(world, InstanceStatus.DEPLOYING, Health.PROGRESSING, said, None)
-    if snapshot is None and instance.status == InstanceStatus.RUNNING and world.outcomes is None:
+    if snapshot is None and instance.status == InstanceStatus.RUNNING and not world.played:
         return []
     health, reasons = detail.health(snapshot, world.members)
     said = detail.of_instance(instance, snapshot, world.members, reasons, world.now)
@@ -28,13 +30,17 @@ def report_instance(world: World, controller: Member) -> list[Step]:
     if instance.status == InstanceStatus.RUNNING or snapshot:
         return set_instance(world, InstanceStatus.RUNNING, health, said, access)
     # Everything ended in an earlier tick that died before saying so: look at the cluster, then say it.
-    return [Play("the deploy is done but not yet reported", "observe", (controller,))] if world.outcomes is None else []
+    return [] if world.played else [look(controller, "the deploy is done but not yet reported")]
+
+
+def look(controller: Member, why: str) -> Play:
+    return Play(why, "observe", (controller,), frozenset({("look", controller.id)}))
 
 
 def _refresh(world: World, controller: Member) -> list[Step]:
     """After a look at the cluster: bring what members say of themselves up to date."""
     snapshot, steps = world.snapshot, list[Step]()
-    error = (world.outcomes or {}).get(controller.id, Outcome()).error
+    error = world.outcomes.get(controller.id, Outcome()).error
     if error and controller.status == MemberStatus.READY:
         known = (controller.adapter_detail.get("last_adapter_error") or {}).get("code")
         if known != error.code:
@@ -49,12 +55,19 @@ def _refresh(world: World, controller: Member) -> list[Step]:
     if snapshot is None:
         return steps
     for member in world.members:
-        if member.status != MemberStatus.READY:
+        hostname = member.adapter_detail.get("worker_hostname")
+        status = member.status
+        if status == MemberStatus.DRAINING and leaving.note(member).get("verdict"):
+            # Drained, or given back: if it takes jobs again, whoever undrained it, then it serves.
+            serves = worker_problem(snapshot, hostname, member.adapter_detail) is None
+            status = MemberStatus.READY if serves else status
+        elif status != MemberStatus.READY:
             continue
-        name = member.adapter_detail.get("worker_hostname")
-        seen = detail.of_controller(snapshot) if member is controller else detail.of_worker(snapshot, name)
-        if any(member.adapter_detail.get(key) != value for key, value in seen.items()):
-            steps.append(SetMember("as the controller shows it", member, member.status, seen))
+        seen = detail.of_controller(snapshot) if member is controller else detail.of_worker(snapshot, hostname)
+        if status != member.status:
+            seen |= {"phase": "serving", "jobs": [], "jobs_end_by": None, "drain_held_by": None}
+        if status != member.status or any(member.adapter_detail.get(key) != value for key, value in seen.items()):
+            steps.append(SetMember("as the controller shows it", member, status, seen))
     return steps
 
 

@@ -23,7 +23,7 @@ def take(world: World, member: Member, why: str) -> tuple[list[Step], bool]:
     due = read_time(known.get("next_attempt_at"))
     if due and due > world.now:
         return [Wait(f"the next try is at {stamp(due)}", name(member))], False
-    if world.outcomes is not None:
+    if world.played:
         return [Wait("the next tick goes on with it", name(member))], False
     if known.get("claimed_by") != world.runner_id:
         return [Claim(why, member)], False

@@ -13,6 +13,7 @@ from tests.unit.worlds import (
     ME,
     NOW,
     add,
+    after,
     allocation,
     controller,
     instance,
@@ -56,11 +57,9 @@ def test_a_deploy_ends_running_and_healthy_when_the_controller_shows_every_worke
     now, _, play = settle(world(operations=(add(2, 3),)), decide)
     assert play is not None
     first, one, two = play.members
-    after = now.later(
-        outcomes={first.id: Outcome("serving"), one.id: joined("w1"), two.id: joined("w2")},
-        snapshot=snapshot({"w1": node(), "w2": node(state="MIXED")}),
-    )
-    end, steps, more = settle(after, decide)
+    outcomes = {first.id: Outcome("serving"), one.id: joined("w1"), two.id: joined("w2")}
+    seen = snapshot({"w1": node(), "w2": node(state="MIXED")})
+    end, steps, more = settle(after(now, play, outcomes, seen), decide)
     assert more is None
     assert (end.instance.status, end.instance.health) == ("running", "healthy")
     assert {member.status for member in end.members} == {"ready"}
@@ -74,11 +73,8 @@ def test_one_broken_worker_leaves_the_others_ready_and_the_instance_degraded() -
     assert play is not None
     first, one, two = play.members
     broken = AdapterError("package_install_failed", "apt has no slurmd", "intervention", "worker-x", "install")
-    after = now.later(
-        outcomes={first.id: Outcome("serving"), one.id: joined("w1"), two.id: Outcome("munge", {}, broken)},
-        snapshot=snapshot({"w1": node()}),
-    )
-    end, steps, _ = settle(after, decide)
+    outcomes = {first.id: Outcome("serving"), one.id: joined("w1"), two.id: Outcome("munge", {}, broken)}
+    end, steps, _ = settle(after(now, play, outcomes, snapshot({"w1": node()})), decide)
     assert (end.instance.status, end.instance.health) == ("running", "degraded")
     by_id = {member.id: member for member in end.members}
     assert by_id[one.id].status == "ready"
@@ -107,10 +103,10 @@ def test_one_broken_worker_leaves_the_others_ready_and_the_instance_degraded() -
 def test_a_worker_is_ready_only_by_the_controllers_word(shown: Any, code: str) -> None:
     operation = mine(add(2))
     member = worker(operation, 2, adapter_detail={"attempt": 2})
-    after = deployed(
+    joined_now = deployed(
         operations=(operation,), workers=(member,), outcomes={member.id: joined("w1")}, snapshot=snapshot(shown)
     )
-    (step,) = of_kind(decide(after).steps, SetMember)
+    (step,) = of_kind(decide(joined_now).steps, SetMember)
     assert step.status == "failed"
     assert step.detail["last_adapter_error"]["code"] == code
 
@@ -128,8 +124,8 @@ def test_a_worker_is_ready_only_by_the_controllers_word(shown: Any, code: str) -
 )
 def test_a_controller_is_ready_only_when_all_of_it_serves(seen: Any, code: str) -> None:
     held = controller(status="reconciling", adapter_detail={"claimed_by": ME, "attempt": 2})
-    after = world(members=(held,), outcomes={held.id: Outcome("baseline")}, snapshot=snapshot({}, **seen))
-    end, _, _ = settle(after, decide)
+    built = world(members=(held,), outcomes={held.id: Outcome("baseline")}, snapshot=snapshot({}, **seen))
+    end, _, _ = settle(built, decide)
     assert end.members[0].status == "failed"
     assert end.members[0].adapter_detail["last_adapter_error"]["code"] == code
     assert (end.instance.status, end.instance.health) == ("failed", "unhealthy")
@@ -293,8 +289,9 @@ def test_old_knowledge_is_looked_at_anew() -> None:
 def test_a_worker_the_controller_lost_makes_a_running_instance_degraded() -> None:
     operation = add(2)
     member = worker(operation, 2, status="ready", adapter_detail={"worker_hostname": "w1", "cpus": 2})
-    after = deployed(workers=(member,), outcomes={}, snapshot=snapshot({"w1": node(state="DOWN", reason="gone")}))
-    end, steps, _ = settle(after, decide)
+    seen = snapshot({"w1": node(state="DOWN", reason="gone")})
+    looked = deployed(workers=(member,), played=frozenset({("look", UUID(int=0xC0 << 120))}), snapshot=seen)
+    end, steps, _ = settle(looked, decide)
     assert end.instance.health == "degraded"
     assert "gone" in end.instance.status_detail["reasons"][0]["message"]  # type: ignore[index]
     assert of_kind(steps, SetInstance)

@@ -132,6 +132,11 @@ def joined(hostname: str) -> Outcome:
     return Outcome("registering", {"worker_hostname": hostname, "cpus": 2, "memory_mb": 1000, "gpus": 0})
 
 
+def after(now: World, play: Play, outcomes: dict[UUID, Outcome], seen: Snapshot | None) -> World:
+    """The world when a play is over and has brought this back."""
+    return now.later(outcomes=outcomes, snapshot=seen, played=now.played | play.acts)
+
+
 def settle(start: World, decide: Any, *, rounds: int = 50) -> tuple[World, list[Step], Play | None]:
     """Decide and carry out in mind until a play is asked for or nothing is left to do."""
     steps: list[Step] = []

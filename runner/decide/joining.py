@@ -1,0 +1,58 @@
+"""How a worker joins: its record first, then the play, then the controller's word."""
+
+from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, name, read_time
+from runner.inventory import WORKER
+from runner.plan import AdapterError, NewMember, SetMember, Step, Wait, stamp
+from runner.platform.models import Member, MemberStatus, Operation
+from runner.world import World
+
+__all__ = ["UNFINISHED", "join", "joined_by"]
+
+
+def joined_by(world: World, operation: Operation) -> list[Member]:
+    """The members an operation has made."""
+    return [one for one in world.members if one.adapter_detail.get("operation_id") == str(operation.id)]
+
+
+def join(world: World, operation: Operation, controller: Member) -> tuple[list[Step], list[Member], list[Member]]:
+    """Steps, the members to be played, and those that are through with it, ready or failed."""
+    mine = {member.allocation_id: member for member in joined_by(world, operation)}
+    missing = [allocation for allocation in operation.allocation_ids if allocation not in mine]
+    if missing:
+        made: list[Step] = [NewMember("the operation asks for it", operation, WORKER, one) for one in missing]
+        return [*_tombstones(world, operation), *made], [], []
+    steps: list[Step] = []
+    to_play: list[Member] = []
+    members = [mine[allocation] for allocation in operation.allocation_ids]
+    for member in members:
+        if member.status not in UNFINISHED:
+            continue
+        outcome = world.outcomes.get(member.id)
+        error, waiting = allocation_problem(world, member.allocation_id)
+        due = read_time(member.adapter_detail.get("next_attempt_at"))
+        if outcome:
+            steps += conclude(world, member, outcome)
+        elif controller.status == MemberStatus.FAILED:
+            steps.append(fail(world, member, AdapterError("controller_failed", "there is no controller to join")))
+        elif waiting:
+            steps.append(Wait(waiting, name(member)))
+        elif error:
+            steps.append(fail(world, member, error))
+        elif due and due > world.now:
+            steps.append(Wait(f"the next try is at {stamp(due)}", name(member)))
+        elif world.did("join", member):
+            steps.append(Wait("the play did not get to it; the next tick goes on", name(member)))
+        else:
+            to_play.append(member)
+    return steps, to_play, [member for member in members if member.status not in UNFINISHED]
+
+
+def _tombstones(world: World, operation: Operation) -> list[Step]:
+    """A worker that failed on an allocation gives way to the new attempt there."""
+    return [
+        SetMember("a new attempt takes its place", member, MemberStatus.DELETED, {"superseded_by": str(operation.id)})
+        for member in world.members
+        if member.component_key == WORKER
+        and member.status == MemberStatus.FAILED
+        and member.allocation_id in operation.allocation_ids
+    ]

@@ -1,0 +1,275 @@
+"""How a worker leaves: drained first, deleted only when the controller shows that nothing is on it.
+
+The look at the controller comes first in every tick, and each conclusion is drawn from that look alone. What has been
+agreed with an operation stands in the member's own `leave` note, so any runner can go on at any point:
+`{operation_id, verb, since, verdict, error, did, unreachable_since}`; a verdict ends it.
+"""
+
+from datetime import timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from runner import detail
+from runner.decide.members import allocation_problem, name, read_time
+from runner.decide.wants import Wants
+from runner.inventory import IntentError, node_name
+from runner.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
+from runner.platform.models import Member, MemberStatus, Operation
+from runner.slurm import Node, Snapshot, deletion_problem, is_drained
+from runner.world import World
+
+PREFIX = "gpuaas:"
+JOBS_SHOWN = 20
+# What the play itself found in the way: not an error of the attempt, but a reason to look again later.
+NOT_YET = ("not_drained", "jobs_need_node", "node_reserved", "state_unknown")
+
+Progress = tuple[list[Step], Wants]
+
+
+class Terms(BaseModel):
+    """`parameters` of drain, remove and replace."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    reason: str = Field("", max_length=120, pattern=r"^[A-Za-z0-9 _.,:/@+-]*$")
+    deadline_seconds: int | None = Field(None, ge=0, le=31_536_000)
+    on_deadline: Literal["give_up", "requeue", "cancel"] | None = None
+    host_patience_seconds: int = Field(600, ge=0, le=31_536_000)
+
+    @model_validator(mode="after")
+    def _together(self) -> "Terms":
+        if self.on_deadline and self.deadline_seconds is None:
+            raise ValueError("on_deadline needs deadline_seconds")
+        return self
+
+    @property
+    def at_deadline(self) -> str:
+        return self.on_deadline or "give_up"
+
+
+def read_terms(parameters: Detail) -> Terms:
+    try:
+        return Terms.model_validate(parameters)
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise IntentError(
+            "parameters_invalid", f"parameters cannot be used: {where} {problem['msg']}".strip()
+        ) from None
+
+
+def note(member: Member) -> Detail:
+    known = member.adapter_detail.get("leave")
+    return dict(known) if isinstance(known, dict) else {}
+
+
+def belongs_to(member: Member, operation_id: UUID) -> bool:
+    return note(member).get("operation_id") == str(operation_id)
+
+
+def verdict(member: Member, operation_id: UUID) -> str | None:
+    """How the operation came out for this member: done, failed, cancelled; None while it goes on."""
+    return note(member).get("verdict") if belongs_to(member, operation_id) else None
+
+
+def leave(world: World, member: Member, operation: Operation, verb: str, terms: Terms) -> Progress:
+    """The next step of a worker on its way out. `verb` is drain or remove."""
+    if not belongs_to(member, operation.id):
+        begun = {"operation_id": str(operation.id), "verb": verb, "since": stamp(world.now), "verdict": None}
+        in_slurm = bool(member.adapter_detail.get("registered_in_controller"))
+        status = MemberStatus.DRAINING if in_slurm or verb == "drain" else MemberStatus.DELETING
+        phase = "draining" if status == MemberStatus.DRAINING else "stopping"
+        return [SetMember(f"{verb} begins", member, status, {"leave": begun, "phase": phase})], Wants()
+    if note(member).get("verdict"):
+        return [], Wants()
+    return _on_its_way(world, member, verb, terms)
+
+
+def _on_its_way(world: World, member: Member, verb: str, terms: Terms) -> Progress:
+    hostname = node_name(member)
+    if hostname is None:  # it never told its name, so the controller cannot know it
+        if verb == "drain":
+            return [
+                _end(world, member, AdapterError("node_absent", "it never joined: there is nothing to drain"))
+            ], Wants()
+        return _from_host(world, member, terms)
+    if not world.did("drain", member):
+        words = terms.reason or f"{verb} asked for"
+        return [], Wants(drains={f"{PREFIX}{note(member)['operation_id']}: {words}": [member]})
+    snapshot = world.snapshot
+    if snapshot is None or snapshot.nodes is None or snapshot.jobs is None:
+        return [Wait("the controller could not be asked; nothing is assumed", name(member))], Wants()
+    node = snapshot.nodes.get(hostname)
+    if node is None:
+        if verb == "drain":
+            problem = AdapterError("node_absent", f"the controller has no node {hostname}: there is nothing to drain")
+            return [_end(world, member, problem)], Wants()
+        return _from_host(world, member, terms)
+    if not is_drained(node):
+        return _draining(world, member, snapshot, hostname, node, terms)
+    if verb == "drain":
+        seen = detail.of_worker(snapshot, hostname) | {"jobs": [], "jobs_end_by": None, "phase": "drained"}
+        return [
+            _set(member, MemberStatus.DRAINING, seen | _verdict(member, "done"), "drained, and nothing on it")
+        ], Wants()
+    obstacle = deletion_problem(snapshot, hostname)
+    if obstacle:
+        return [*_show(member, snapshot, hostname), Wait(obstacle[1], name(member))], Wants()
+    return _from_host(world, member, terms)
+
+
+# -- while it drains -----------------------------------------------------------------------------------------
+
+
+def _draining(world: World, member: Member, snapshot: Snapshot, hostname: str, node: Node, terms: Terms) -> Progress:
+    steps = _show(member, snapshot, hostname)
+    since = read_time(note(member).get("since")) or world.now
+    overdue = terms.deadline_seconds is not None and world.now >= since + timedelta(seconds=terms.deadline_seconds)
+    if not overdue:
+        return [*steps, Wait(_what_is_left(snapshot, hostname, node), name(member))], Wants()
+    if terms.at_deadline == "give_up":
+        if not world.did("resume", member):
+            return steps, Wants(resumes={f"{PREFIX}{note(member)['operation_id']}": [member]})
+        left = _what_is_left(snapshot, hostname, node)
+        over = AdapterError("drain_deadline", f"not drained in {terms.deadline_seconds} s, so given up: {left}")
+        return [_end(world, member, over, did="gave up")], Wants()
+    jobs = sorted(node.jobs)
+    done = f"{terms.at_deadline} of job {', '.join(map(str, jobs))}"
+    if not jobs or world.did("evict", member):
+        return [*steps, Wait(_what_is_left(snapshot, hostname, node), name(member))], Wants()
+    if note(member).get("did") != done:
+        # Said before it is done: a kill in between must not leave jobs ended by nobody.
+        told = {"leave": note(member) | {"did": done}}
+        return [_set(member, member.status, told, f"the deadline has passed: {done}")], Wants()
+    evicted = dict.fromkeys(jobs, member)
+    return steps, Wants(requeues=evicted) if terms.at_deadline == "requeue" else Wants(cancels=evicted)
+
+
+def _show(member: Member, snapshot: Snapshot, hostname: str) -> list[Step]:
+    """Bring what is said of a draining worker up to date: which jobs are left, and until when at the latest."""
+    jobs = snapshot.jobs_of(hostname)
+    ends = [job.end_time for job in jobs if job.end_time]
+    node = (snapshot.nodes or {}).get(hostname)
+    seen = detail.of_worker(snapshot, hostname) | {
+        "jobs": [job.id for job in jobs][:JOBS_SHOWN],
+        "jobs_end_by": stamp(max(ends)) if ends else None,
+        "drain_held_by": "us" if node and (node.reason or "").startswith(PREFIX) else "person",
+    }
+    if all(member.adapter_detail.get(key) == value for key, value in seen.items()):
+        return []
+    return [_set(member, member.status, seen, "as the controller shows it")]
+
+
+def _what_is_left(snapshot: Snapshot, hostname: str, node: Node) -> str:
+    jobs = ", ".join(str(job.id) for job in snapshot.jobs_of(hostname)[:JOBS_SHOWN])
+    return f"{hostname} is {node.words}" + (f" with job {jobs} on it" if jobs else "")
+
+
+# -- from the host -------------------------------------------------------------------------------------------
+
+
+def _from_host(world: World, member: Member, terms: Terms) -> Progress:
+    """Nothing is on it any more, or it was never in: take it off the host and out of Slurm."""
+    if member.status != MemberStatus.DELETING:
+        return [_set(member, MemberStatus.DELETING, {"phase": "stopping"}, "nothing is on it any more")], Wants()
+    problem, _ = allocation_problem(world, member.allocation_id)
+    if problem:
+        return _without_host(world, member, problem.message)
+    if not world.did("remove", member):
+        return [], Wants(removes=[member])
+    outcome = world.outcomes.get(member.id)
+    if world.did("forget", member):
+        return _without_host(world, member, "the host did not answer")
+    if outcome is None:
+        return [Wait("the play did not get to it; the next tick goes on", name(member))], Wants()
+    if outcome.error is None:
+        if outcome.phase == "removed" and _is_absent(world, member):
+            said = {**outcome.detail, "phase": "removed", "host_cleaned": True}
+            return [_gone(member, said, "absent from the controller, and its host is clean")], Wants()
+        return [Wait("the controller has not confirmed that it is gone", name(member))], Wants()
+    return _remove_failed(world, member, outcome.error, terms)
+
+
+def _remove_failed(world: World, member: Member, error: AdapterError, terms: Terms) -> Progress:
+    said: Detail = {"last_adapter_error": error.as_detail(world.now)}
+    if error.code in NOT_YET:
+        return [_set(member, member.status, said, error.code), Wait(error.message, name(member))], Wants()
+    if error.code == "host_unreachable":
+        first = read_time(note(member).get("unreachable_since")) or world.now
+        if world.now >= first + timedelta(seconds=terms.host_patience_seconds):
+            return [], Wants(forgets=[member])
+        said["leave"] = note(member) | {"unreachable_since": stamp(first)}
+        until = stamp(first + timedelta(seconds=terms.host_patience_seconds))
+        why = f"its host does not answer; at {until} it is taken out without it"
+        return [_set(member, member.status, said, why), Wait(why, name(member))], Wants()
+    tried = int(note(member).get("attempts") or 0) + 1
+    if error.klass == "retryable" and tried < world.policy.max_attempts:
+        said["leave"] = note(member) | {"attempts": tried}
+        why = f"{error.code}: try {tried} of {world.policy.max_attempts}"
+        return [
+            _set(member, member.status, said, why),
+            Wait(f"the next tick tries again after {why}", name(member)),
+        ], Wants()
+    said |= _verdict(member, "failed", error.as_detail(world.now))
+    return [_set(member, MemberStatus.FAILED, said, f"{error.code}: {error.message}")], Wants()
+
+
+def _without_host(world: World, member: Member, because: str) -> Progress:
+    """The host is gone for ever: the node goes from Slurm, and the record says what could not be done."""
+    hostname = node_name(member)
+    if hostname and not world.did("forget", member) and not _is_absent(world, member):
+        return [], Wants(forgets=[member])
+    if hostname and not _is_absent(world, member):
+        return [Wait("the controller has not confirmed that it is gone", name(member))], Wants()
+    said = {"phase": "removed", "host_cleaned": False, "host_left": because}
+    return [_gone(member, said, f"gone from Slurm; the host was not cleaned: {because}")], Wants()
+
+
+def _is_absent(world: World, member: Member) -> bool:
+    hostname = node_name(member)
+    if hostname is None:
+        return True
+    return world.snapshot is not None and world.snapshot.nodes is not None and hostname not in world.snapshot.nodes
+
+
+# -- operations that were cancelled --------------------------------------------------------------------------
+
+
+def cancelled(world: World, member: Member) -> Progress:
+    """Its operation is over but it is half way: back to service if it still can, else on to the end."""
+    verb = str(note(member).get("verb") or "remove")
+    if member.status == MemberStatus.DELETING:
+        return _on_its_way(world, member, verb, read_terms({}))
+    hostname = node_name(member)
+    if hostname and not world.did("resume", member):
+        return [], Wants(resumes={f"{PREFIX}{note(member).get('operation_id')}": [member]})
+    if hostname and (world.snapshot is None or world.snapshot.nodes is None):
+        return [Wait("the controller could not be asked; nothing is assumed", name(member))], Wants()
+    return [_set(member, member.status, _verdict(member, "cancelled"), "its operation was cancelled")], Wants()
+
+
+# -- small things --------------------------------------------------------------------------------------------
+
+
+def _verdict(member: Member, word: str, error: Detail | None = None, **more: Any) -> Detail:
+    return {"leave": note(member) | {"verdict": word, "error": error} | more}
+
+
+def _end(world: World, member: Member, error: AdapterError, **more: Any) -> SetMember:
+    """The operation ends here for this member, which itself is not broken: the controller's word decides what it is."""
+    said = _verdict(member, "failed", error.as_detail(world.now), **more) | {
+        "last_adapter_error": error.as_detail(world.now)
+    }
+    return _set(member, member.status, said, f"{error.code}: {error.message}")
+
+
+def _gone(member: Member, said: Detail, why: str) -> SetMember:
+    left: Detail = {"allocation_released_by": "platform", "registered_in_controller": False, "node_state": "ABSENT"}
+    left |= {"slurmd_state": "removed", "jobs_remaining": 0, "last_adapter_error": None}
+    return _set(member, MemberStatus.DELETED, left | said | _verdict(member, "done"), why)
+
+
+def _set(member: Member, status: str, said: Detail, why: str) -> SetMember:
+    return SetMember(why, member, status, said)

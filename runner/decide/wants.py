@@ -1,0 +1,80 @@
+"""What the open operations want done on hosts now, gathered so that it becomes as few plays as possible."""
+
+from dataclasses import dataclass, field
+
+from runner.inventory import node_name
+from runner.plan import Act, Detail, Play
+from runner.platform.models import Member
+from runner.world import World
+
+
+@dataclass
+class Wants:
+    joins: list[Member] = field(default_factory=list)
+    drains: dict[str, list[Member]] = field(default_factory=dict)  # by the reason the node shall show
+    resumes: dict[str, list[Member]] = field(default_factory=dict)  # by the owner the node's reason must have
+    requeues: dict[int, Member] = field(default_factory=dict)
+    cancels: dict[int, Member] = field(default_factory=dict)
+    removes: list[Member] = field(default_factory=list)
+    forgets: list[Member] = field(default_factory=list)
+
+    def add(self, other: "Wants") -> None:
+        self.joins += other.joins
+        for reason, members in other.drains.items():
+            self.drains.setdefault(reason, []).extend(members)
+        for owner, members in other.resumes.items():
+            self.resumes.setdefault(owner, []).extend(members)
+        self.requeues |= other.requeues
+        self.cancels |= other.cancels
+        self.removes += other.removes
+        self.forgets += other.forgets
+
+    def drain_play(self, world: World, controller: Member) -> Play | None:
+        """Everything that is only a word with the controller, in one run and one call for each reason."""
+        acts: set[Act] = {("drain", member.id) for members in self.drains.values() for member in members}
+        acts |= {("resume", member.id) for members in self.resumes.values() for member in members}
+        acts |= {("evict", member.id) for member in (*self.requeues.values(), *self.cancels.values())}
+        if not acts:
+            return None
+        work: Detail = {
+            "drain": [{"nodes": _nodes(members), "reason": reason} for reason, members in sorted(self.drains.items())],
+            "resume": [{"nodes": _nodes(members), "owner": owner} for owner, members in sorted(self.resumes.items())],
+            "requeue": sorted(self.requeues),
+            "cancel": sorted(self.cancels),
+        }
+        return Play(self._about(world), "drain_worker", (controller,), frozenset(acts), work)
+
+    def remove_play(self, controller: Member) -> Play | None:
+        if not self.removes and not self.forgets:
+            return None
+        acts: set[Act] = {("remove", member.id) for member in self.removes}
+        acts |= {("forget", member.id) for member in self.forgets}
+        why = f"take out {', '.join(_nodes([*self.removes, *self.forgets])) or 'workers that never joined'}"
+        return Play(
+            why, "remove_worker", (controller, *self.removes), frozenset(acts), {"delete": _nodes(self.forgets)}
+        )
+
+    def _about(self, world: World) -> str:
+        """What a person wants to read in a plan: which nodes, and which jobs are in the way as far as is known."""
+        parts = []
+        for members in self.drains.values():
+            parts += [f"drain {node_name(member)}{_in_the_way(world, member)}" for member in members]
+        for members in self.resumes.values():
+            parts += [f"undrain {node_name(member)} if the drain is ours" for member in members]
+        for word, jobs in (("requeue", self.requeues), ("cancel", self.cancels)):
+            if jobs:
+                parts.append(f"{word} job(s) {', '.join(map(str, sorted(jobs)))}")
+        return "; ".join(parts)
+
+
+def _nodes(members: list[Member]) -> list[str]:
+    return sorted({found for member in members if (found := node_name(member))})
+
+
+def _in_the_way(world: World, member: Member) -> str:
+    hostname = node_name(member)
+    if world.snapshot and hostname:
+        jobs = [job.id for job in world.snapshot.jobs_of(hostname)]
+    else:
+        jobs = list(member.adapter_detail.get("jobs") or [])
+    return f" (in the way: job {', '.join(map(str, jobs))})" if jobs else ""

@@ -1,0 +1,87 @@
+"""A cluster in mind: does what the plays do, by Slurm's rules, so that whole lifecycles can be told by property."""
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from runner.inventory import node_name
+from runner.plan import AdapterError, Play
+from runner.platform.models import Member
+from runner.slurm import Job, Node, Reservation, Snapshot, deletion_problem
+from runner.world import Outcome, World
+from tests.unit.worlds import after, snapshot
+
+
+@dataclass
+class FakeNode:
+    jobs: set[int] = field(default_factory=set)
+    reason: str | None = None  # set: it is drained, by whoever wrote the reason
+    responding: bool = True
+
+
+@dataclass
+class FakeSlurm:
+    nodes: dict[str, FakeNode] = field(default_factory=dict)
+    answers: bool = True
+    pending_on: dict[int, str] = field(default_factory=dict)
+    reservations: dict[str, str] = field(default_factory=dict)
+    hosts_down: set[str] = field(default_factory=set)
+    deleted_with_jobs: list[str] = field(default_factory=list)
+
+    def seen(self) -> Snapshot | None:
+        if not self.answers:
+            return None
+        nodes = {}
+        for name, fake in self.nodes.items():
+            flags = {"DYNAMIC_NORM"} | ({"DRAIN"} if fake.reason else set())
+            state = "MIXED" if fake.jobs else "IDLE"
+            nodes[name] = Node(
+                state=state, flags=frozenset(flags), reason=fake.reason, cpus=2, memory_mb=1000, jobs=sorted(fake.jobs)
+            )
+        jobs = [Job(id=job, state="RUNNING", nodes=[name]) for name, fake in self.nodes.items() for job in fake.jobs]
+        jobs += [Job(id=job, state="PENDING", required_nodes=[name]) for job, name in self.pending_on.items()]
+        held = [Reservation(name=name, nodes=[node]) for name, node in self.reservations.items()]
+        return snapshot(nodes).model_copy(update={"jobs": jobs, "reservations": held})
+
+    def run(self, world: World, play: Play) -> World:
+        """Carry the play out and give back the world as it is then observed."""
+        if not self.answers:
+            unreachable = AdapterError("host_unreachable", "no route", "retryable")
+            return after(world, play, {play.members[0].id: Outcome(error=unreachable)}, None)
+        work = play.work
+        for order in work.get("drain", []):
+            for name in order["nodes"]:
+                if name in self.nodes and self.nodes[name].reason is None:
+                    self.nodes[name].reason = order["reason"]
+        for order in work.get("resume", []):
+            for name in order["nodes"]:
+                if (self.nodes.get(name) or FakeNode()).reason and self.nodes[name].reason.startswith(order["owner"]):  # type: ignore[union-attr]
+                    self.nodes[name].reason = None
+        for job in (*work.get("requeue", []), *work.get("cancel", [])):
+            for fake in self.nodes.values():
+                fake.jobs.discard(job)
+        for name in work.get("delete", []):
+            self._delete(name)
+        outcomes: dict[UUID, Outcome] = {}
+        for member in play.members[1:]:
+            outcomes[member.id] = self._on_host(play, member)
+        return after(world, play, outcomes, self.seen())
+
+    def _on_host(self, play: Play, member: Member) -> Outcome:
+        name = node_name(member) or f"w{member.allocation_id.int - 100}"  # type: ignore[union-attr]
+        if name in self.hosts_down:
+            return Outcome(error=AdapterError("host_unreachable", "no route", "retryable"))
+        if play.playbook == "remove_worker":
+            refused = self._delete(name)
+            return Outcome("stopping", {}, refused) if refused else Outcome("removed", {"residue": []})
+        self.nodes.setdefault(name, FakeNode())
+        return Outcome("serving", {"worker_hostname": name, "cpus": 2, "memory_mb": 1000, "gpus": 0})
+
+    def _delete(self, name: str) -> AdapterError | None:
+        seen = self.seen()
+        problem = deletion_problem(seen, name) if seen else ("state_unknown", "no answer")
+        if name in self.nodes and self.nodes[name].jobs:
+            self.deleted_with_jobs.append(name)  # the play would refuse; that it was asked to is already wrong
+        if problem:
+            return AdapterError(problem[0], problem[1], "retryable")
+        self.nodes.pop(name, None)
+        return None

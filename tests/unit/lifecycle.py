@@ -1,0 +1,70 @@
+"""Ticks in mind: whole lifecycles of workers, decided for real and carried out on a fake Slurm."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from runner.decide import decide
+from runner.plan import Play, Step, stamp
+from runner.platform.models import Member, Operation
+from runner.world import World
+from tests.unit.fake_slurm import FakeSlurm
+from tests.unit.worlds import NOW, add, controller, instance, settle, worker, world
+
+
+def serving(number: int, **changes: Any) -> Member:
+    known = {
+        "worker_hostname": f"w{number}",
+        "registered_in_controller": True,
+        "phase": "serving",
+        "cpus": 2,
+        "memory_mb": 1000,
+        "gpus": 0,
+    } | changes.pop("adapter_detail", {})
+    return worker(add(number), number, status=changes.pop("status", "ready"), adapter_detail=known, **changes)
+
+
+def ask(verb: str, *members: Member, allocations: tuple[int, ...] = (), **changes: Any) -> Operation:
+    return Operation(
+        id=changes.pop("id", uuid4()),
+        operation=verb,
+        component_key="worker",
+        member_ids=[member.id for member in members],
+        allocation_ids=[UUID(int=100 + number) for number in allocations],
+        parameters=changes.pop("parameters", {}),
+        status="accepted",
+        correlation_id="corr-2",
+        created_at=NOW + timedelta(seconds=changes.pop("age", 0)),
+        **changes,
+    )
+
+
+def cluster(*members: Member, operations: tuple[Operation, ...] = ()) -> World:
+    status = {"observed_at": stamp(NOW), "reasons": []}
+    return world(
+        instance=instance(status="running", health="healthy", status_detail=status),
+        members=(controller(status="ready"), *members),
+        operations=operations,
+    )
+
+
+def tick(now: World, slurm: FakeSlurm, *, seconds: int = 60) -> tuple[World, list[Step], list[Play]]:
+    """One tick, with its plays carried out; leases are handed back at its end, as the runner does."""
+    steps: list[Step] = []
+    plays: list[Play] = []
+    for _ in range(20):
+        now, more, play = settle(now, decide)
+        steps += more
+        if play is None:
+            break
+        plays.append(play)
+        now = slurm.run(now, play)
+    else:
+        raise AssertionError("plays without end")
+    free = tuple(one.model_copy(update={"lease_expires_at": now.now}) for one in now.operations)
+    later = now.now + timedelta(seconds=seconds)
+    return now.later(operations=free, now=later, played=frozenset(), outcomes={}, snapshot=None), steps, plays
+
+
+def the(now: World, member: Member) -> Member:
+    return next(one for one in now.members if one.id == member.id)

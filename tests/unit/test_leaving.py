@@ -1,0 +1,255 @@
+"""Workers on their way out: what is done for which world, tick by tick, on a cluster in mind."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from runner.decide import decide
+from runner.plan import Claim, Finish, Refuse, SetMember, Wait
+from tests.unit.fake_slurm import FakeNode, FakeSlurm
+from tests.unit.lifecycle import ask, cluster, serving, the, tick
+from tests.unit.worlds import add, controller, of_kind, worker
+
+
+def test_drain_marks_the_node_with_our_prefix_the_operation_and_the_operators_words() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7})})
+    drain = ask("drain", one, parameters={"reason": "disk swap"})
+    tick(cluster(one, operations=(drain,)), slurm)
+    assert slurm.nodes["w2"].reason == f"gpuaas:{drain.id}: disk swap"
+
+
+def test_a_node_stays_draining_over_ticks_until_its_job_is_gone() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7})})
+    now = cluster(one, operations=(ask("drain", one),))
+    for _ in range(3):
+        now, steps, plays = tick(now, slurm)
+        member = the(now, one)
+        assert (member.status, member.adapter_detail["phase"]) == ("draining", "draining")
+        assert member.adapter_detail["jobs_remaining"] == 1 and member.adapter_detail["jobs"] == [7]
+        assert not of_kind(steps, Finish)
+        assert [play.playbook for play in plays] == ["drain_worker"]
+    slurm.nodes["w2"].jobs.clear()
+    now, steps, _ = tick(now, slurm)
+    assert the(now, one).adapter_detail["phase"] == "drained"
+    assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
+
+
+def test_many_drains_are_one_play_and_one_call() -> None:
+    members = [serving(number) for number in (2, 3, 4)]
+    slurm = FakeSlurm({f"w{number}": FakeNode() for number in (2, 3, 4)})
+    _, _, plays = tick(cluster(*members, operations=(ask("drain", *members),)), slurm)
+    (play,) = plays
+    (order,) = play.work["drain"]
+    assert order["nodes"] == ["w2", "w3", "w4"]
+
+
+@pytest.mark.parametrize("policy", ["requeue", "cancel"])
+def test_at_the_deadline_remaining_jobs_are_ended_as_chosen_and_it_is_said(policy: str) -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7, 8})})
+    terms = {"deadline_seconds": 100, "on_deadline": policy}
+    now = cluster(one, operations=(ask("drain", one, parameters=terms),))
+    now, _, plays = tick(now, slurm)
+    assert slurm.nodes["w2"].jobs == {7, 8}
+    now, _, plays = tick(now, slurm)
+    assert slurm.nodes["w2"].jobs == {7, 8}  # 60 s: not yet
+    now, steps, plays = tick(now, slurm)
+    assert [play.work[policy] for play in plays if play.work.get(policy)] == [[7, 8]]
+    (finish,) = of_kind(steps, Finish)
+    assert finish.status == "succeeded"
+    assert finish.result["members"][str(one.id)]["did"] == f"{policy} of job 7, 8"
+
+
+def test_giving_up_at_the_deadline_undrains_loses_nothing_and_fails_the_operation() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7})})
+    now = cluster(one, operations=(ask("drain", one, parameters={"deadline_seconds": 0, "on_deadline": "give_up"}),))
+    now, steps, _ = tick(now, slurm)
+    assert slurm.nodes["w2"].reason is None and slurm.nodes["w2"].jobs == {7}
+    (finish,) = of_kind(steps, Finish)
+    assert (finish.status, finish.error["code"]) == ("failed", "drain_deadline")
+    assert the(now, one).status == "ready"
+
+
+def test_a_drain_set_by_a_person_is_respected_reported_and_never_undone() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7}, reason="alice: bad fan")})
+    now = cluster(one, operations=(ask("drain", one, parameters={"deadline_seconds": 100}),))
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).adapter_detail["drain_reason"] == "alice: bad fan"
+    assert the(now, one).adapter_detail["drain_held_by"] == "person"
+    now, _, _ = tick(now, slurm)
+    now, steps, _ = tick(now, slurm)  # the deadline: given up, but not undone
+    assert slurm.nodes["w2"].reason == "alice: bad fan"
+    assert [finish.status for finish in of_kind(steps, Finish)] == ["failed"]
+    assert the(now, one).status == "draining"
+    now, steps, plays = tick(now, slurm)
+    assert not plays and not of_kind(steps, SetMember), "it settles"
+
+
+def test_cancelling_a_drain_undrains_what_was_ours() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7})})
+    now, _, _ = tick(cluster(one, operations=(ask("drain", one),)), slurm)
+    assert slurm.nodes["w2"].reason
+    now, _, _ = tick(now.later(operations=()), slurm)
+    assert slurm.nodes["w2"].reason is None
+    assert the(now, one).status == "ready"
+    _, steps, plays = tick(now, slurm)
+    assert not plays and not of_kind(steps, SetMember), "it settles"
+
+
+def test_a_worker_a_person_undrained_serves_again() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()})
+    now, _, _ = tick(cluster(one, operations=(ask("drain", one),)), slurm)
+    assert the(now, one).status == "draining"
+    slurm.nodes["w2"].reason = None
+    now, _, _ = tick(now.later(instance=now.instance.model_copy(update={"status_detail": {}})), slurm)
+    assert the(now, one).status == "ready"
+
+
+def test_remove_waits_for_the_job_then_takes_it_out_of_slurm_and_off_the_host() -> None:
+    one, other = serving(2), serving(3)
+    slurm = FakeSlurm({"w2": FakeNode({7}), "w3": FakeNode({9})})
+    now = cluster(one, other, operations=(ask("remove", one),))
+    now, _, plays = tick(now, slurm)
+    assert the(now, one).status == "draining" and "w2" in slurm.nodes
+    slurm.nodes["w2"].jobs.clear()
+    now, steps, plays = tick(now, slurm)
+    assert [play.playbook for play in plays] == ["drain_worker", "remove_worker"]
+    gone = the(now, one)
+    assert gone.status == "deleted" and gone.adapter_detail["host_cleaned"] is True
+    assert gone.adapter_detail["allocation_released_by"] == "platform"
+    assert set(slurm.nodes) == {"w3"} and slurm.nodes["w3"].jobs == {9}
+    assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
+
+
+@pytest.mark.parametrize("obstacle", ["pending job", "reservation", "no answer"])
+def test_remove_waits_while_something_needs_the_node_or_nothing_is_known(obstacle: str) -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()})
+    if obstacle == "pending job":
+        slurm.pending_on[11] = "w2"
+    elif obstacle == "reservation":
+        slurm.reservations["maint"] = "w2"
+    else:
+        slurm.answers = False
+    now = cluster(one, operations=(ask("remove", one),))
+    for _ in range(2):
+        now, steps, _ = tick(now, slurm)
+        assert "w2" in slurm.nodes and the(now, one).status == "draining"
+        assert of_kind(steps, Wait)
+    slurm.pending_on.clear()
+    slurm.reservations.clear()
+    slurm.answers = True
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).status == "deleted"
+
+
+def test_a_host_that_is_gone_is_waited_for_and_then_forgotten_with_the_truth_told() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()}, hosts_down={"w2"})
+    now = cluster(one, operations=(ask("remove", one, parameters={"host_patience_seconds": 100}),))
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).status == "deleting" and "w2" in slurm.nodes
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).status == "deleting"
+    now, steps, _ = tick(now, slurm)
+    gone = the(now, one)
+    assert gone.status == "deleted" and gone.adapter_detail["host_cleaned"] is False
+    assert gone.adapter_detail["host_left"]
+    assert "w2" not in slurm.nodes
+    assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
+
+
+def test_a_released_allocation_is_not_dialled_and_its_node_is_taken_out() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()})
+    now = cluster(one, operations=(ask("remove", one),))
+    released = now.allocations[UUID(int=102)].model_copy(update={"status": "released"})
+    now, _, plays = tick(now.later(allocations={**now.allocations, released.id: released}), slurm)
+    assert all(member.component_key == "controller" for play in plays for member in play.members)
+    assert the(now, one).status == "deleted" and "w2" not in slurm.nodes
+
+
+def test_a_worker_whose_bootstrap_failed_is_cleaned_by_remove() -> None:
+    one = worker(add(2), 2, status="failed")
+    slurm = FakeSlurm()
+    now, _, plays = tick(cluster(one, operations=(ask("remove", one),)), slurm)
+    assert the(now, one).status == "deleted"
+    assert [play.playbook for play in plays] == ["remove_worker"]
+
+
+def test_replace_brings_the_new_one_first_and_then_takes_the_old_one_out() -> None:
+    old = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()})
+    now, steps, plays = tick(cluster(old, operations=(ask("replace", old, allocations=(5,)),)), slurm)
+    assert [play.playbook for play in plays] == ["add_worker", "drain_worker", "remove_worker"]
+    assert set(slurm.nodes) == {"w5"}
+    assert the(now, old).status == "deleted"
+    (finish,) = of_kind(steps, Finish)
+    assert finish.status == "succeeded" and len(finish.result["members"]) == 2
+
+
+def test_a_replacement_that_fails_leaves_the_old_one_serving() -> None:
+    old = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7})}, hosts_down={"w5"})
+    now = cluster(old, operations=(ask("replace", old, allocations=(5,)),))
+    for _ in range(4):
+        now, _, plays = tick(now, slurm, seconds=300)
+        assert {play.playbook for play in plays} <= {"add_worker", "observe"}
+    assert not now.operations
+    assert the(now, old).status == "ready" and slurm.nodes["w2"].reason is None
+
+
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [
+        (lambda one: ask("drain"), "no_members"),
+        (lambda one: ask("drain", one, one), "member_twice"),
+        (lambda one: ask("drain", serving(3)), "member_not_found"),
+        (lambda one: ask("remove", controller(status="ready")), "controller_not_supported"),
+        (lambda one: ask("replace", one), "no_allocations"),
+        (lambda one: ask("replace", one, allocations=(5, 6)), "replace_uneven"),
+        (lambda one: ask("drain", one, parameters={"deadline_seconds": -1}), "parameters_invalid"),
+        (
+            lambda one: ask("drain", one, parameters={"on_deadline": "explode", "deadline_seconds": 1}),
+            "parameters_invalid",
+        ),
+        (lambda one: ask("drain", one, parameters={"on_deadline": "cancel"}), "parameters_invalid"),
+        (lambda one: ask("drain", one, parameters={"reason": "x\nNodeName=evil"}), "parameters_invalid"),
+        (lambda one: ask("drain", one, parameters={"force": True}), "parameters_invalid"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_and_touches_nothing(make: Any, code: str) -> None:
+    one = serving(2)
+    (refusal,) = decide(cluster(one, operations=(make(one),))).steps
+    assert isinstance(refusal, Refuse) and refusal.code == code and refusal.why
+
+
+@pytest.mark.parametrize(
+    ("verb", "status"), [("drain", "failed"), ("drain", "deleted"), ("remove", "deleted"), ("replace", "deleted")]
+)
+def test_a_member_in_a_state_that_does_not_allow_it_is_refused(verb: str, status: str) -> None:
+    one = serving(2, status=status)
+    allocations = (5,) if verb == "replace" else ()
+    (refusal,) = decide(cluster(one, operations=(ask(verb, one, allocations=allocations),))).steps
+    assert isinstance(refusal, Refuse) and refusal.code == "member_state"
+
+
+def test_two_operations_on_one_member_go_in_order_of_creation() -> None:
+    one, other = serving(2), serving(3)
+    drain, remove = ask("drain", one), ask("remove", one, age=1)
+    elsewhere = ask("drain", other, age=2)
+    slurm = FakeSlurm({"w2": FakeNode({7}), "w3": FakeNode()})
+    now, steps, _ = tick(cluster(one, other, operations=(drain, remove, elsewhere)), slurm)
+    assert {claim.subject.id for claim in of_kind(steps, Claim)} == {drain.id, elsewhere.id}
+    assert any("came first" in wait.why for wait in of_kind(steps, Wait))
+    slurm.nodes["w2"].jobs.clear()
+    now, _, _ = tick(now, slurm)
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).status == "deleted" and the(now, other).status == "draining"

@@ -1,0 +1,123 @@
+"""Whole lifecycles by property: whatever is asked, whatever breaks, tick after tick."""
+
+from typing import Any
+from uuid import UUID
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.inventory import WORKER
+from runner.plan import Finish, SetMember
+from runner.platform.models import Operation
+from runner.slurm import worker_problem
+from runner.world import World
+from tests.unit.fake_slurm import FakeNode, FakeSlurm
+from tests.unit.lifecycle import ask, cluster, serving, tick
+from tests.unit.worlds import add, of_kind
+
+WORKERS = (2, 3, 4)
+FREE = (5, 6, 7)
+# Where a member may go in one write; back to service only ever out of a drain.
+FORWARD = {
+    "requested": {"reconciling", "ready", "failed"},
+    "reconciling": {"reconciling", "ready", "failed"},
+    "ready": {"ready", "draining", "deleting"},
+    "draining": {"draining", "ready", "deleting"},
+    "deleting": {"deleting", "deleted", "failed"},
+    "failed": {"failed", "draining", "deleting", "deleted"},
+    "deleted": {"deleted"},
+}
+TERMS = st.sampled_from(
+    [
+        {},
+        {"deadline_seconds": 0, "on_deadline": "give_up"},
+        {"deadline_seconds": 90, "on_deadline": "cancel"},
+        {"deadline_seconds": 90, "on_deadline": "requeue"},
+        {"host_patience_seconds": 90},
+    ]
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn, now: World) -> Operation:
+    verb = draw(st.sampled_from(["add", "drain", "remove", "replace"]))
+    age = draw(st.integers(0, 1000))
+    workers = [member for member in now.members if member.component_key == WORKER]
+    if verb == "add":
+        return add(draw(st.sampled_from(FREE)))
+    chosen = draw(st.lists(st.sampled_from(workers), min_size=1, max_size=2, unique_by=lambda one: one.id))
+    fresh = tuple(draw(st.permutations(FREE))[: len(chosen)]) if verb == "replace" else ()
+    return ask(verb, *chosen, allocations=fresh, parameters=draw(TERMS), age=age)
+
+
+def meddle(data: st.DataObject, now: World, slurm: FakeSlurm, free_job: list[int]) -> World:
+    """What the world does between ticks: users, people, machines."""
+    for name, fake in slurm.nodes.items():
+        what = data.draw(
+            st.sampled_from(["nothing", "nothing", "job starts", "jobs end", "person drains", "person resumes"])
+        )
+        if what == "job starts" and fake.reason is None:
+            free_job[0] += 1
+            fake.jobs.add(free_job[0])
+        elif what == "jobs end":
+            fake.jobs.clear()
+        elif what == "person drains" and fake.reason is None:
+            fake.reason = f"alice: {name}"
+        elif what == "person resumes" and (fake.reason or "").startswith("alice"):
+            fake.reason = None
+    slurm.answers = data.draw(st.integers(0, 4)) > 0
+    slurm.hosts_down = set(data.draw(st.lists(st.sampled_from([f"w{n}" for n in (*WORKERS, *FREE)]), max_size=1)))
+    if now.operations and data.draw(st.integers(0, 5)) == 0:
+        now = now.later(operations=now.operations[1:])  # an operator cancels one
+    if len(now.operations) < 3 and data.draw(st.booleans()):
+        asked = data.draw(requests(now))
+        now = now.later(operations=tuple(sorted((*now.operations, asked), key=lambda one: one.created_at)))  # type: ignore[arg-type, return-value]
+    return now
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_lifecycle_loses_a_job_goes_backwards_or_gets_stuck(data: st.DataObject) -> None:
+    members = [serving(number) for number in WORKERS]
+    slurm = FakeSlurm({f"w{number}": FakeNode() for number in WORKERS})
+    now, free_job = cluster(*members), [0]
+    for _ in range(data.draw(st.integers(1, 5))):
+        now = meddle(data, now, slurm, free_job)
+        theirs = {name: fake.reason for name, fake in slurm.nodes.items() if (fake.reason or "").startswith("alice")}
+        now, steps, _ = tick(now, slurm)
+        assert slurm.deleted_with_jobs == [], "a node with a job was to be deleted"
+        for name, reason in theirs.items():
+            if name in slurm.nodes:
+                assert slurm.nodes[name].reason == reason, "a person's drain was touched"
+        for step in of_kind(steps, SetMember):
+            assert step.status in FORWARD[step.member.status], f"{step.member.status} -> {step.status}"
+    _comes_to_rest(now, slurm)
+
+
+def _comes_to_rest(now: World, slurm: FakeSlurm) -> None:
+    """When faults are over and jobs have ended, everything that was accepted ends."""
+    slurm.answers, slurm.hosts_down = True, set()
+    slurm.nodes = {name: FakeNode(reason=fake.reason) for name, fake in slurm.nodes.items()}
+    for _ in range(8):
+        now, _, _ = tick(now, slurm, seconds=400)
+    assert now.operations == (), [one.operation for one in now.operations]
+    seen = slurm.seen()
+    assert seen is not None
+    for member in now.members:
+        known: dict[str, Any] = member.adapter_detail
+        if (
+            member.component_key == WORKER
+            and member.status == "ready"
+            and "alice" not in str(known.get("drain_reason"))
+        ):
+            assert worker_problem(seen, known.get("worker_hostname"), known) is None
+        if member.component_key == WORKER and member.status == "deleted" and known.get("host_cleaned") is not None:
+            serving_again = {m.adapter_detail.get("worker_hostname") for m in now.members if m.status != "deleted"}
+            assert known.get("worker_hostname") not in seen.nodes or known["worker_hostname"] in serving_again  # type: ignore[operator]
+    quiet, steps, _ = tick(now, slurm, seconds=1)
+    assert not of_kind(steps, Finish)
+    assert {m.id: m.status for m in quiet.members} == {m.id: m.status for m in now.members}
+
+
+def test_allocations_used_here_exist() -> None:
+    assert {UUID(int=100 + number) for number in (*WORKERS, *FREE)} <= set(cluster().allocations)

@@ -72,6 +72,13 @@ def request(
     return client.create_operation(instance.id, body, key=uuid.uuid4().hex)
 
 
+def cancel(client: Client, instance: AppInstance, text: str) -> Operation:
+    listed = client.member_operations(instance.id, status="accepted,running")
+    found = [one for one in listed if str(one.id).startswith(text)]
+    chosen = _only(found, text, "open operation", [f"{one.id} {one.operation}" for one in listed])
+    return client.patch_operation(instance.id, chosen, {"status": "cancelled"}, key=uuid.uuid4().hex)
+
+
 def find_instance(client: Client, settings: Settings, text: str | None) -> AppInstance:
     """By id, by the start of an id, by name; without a text, the only one there is."""
     if text and (whole := _uuid(text)):

@@ -10,16 +10,17 @@ import structlog
 
 from runner import log, secrets
 from runner.decide import decide
-from runner.inventory import host_name
+from runner.inventory import CONTROLLER, host_name
 from runner.plan import AdapterError, Plan, Play
 from runner.platform.client import Client
 from runner.platform.errors import Conflict, PlatformError
-from runner.platform.models import AppInstance, InstanceStatus
+from runner.platform.models import AppInstance, InstanceStatus, MemberStatus
 from runner.plays import PlayError, play
 from runner.report import LostLease, Reporter
 from runner.settings import Settings
+from runner.slurm import Snapshot
 from runner.translate import Heard, Story
-from runner.world import Outcome, observe
+from runner.world import Outcome, World, observe
 
 # A tick settles in a handful of rounds; this only stops a policy that asks for the same thing for ever.
 MAX_ROUNDS = 200
@@ -81,6 +82,16 @@ def run_tick(
         for summary in pool.map(lambda one: _instance_tick(client, settings, one, signals, watch), instances):
             total.add(summary)
     return total
+
+
+def look(client: Client, settings: Settings, world: World) -> Snapshot | None:
+    """A read-only look at the instance's controller, for a person who wants to plan with live data."""
+    controllers = [one for one in world.members if one.component_key == CONTROLLER and one.status == MemberStatus.READY]
+    if not controllers:
+        return None
+    with secrets.access(client, settings, world.instance) as access:
+        step = Play("a person asked", "observe", tuple(controllers))
+        return play(step, world, access, settings, listen=lambda _: None, give_up=lambda: False).snapshot
 
 
 def _instance_tick(

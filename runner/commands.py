@@ -1,0 +1,38 @@
+"""What all commands share: how settings are read, and as whom the platform is asked."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from runner import log, settings
+from runner.platform.client import Client
+from runner.settings import Settings
+
+OK, FAILED, CANNOT = 0, 1, 2
+
+Json = Annotated[bool, typer.Option("--json", help="Answer with JSON on stdout.")]
+Which = Annotated[str | None, typer.Option("--instance", "-i", help="Id, its start, or a name; default: the only one.")]
+
+
+def load() -> Settings:
+    loaded = settings.load()
+    settings.forget_secrets()
+    log.configure(loaded)
+    return loaded
+
+
+@contextlib.contextmanager
+def as_person() -> Iterator[tuple[Client, Settings]]:
+    loaded = load()
+    with Client(loaded, person=True) as client:
+        yield client, loaded
+
+
+@contextlib.contextmanager
+def as_reader() -> Iterator[tuple[Client, Settings]]:
+    """For commands that only read: as the person if there is a token, else as the service account."""
+    loaded = load()
+    with Client(loaded, person=loaded.operator_token is not None) as client:
+        yield client, loaded

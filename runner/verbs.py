@@ -1,0 +1,224 @@
+"""What a person asks of the platform: deploy, op and get, as commands. No logic of their own."""
+
+from typing import Annotated, Any
+
+import typer
+
+from runner import operator, view
+from runner.commands import Json, Which, as_person, as_reader
+
+get = typer.Typer(help="Read what the platform knows, as tables or with --json.", no_args_is_help=True)
+op = typer.Typer(help="Ask for a member operation; the runner carries it out.", no_args_is_help=True)
+
+Target = Annotated[str, typer.Argument(help="The instance: id, start of an id, or name.")]
+Members = Annotated[str, typer.Option(help="Members, comma separated: id, start of an id, or node name.")]
+Allocations = Annotated[str, typer.Option(help="Allocations, comma separated: id, start of an id, or name.")]
+Parameter = Annotated[list[str] | None, typer.Option("--parameter", "-p", help="KEY=VALUE, as often as needed.")]
+
+
+def deploy(
+    controller: Annotated[str, typer.Option(help="Allocation of the controller: id, start of an id, or name.")],
+    workers: Annotated[str, typer.Option(help="Allocations of the first workers, comma separated.")] = "",
+    same_node: Annotated[bool, typer.Option("--same-node", help="The controller's host is a worker too.")] = False,
+    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    slurm: Annotated[list[str] | None, typer.Option(help="A slurm.conf setting KEY=VALUE, repeatable.")] = None,
+    cluster_name: Annotated[str | None, typer.Option(help="Slurm's ClusterName; default: made from the id.")] = None,
+    app_version: Annotated[str, typer.Option(help="Version of the app to deploy.")] = "1.0.0",
+    as_json: Json = False,
+) -> None:
+    """Ask the platform for a cluster. The runner builds it."""
+    config: dict[str, Any] = {"slurm": _pairs(slurm)} if slurm else {}
+    if cluster_name:
+        config["cluster_name"] = cluster_name
+    with as_person() as (client, loaded):
+        made = operator.deploy(
+            client,
+            loaded,
+            controller=controller,
+            workers=_list(workers),
+            same_node=same_node,
+            name=name,
+            config=config,
+            app_version=app_version,
+        )
+        if as_json:
+            view.print_json(made.model_dump(mode="json"))
+        else:
+            view.out.print(f"instance {made.id} is {made.status}; correlation {made.correlation_id}")
+            view.out.print("next: gpuaas-slurm run")
+
+
+def _request(
+    verb: str,
+    target: str,
+    as_json: bool,
+    *,
+    component: str,
+    members: str = "",
+    allocations: str = "",
+    parameter: list[str] | None,
+) -> None:
+    with as_person() as (client, loaded):
+        made = operator.request(
+            client,
+            operator.find_instance(client, loaded, target),
+            verb,
+            component_key=component,
+            members=_list(members),
+            allocations=_list(allocations),
+            parameters=_pairs(parameter),
+        )
+        if as_json:
+            view.print_json(made.model_dump(mode="json"))
+        else:
+            view.out.print(f"{verb} {made.id} is {made.status}; correlation {made.correlation_id}")
+
+
+Component = Annotated[str, typer.Option("--component", help="component_key of the members.")]
+
+
+@op.command("add")
+def op_add(
+    target: Target,
+    allocations: Allocations,
+    component: Component = "worker",
+    parameter: Parameter = None,
+    as_json: Json = False,
+) -> None:
+    """Make workers of allocations, one or many at once."""
+    _request("add", target, as_json, component=component, allocations=allocations, parameter=parameter)
+
+
+Reason = Annotated[str, typer.Option(help="Your words; they stand in the node's drain reason.")]
+Deadline = Annotated[int | None, typer.Option(help="Seconds to wait for running jobs; default: for ever.")]
+OnDeadline = Annotated[str | None, typer.Option(help="Then: give_up (default), requeue or cancel what still runs.")]
+Patience = Annotated[int | None, typer.Option(help="Seconds a host may not answer before it is taken out without it.")]
+
+
+def _terms(reason: str, deadline: int | None, on_deadline: str | None, patience: int | None = None) -> list[str]:
+    given = {
+        "reason": reason or None,
+        "deadline_seconds": deadline,
+        "on_deadline": on_deadline,
+        "host_patience_seconds": patience,
+    }
+    return [f"{key}={value}" for key, value in given.items() if value is not None]
+
+
+@op.command("drain")
+def op_drain(
+    target: Target,
+    members: Members,
+    reason: Reason = "",
+    deadline: Deadline = None,
+    on_deadline: OnDeadline = None,
+    component: Component = "worker",
+    parameter: Parameter = None,
+    as_json: Json = False,
+) -> None:
+    """Let workers finish their jobs and take no new ones."""
+    terms = [*_terms(reason, deadline, on_deadline), *(parameter or [])]
+    _request("drain", target, as_json, component=component, members=members, parameter=terms)
+
+
+@op.command("remove")
+def op_remove(
+    target: Target,
+    members: Members,
+    reason: Reason = "",
+    deadline: Deadline = None,
+    on_deadline: OnDeadline = None,
+    host_patience: Patience = None,
+    component: Component = "worker",
+    parameter: Parameter = None,
+    as_json: Json = False,
+) -> None:
+    """Drain workers, then take them out of the cluster and leave their hosts as they were found."""
+    terms = [*_terms(reason, deadline, on_deadline, host_patience), *(parameter or [])]
+    _request("remove", target, as_json, component=component, members=members, parameter=terms)
+
+
+@op.command("replace")
+def op_replace(
+    target: Target,
+    members: Members,
+    allocations: Allocations,
+    reason: Reason = "",
+    deadline: Deadline = None,
+    on_deadline: OnDeadline = None,
+    host_patience: Patience = None,
+    component: Component = "worker",
+    parameter: Parameter = None,
+    as_json: Json = False,
+) -> None:
+    """Bring in new workers; once they serve, drain and remove the old ones."""
+    terms = [*_terms(reason, deadline, on_deadline, host_patience), *(parameter or [])]
+    _request("replace", target, as_json, component=component, members=members, allocations=allocations, parameter=terms)
+
+
+@op.command("cancel")
+def op_cancel(
+    target: Target, operation: Annotated[str, typer.Argument(help="Its id or the start of it.")], as_json: Json = False
+) -> None:
+    """Call an operation off: a drain of ours is undone; what is already being deleted is finished."""
+    with as_person() as (client, loaded):
+        ended = operator.cancel(client, operator.find_instance(client, loaded, target), operation)
+        if as_json:
+            view.print_json(ended.model_dump(mode="json"))
+        else:
+            view.out.print(f"{ended.operation} {ended.id} is {ended.status}")
+
+
+@get.command("instances")
+def get_instances(as_json: Json = False) -> None:
+    """Instances of this app in the project."""
+    with as_reader() as (client, loaded):
+        found = client.instances(app_slug=loaded.app_slug)
+        rows: list[Any] = [one.model_dump(mode="json") if as_json else view.instance_row(one) for one in found]
+        view.show(rows, as_json=as_json, empty="no instances")
+
+
+@get.command("members")
+def get_members(instance: Which = None, as_json: Json = False) -> None:
+    """Members of an instance."""
+    with as_reader() as (client, loaded):
+        found = client.members(operator.find_instance(client, loaded, instance).id)
+        rows: list[Any] = [one.model_dump(mode="json") if as_json else view.member_row(one) for one in found]
+        view.show(rows, as_json=as_json, empty="no members")
+
+
+@get.command("operations")
+def get_operations(instance: Which = None, as_json: Json = False) -> None:
+    """Member operations of an instance, ended ones too."""
+    with as_reader() as (client, loaded):
+        found = client.member_operations(operator.find_instance(client, loaded, instance).id)
+        rows: list[Any] = [one.model_dump(mode="json") if as_json else view.operation_row(one) for one in found]
+        view.show(rows, as_json=as_json, empty="no operations")
+
+
+@get.command("allocations")
+def get_allocations(as_json: Json = False) -> None:
+    """Allocations of the project, and what they serve as."""
+    with as_reader() as (client, loaded):
+        used: dict[Any, str] = {}
+        for one in client.instances(app_slug=loaded.app_slug):
+            for member in client.members(one.id) if one.status != "deleted" else []:
+                if member.status not in ("deleted", "failed"):
+                    used[member.allocation_id] = f"{used.get(member.allocation_id, '')} {member.component_key}".strip()
+        found = client.allocations()
+        rows: list[Any] = [one.model_dump(mode="json") if as_json else view.allocation_row(one, used) for one in found]
+        view.show(rows, as_json=as_json, empty="no allocations in this project")
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _pairs(texts: list[str] | None) -> dict[str, Any]:
+    pairs: dict[str, Any] = {}
+    for text in texts or []:
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise operator.AskedWrong(f"{text!r} is not KEY=VALUE")
+        pairs[key] = int(value) if value.isdigit() else value
+    return pairs

@@ -228,9 +228,7 @@ class Reporter:
         return written
 
     def _check_still_ours(self, newest: Member) -> None:
-        left = newest.adapter_detail.get("leave") or {}
-        half_way_out = bool(left) and left.get("verdict") is None
-        origin = left.get("operation_id") if half_way_out else newest.adapter_detail.get("operation_id")
+        origin = _at_work(newest)
         if newest.component_key == CONTROLLER and newest.status != MemberStatus.READY:
             if not self._holds(newest):
                 raise LostLease(f"{newest.component_key} {newest.id} is another runner's now")
@@ -282,8 +280,15 @@ class Reporter:
         if isinstance(subject, Operation):
             ids = {"operation_id": subject.id, "correlation_id": subject.correlation_id, **ids}
         elif isinstance(subject, Member):
-            ids = {"member_id": subject.id, "operation_id": subject.adapter_detail.get("operation_id"), **ids}
+            ids = {"member_id": subject.id, "operation_id": _at_work(subject), **ids}
         return log.get(**ids)
+
+
+def _at_work(member: Member) -> str | None:
+    """The operation that is at a member now: the one that takes it out, else the one that brought it."""
+    leaving = member.adapter_detail.get("leave") or {}
+    out = leaving.get("operation_id") if leaving.get("verdict") is None else None
+    return out or member.adapter_detail.get("operation_id")
 
 
 def _key(*parts: object) -> str:

@@ -78,8 +78,9 @@ def leave(world: World, member: Member, operation: Operation, verb: str, terms: 
     """The next step of a worker on its way out. `verb` is drain or remove."""
     if not belongs_to(member, operation.id):
         begun = {"operation_id": str(operation.id), "verb": verb, "since": stamp(world.now), "verdict": None}
-        in_slurm = bool(member.adapter_detail.get("registered_in_controller"))
-        status = MemberStatus.DRAINING if in_slurm or verb == "drain" else MemberStatus.DELETING
+        in_slurm = bool(member.adapter_detail.get("registered_in_controller")) or verb == "drain"
+        begin = in_slurm and member.status != MemberStatus.DELETING  # what is being deleted goes on from there
+        status = MemberStatus.DRAINING if begin else MemberStatus.DELETING
         phase = "draining" if status == MemberStatus.DRAINING else "stopping"
         return [SetMember(f"{verb} begins", member, status, {"leave": begun, "phase": phase})], Wants()
     if note(member).get("verdict"):

@@ -27,6 +27,7 @@ FORWARD = {
     "failed": {"failed", "draining", "deleting", "deleted"},
     "deleted": {"deleted"},
 }
+HAPPENINGS = ["nothing", "nothing", "job starts", "jobs end", "person drains", "person resumes"]
 TERMS = st.sampled_from(
     [
         {},

@@ -19,8 +19,8 @@ def report_instance(world: World, controller: Member) -> list[Step]:
     if instance.status != InstanceStatus.RUNNING and unfinished:
         said = detail.of_instance(instance, snapshot, world.members, [], world.now)
         return set_instance(world, InstanceStatus.DEPLOYING, Health.PROGRESSING, said, None)
-    if snapshot is None and instance.status == InstanceStatus.RUNNING and world.outcomes is None:
-        return []
+    if snapshot is None and instance.status == InstanceStatus.RUNNING and not _was_tried(world, controller):
+        return []  # nobody looked at the controller: what was said of the instance stands
     health, reasons = detail.health(snapshot, world.members)
     said = detail.of_instance(instance, snapshot, world.members, reasons, world.now)
     allocation = world.allocations[controller.allocation_id] if controller.allocation_id else None
@@ -29,6 +29,13 @@ def report_instance(world: World, controller: Member) -> list[Step]:
         return set_instance(world, InstanceStatus.RUNNING, health, said, access)
     # Everything ended in an earlier tick that died before saying so: look at the cluster, then say it.
     return [Play("the deploy is done but not yet reported", "observe", (controller,))] if world.outcomes is None else []
+
+
+def _was_tried(world: World, controller: Member) -> bool:
+    """Whether this tick's play got to the controller. One whose workers all fell out at once ends before it does."""
+    if world.outcomes is None:
+        return False
+    return controller.id in world.outcomes or bool(controller.adapter_detail.get("last_adapter_error"))
 
 
 def _refresh(world: World, controller: Member) -> list[Step]:

@@ -13,7 +13,13 @@ from typing import Any
 
 from ansible.module_utils.adapter_error import INTERVENTION, AdapterError, from_os_error
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.converge_files import converge_directories, converge_files, converge_links, note_paths
+from ansible.module_utils.converge_files import (
+    converge_directories,
+    converge_files,
+    converge_links,
+    note_paths,
+    note_trees,
+)
 from ansible.module_utils.converge_ledger import STATE_DIRECTORY, Ledger
 from ansible.module_utils.converge_packages import converge_packages, installed_versions
 from ansible.module_utils.converge_units import converge_units, dropin_path, note_units, show
@@ -68,6 +74,11 @@ options:
     suboptions:
       path: {type: path, required: true, description: Where.}
       target: {type: str, required: true, description: Where to.}
+  trees:
+    type: list
+    elements: path
+    default: []
+    description: Directories that fill up while the services run. What is there before is noted, nothing is changed.
   units:
     type: list
     elements: dict
@@ -165,6 +176,7 @@ def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, An
     ledger = Ledger(params["owner"])
     if not dry:
         note_paths(ledger, params)
+        note_trees(ledger, params["trees"])
     note_units(ledger, units)
     changes = converge_users(params["users"], ledger, dry)
     changes += converge_packages(params["packages"], ledger, dry)
@@ -218,6 +230,7 @@ def main() -> None:
                 "mutually_exclusive": [["content", "secret"]],
             },
             "links": {**several, "options": {"path": path, "target": {"type": "str", "required": True}}},
+            "trees": {"type": "list", "elements": "path", "default": []},
             "units": {
                 **several,
                 "options": {

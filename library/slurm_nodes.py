@@ -71,8 +71,6 @@ jobs: {type: dict, returned: success, description: "By job id: requeued, cancell
 snapshot: {type: dict, returned: success, description: As slurm_snapshot gives it.}
 """
 
-ENDING = frozenset({"COMPLETING", "PENDING"})
-
 
 class Call:
     """One call of the module: what is asked of Slurm, and the verdicts so far."""
@@ -88,8 +86,8 @@ class Call:
     def answer(self) -> dict[str, Any]:
         self._resume(self._params["resume"])
         self._drain(self._params["drain"])
-        self._end_jobs("requeue", "requeued", ("scontrol", "requeue"))
-        self._end_jobs("cancel", "cancelled", ("scancel",))
+        self._requeue(self._params["requeue"])
+        self._cancel(self._params["cancel"])
         self._verify(self._params["verify_delete"])
         self._delete(self._params["delete"])
         snapshot = look(self._command)
@@ -130,30 +128,44 @@ class Call:
                 else:
                     self.nodes[name] = standing_drain(node)
 
-    def _end_jobs(self, verb: str, done: str, command: tuple[str, ...]) -> None:
-        ids: list[int] = sorted(set(self._params[verb]))
+    def _requeue(self, ids: list[int]) -> None:
+        states = self._job_states(ids)
+        running = [number for number, state in states.items() if state not in (None, "PENDING")]
+        said = self._end(running, "requeued", "scontrol", "requeue", ",".join(map(str, running)))
+        self._judge(states, "requeued", ("COMPLETING", "PENDING"), said)
+
+    def _cancel(self, ids: list[int]) -> None:
+        states = self._job_states(ids)
+        open_jobs = [number for number, state in states.items() if state]
+        said = self._end(open_jobs, "cancelled", "scancel", *map(str, open_jobs))
+        self._judge(states, "cancelled", ("COMPLETING",), said)
+
+    def _end(self, ids: list[int], done: str, *command: str) -> str:
+        """One command for all: it goes on past a job it cannot end, and the next look tells which those are."""
         if not ids:
-            return
-        there = self._job_states(ids)
-        listed = [str(number) for number in ids if there[number] not in (None, "PENDING")]
-        said = ""
-        if listed and not self._dry:
-            # One command for all: it goes on past a job it cannot end, and the look afterwards tells which.
-            _, output, errors = run(*command, ",".join(listed)) if verb == "requeue" else run(*command, *listed)
-            said = errors or output
-            self.changes.append(f"jobs {','.join(listed)} {done}")
-        after = self._job_states(ids)
-        for number in ids:
-            if there[number] is None:
+            return ""
+        self.changes.append(f"jobs {','.join(map(str, ids))} {done}")
+        if self._dry:
+            return "Nothing was changed, this is a dry run."
+        _, output, errors = run(*command)
+        return errors or output.strip()
+
+    def _judge(self, before: dict[int, str | None], done: str, ending: tuple[str, ...], said: str) -> None:
+        after = self._job_states(list(before))
+        for number, state in before.items():
+            now = after[number]
+            if state is None:
                 self.jobs[str(number)] = verdict("gone")
-            elif after[number] is None or after[number] in ENDING:
+            elif now is None or now in ending:
                 self.jobs[str(number)] = verdict(done)
             else:
-                self.jobs[str(number)] = verdict("kept", said or f"Job {number} is {after[number]}.")
+                self.jobs[str(number)] = verdict("kept", said or f"Job {number} is {now}.")
 
     def _job_states(self, ids: list[int]) -> dict[int, str | None]:
+        if not ids:
+            return {}
         states = {job["id"]: job["state"] for job in self._seen()["jobs"]}
-        return {number: states.get(number) for number in ids}
+        return {number: states.get(number) for number in sorted(set(ids))}
 
     def _verify(self, names: list[str]) -> None:
         seen = self._seen() if names else {}

@@ -87,6 +87,10 @@ def note_paths(ledger: Ledger, params: dict[str, Any]) -> None:
     """Note every path before anything is installed: a package may create some of them."""
     for wanted in params["directories"] + params["files"] + params["links"]:
         path = Path(wanted["path"])
+        # A directory that a file brings along has to go with it.
+        for parent in path.parents:
+            if not parent.exists() or ledger.knows("path", str(parent)):
+                ledger.note("path", str(parent), {"kind": "absent"})
         if ledger.knows("path", str(path)):
             ledger.note("path", str(path), {})
             continue
@@ -94,6 +98,15 @@ def note_paths(ledger: Ledger, params: dict[str, Any]) -> None:
         if found.kind == "file":
             ledger.keep(path.read_bytes())
         ledger.note("path", str(path), found.as_before())
+
+
+def note_trees(ledger: Ledger, paths: list[str]) -> None:
+    """Note what is under a directory that fills up while a service runs: its state, its logs, its cache."""
+    for path in map(Path, paths):
+        found = {} if ledger.knows("tree", str(path)) else find(path).as_before()
+        if found.get("kind") == "directory":
+            found["entries"] = sorted(str(entry.relative_to(path)) for entry in path.rglob("*"))
+        ledger.note("tree", str(path), found)
 
 
 def converge_directories(wanted: list[dict[str, Any]], dry: bool) -> list[str]:

@@ -38,6 +38,10 @@ class Ledger:
             owners.append(self._owner)
             self._dirty = True
 
+    @property
+    def entries(self) -> dict[str, dict[str, Any]]:
+        return self._entries
+
     def knows(self, kind: str, name: str) -> bool:
         return f"{kind}:{name}" in self._entries
 

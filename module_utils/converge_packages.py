@@ -59,14 +59,17 @@ def converge_packages(names: list[str], ledger: Ledger, dry: bool) -> list[str]:
         ledger.note("package", name, {"installed": True, "version": present[name]})
     if not missing or dry:
         return [f"package {name}" for name in missing]
-    _finish_interrupted_install()
+    finish_interrupted_install()
     _refresh_index()
-    # What comes along as a dependency is ours as well, and is noted before it is there.
-    for name in _would_install(missing):
-        ledger.note("package", name, {"installed": False})
+    # What comes along as a dependency is ours as well, and is noted before it is there. What is merely upgraded is not.
+    planned = _would_install(missing)
+    there = installed_versions(planned)
+    for name in planned:
+        if name not in there:
+            ledger.note("package", name, {"installed": False})
     ledger.save()
     with services_held():
-        _run([*APT, *INSTALL, *missing], f"installing {', '.join(missing)}")
+        run_apt([*APT, *INSTALL, *missing], f"installing {', '.join(missing)}")
     return [f"package {name}" for name in missing]
 
 
@@ -126,25 +129,29 @@ def _refresh_index() -> None:
         age = INDEX_SECONDS
     if 0 <= age < INDEX_SECONDS:
         return
-    _run([*APT, *UPDATE], "refreshing the package index")
+    run_apt([*APT, *UPDATE], "refreshing the package index")
     INDEX_STAMP.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     INDEX_STAMP.touch()
 
 
 def _would_install(names: list[str]) -> list[str]:
-    output = _run([*APT, "--simulate", *INSTALL, *names], f"planning {', '.join(names)}")
+    output = run_apt([*APT, "--simulate", *INSTALL, *names], f"planning {', '.join(names)}")
     return [line.split()[1] for line in output.splitlines() if line.startswith("Inst ")]
 
 
-def _finish_interrupted_install() -> None:
-    """A run killed inside dpkg leaves packages half configured, and apt refuses everything until that is done."""
+def install_interrupted() -> bool:
     audit = subprocess.run(["dpkg", "--audit"], capture_output=True, text=True, check=False, env=ENVIRONMENT)
-    if audit.stdout.strip() or any(Path("/var/lib/dpkg/updates").iterdir()):
+    return bool(audit.stdout.strip()) or any(Path("/var/lib/dpkg/updates").iterdir())
+
+
+def finish_interrupted_install() -> None:
+    """A run killed inside dpkg leaves packages half configured, and apt refuses everything until that is done."""
+    if install_interrupted():
         with services_held():
-            _run(["dpkg", "--configure", "-a", "--force-confold"], "finishing an interrupted install")
+            run_apt(["dpkg", "--configure", "-a", "--force-confold"], "finishing an interrupted install")
 
 
-def _run(command: list[str], doing: str) -> str:
+def run_apt(command: list[str], doing: str) -> str:
     try:
         done = subprocess.run(
             command,

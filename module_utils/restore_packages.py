@@ -6,9 +6,7 @@ import subprocess
 from collections.abc import Iterable
 
 from .adapter_error import AdapterError
-from .converge_packages import APT, ENVIRONMENT, restore_policy
-from .converge_packages import _finish_interrupted_install as finish_interrupted_install
-from .converge_packages import _run as run_apt
+from .converge_packages import APT, ENVIRONMENT, finish_interrupted_install, restore_policy, run_apt
 
 # A package that some other one merely recommends was not there before us either.
 UNNEEDED = (

@@ -126,7 +126,9 @@ def _not_drained(name: str, node: Mapping[str, Any]) -> Verdict | None:
         return verdict("kept", f"Node {name} is not drained. Drain it first.", "not_drained")
     if BUSY & words:
         jobs = ", ".join(map(str, node["jobs"])) or "none that squeue lists"
-        return verdict("kept", f"Node {name} is still draining; jobs on it: {jobs}.", "not_drained")
+        return verdict(
+            "kept", f"Node {name} is still draining; jobs on it: {jobs}. Wait for them, or end them.", "not_drained"
+        )
     return None
 
 

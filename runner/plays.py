@@ -96,6 +96,8 @@ def _workplace() -> Iterator[tuple[Path, dict[str, str]]]:
         sockets.mkdir(mode=0o700)
         environment = {
             "ANSIBLE_CONFIG": str(bundle_dir() / "ansible.cfg"),
+            # ansible-runner switches this off unless told otherwise, and no pinned key would then be looked at.
+            "ANSIBLE_HOST_KEY_CHECKING": "True",
             "ANSIBLE_HOME": str(directory / "home"),
             "ANSIBLE_LOCAL_TEMP": str(directory / "tmp"),
             "ANSIBLE_SSH_CONTROL_PATH_DIR": str(sockets),

@@ -21,8 +21,8 @@ def report_instance(world: World, controller: Member) -> list[Step]:
     if instance.status != InstanceStatus.RUNNING and unfinished:
         said = detail.of_instance(instance, snapshot, world.members, [], world.now)
         return set_instance(world, InstanceStatus.DEPLOYING, Health.PROGRESSING, said, None)
-    if snapshot is None and instance.status == InstanceStatus.RUNNING and not world.played:
-        return []
+    if snapshot is None and instance.status == InstanceStatus.RUNNING and not _was_tried(world, controller):
+        return []  # nobody looked at the controller: what was said of the instance stands
     health, reasons = detail.health(snapshot, world.members)
     said = detail.of_instance(instance, snapshot, world.members, reasons, world.now)
     allocation = world.allocations[controller.allocation_id] if controller.allocation_id else None
@@ -35,6 +35,12 @@ def report_instance(world: World, controller: Member) -> list[Step]:
 
 def look(controller: Member, why: str) -> Play:
     return Play(why, "observe", (controller,), frozenset({("look", controller.id)}))
+
+
+def _was_tried(world: World, controller: Member) -> bool:
+    """Whether this tick's play got to the controller. One whose workers all fell out at once ends before it does."""
+    failed_before = bool(controller.adapter_detail.get("last_adapter_error"))
+    return controller.id in world.outcomes or (bool(world.played) and failed_before)
 
 
 def _refresh(world: World, controller: Member) -> list[Step]:

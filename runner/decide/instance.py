@@ -81,7 +81,8 @@ def set_instance(
 def instance_fails(world: World, error: AdapterError) -> list[Step]:
     """The deploy cannot succeed: say so everywhere it is asked about, and leave nothing claimed."""
     if world.instance.status == InstanceStatus.RUNNING:
-        return [Wait(f"{error.code}: {error.message}", "instance")]
+        # What runs goes on running, but nothing more can be done for it: who asks is told so.
+        return [Wait(f"{error.code}: {error.message}", "instance"), *end_all(world, error.code, error.message)]
     steps: list[Step] = [
         fail(world, member, error)
         for member in world.members

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.adapter_error import INTERVENTION, AdapterError, from_os_error
+from ansible.module_utils.adapter_error import INTERVENTION, REPAIRABLE, AdapterError, from_os_error
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_files import (
     converge_directories,
@@ -92,6 +92,16 @@ options:
       ready_port: {type: int, description: Up when it listens here.}
       ready_path: {type: path, description: Up when this exists.}
       timeout: {type: float, default: 45, description: Seconds to come up.}
+  proofs:
+    type: list
+    elements: dict
+    default: []
+    description: Commands that must succeed once the units run.
+    suboptions:
+      argv: {type: list, elements: str, required: true, description: The command.}
+      stdin: {type: str, description: What it is given.}
+      code: {type: str, required: true, description: The error's code if it fails.}
+      message: {type: str, required: true, description: The error's message; the command's own words follow it.}
   digests:
     type: dict
     default: {}
@@ -158,6 +168,16 @@ def _command(command: list[str], user: str) -> None:
         )
 
 
+def prove(proofs: list[dict[str, Any]]) -> None:
+    for proof in proofs:
+        done = subprocess.run(
+            proof["argv"], input=proof["stdin"] or "", capture_output=True, text=True, timeout=30, check=False
+        )
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            raise AdapterError(proof["code"], f"{proof['message']} ({said[-1] if said else 'no words'})", REPAIRABLE)
+
+
 def digest(path: str) -> str | None:
     try:
         return "sha256:" + hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
@@ -186,6 +206,8 @@ def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, An
     changes += converge_files(params["files"], dry)
     changes += converge_links(params["links"], dry)
     changes += converge_units(units, dry)
+    if not dry:
+        prove(params["proofs"])
     states = show([unit["name"] for unit in units])
     return changes, {
         "packages": installed_versions(params["packages"]),
@@ -241,6 +263,15 @@ def main() -> None:
                     "ready_port": {"type": "int"},
                     "ready_path": {"type": "path"},
                     "timeout": {"type": "float", "default": 45},
+                },
+            },
+            "proofs": {
+                **several,
+                "options": {
+                    "argv": {"type": "list", "elements": "str", "required": True},
+                    "stdin": {"type": "str"},
+                    "code": {"type": "str", "required": True},
+                    "message": {"type": "str", "required": True},
                 },
             },
             "digests": {"type": "dict", "default": {}},

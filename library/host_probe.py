@@ -17,6 +17,7 @@ from typing import Any
 from ansible.module_utils.adapter_error import INTERVENTION, AdapterError
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_packages import installed_versions
+from ansible.module_utils.join_terms import judge_terms
 
 DOCUMENTATION = r"""
 module: host_probe
@@ -33,6 +34,14 @@ options:
   max_skew_seconds: {type: float, default: 60, description: A larger difference is refused.}
   min_free_mb: {type: int, default: 1024, description: Free space on /var below this is refused.}
   users: {type: dict, default: {}, description: Name to uid that must match if the user exists.}
+  controller:
+    type: dict
+    description: What the host is held to if it is to join a running controller.
+    suboptions:
+      slurm_version: {type: str, required: true, description: What the controller runs.}
+      skew: {type: float, required: true, description: Its clock against the same reference.}
+      slurm_user: {type: dict, description: uid and gid of its slurm user.}
+      accepts: {type: dict, required: true, description: "Series of a controller to series of workers it takes."}
 author: [gpuaas-slurm]
 """
 
@@ -105,6 +114,12 @@ def user_ids() -> dict[str, dict[str, int] | None]:
     return found
 
 
+def addresses() -> list[str]:
+    """By which another host may know this one."""
+    done = subprocess.run(["hostname", "--all-ip-addresses"], capture_output=True, text=True, check=False)
+    return done.stdout.split()
+
+
 def probe() -> dict[str, Any]:
     release, hierarchy = os_release(), cgroup()
     in_cgroups = hierarchy["version"] == "v2" and hierarchy["writable"]
@@ -113,6 +128,7 @@ def probe() -> dict[str, Any]:
         "os_version": release.get("VERSION_ID", "unknown"),
         "multiarch": f"{platform.machine()}-linux-gnu",
         "hostname": socket.gethostname().split(".")[0],
+        "addresses": addresses(),
         "cpus": len(os.sched_getaffinity(0)),
         "memory_mb": memory_mb(),
         "gpus": gpus(),
@@ -129,8 +145,8 @@ def probe() -> dict[str, Any]:
     }
 
 
-def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
-    """The name of the variables file for this system; raises what makes the host unfit."""
+def judge(found: dict[str, Any], params: dict[str, Any]) -> dict[str, str]:
+    """What this system is called, and its Slurm; raises what makes the host unfit."""
     systems = [s for s in params["supported"] if (s["id"], s["version"]) == (found["os_id"], found["os_version"])]
     if not systems:
         known = ", ".join(f"{s['id']} {s['version']}" for s in params["supported"])
@@ -174,7 +190,11 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
             " of such hosts. Put its time service right, then retry.",
             INTERVENTION,
         )
-    return str(systems[0]["name"])
+    system = systems[0]
+    told = {"system": system["name"], "slurm_version": found["installed"].get("slurmd") or system["slurm"]}
+    if params["controller"]:
+        judge_terms({**found, **told}, params["controller"], params["max_skew_seconds"])
+    return told
 
 
 def main() -> None:
@@ -185,12 +205,23 @@ def main() -> None:
             "max_skew_seconds": {"type": "float", "default": 60},
             "min_free_mb": {"type": "int", "default": 1024},
             "users": {"type": "dict", "default": {}},
+            "controller": {
+                "type": "dict",
+                "options": {
+                    "slurm_version": {"type": "str", "required": True},
+                    "skew": {"type": "float", "required": True},
+                    "slurm_user": {"type": "dict"},
+                    "accepts": {"type": "dict", "required": True},
+                },
+            },
         },
         supports_check_mode=True,
     )
     try:
         found = probe()
-        found["system"] = judge(found, module.params)
+        reference = module.params["reference_epoch"]
+        found["skew"] = None if reference is None else found["epoch"] - reference
+        found.update(judge(found, module.params))
     except AdapterError as error:
         module.fail_json(msg=error.message, adapter_error=error.as_dict())
     module.exit_json(changed=False, ansible_facts={"probed_host": found})

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import pwd
 import time
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.slurm_look import ask, look, nodes_command
+from ansible.module_utils.slurm_look import ask, look, nodes_command, run
 from ansible.module_utils.slurm_state import is_serving, parse_nodes
 
 DOCUMENTATION = r"""
@@ -21,6 +23,11 @@ options:
   config_path: {type: path, default: /etc/slurm/slurm.conf, description: The live configuration.}
   wait_for_nodes: {type: list, elements: str, default: [], description: Nodes that should serve.}
   timeout: {type: float, default: 20, description: Seconds to wait for the nodes.}
+  reference_epoch:
+    type: float
+    description: >-
+      The time by the clock of the machine that runs Ansible. Given, the fact C(slurm_join_terms) is set too, with what
+      a worker is held to before it joins.
 author: [gpuaas-slurm]
 """
 
@@ -38,12 +45,30 @@ def wait_for(names: list[str], command: tuple[str, ...], seconds: float) -> None
         time.sleep(POLL_SECONDS)
 
 
+def join_terms(reference_epoch: float) -> dict[str, Any]:
+    """What only the controller can say: its clock, its user, and a credential by which a worker shows its key is right.
+
+    The credential is made as nobody, for nobody may do anything with it but decode it.
+    """
+    code, credential, _ = run("runuser", "-u", "nobody", "--", "munge", "--no-input")
+    try:
+        account: Any = pwd.getpwnam("slurm")
+    except KeyError:
+        account = None
+    return {
+        "skew": time.time() - reference_epoch,
+        "slurm_user": {"uid": account.pw_uid, "gid": account.pw_gid} if account else None,
+        "credential": credential.strip() if code == 0 else None,
+    }
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "config_path": {"type": "path", "default": "/etc/slurm/slurm.conf"},
             "wait_for_nodes": {"type": "list", "elements": "str", "default": []},
             "timeout": {"type": "float", "default": 20},
+            "reference_epoch": {"type": "float"},
         },
         supports_check_mode=True,
     )
@@ -53,6 +78,8 @@ def main() -> None:
     snapshot = look(command, Path(module.params["config_path"]))
     serving = sorted(name for name, node in (snapshot["nodes"] or {}).items() if is_serving(node))
     facts = {"slurm_snapshot": snapshot, "slurm_serving_nodes": serving}
+    if module.params["reference_epoch"] is not None:
+        facts["slurm_join_terms"] = join_terms(module.params["reference_epoch"])
     module.exit_json(changed=False, snapshot=snapshot, ansible_facts=facts)
 
 

@@ -34,8 +34,21 @@ HOLDING_FLAGS = frozenset(
         "REBOOT_REQUESTED",
     }
 )
-OPEN_JOB_STATES = frozenset(
-    {"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING"}
+# Jobs in these states hold and want nothing any more. One in a state that is not here counts as still open: better to
+# wait for a job that has ended than to take a node from one that has not.
+ENDED_JOB_STATES = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    }
 )
 # A pending job holds no node yet; every other open job does.
 NODELESS_JOB_STATES = frozenset({"PENDING"})
@@ -100,7 +113,7 @@ def parse_jobs(answer: str | None) -> list[Job] | None:
         jobs = [_job(raw) for raw in listed]
     except (KeyError, TypeError, ValueError):
         return None
-    return sorted((job for job in jobs if job["state"] in OPEN_JOB_STATES), key=lambda job: job["id"])
+    return sorted((job for job in jobs if job["state"] not in ENDED_JOB_STATES), key=lambda job: job["id"])
 
 
 def with_jobs(nodes: dict[str, Node], jobs: list[Job]) -> dict[str, Node]:

@@ -93,8 +93,8 @@ def set_instance(
 def instance_fails(world: World, error: AdapterError) -> list[Step]:
     """The deploy cannot succeed: say so everywhere it is asked about, and leave nothing claimed."""
     if world.instance.status == InstanceStatus.RUNNING:
-        stuck = ("instance", *(f"{one.operation} {str(one.id)[:8]}" for one in world.operations))
-        return [Wait(f"{error.code}: {error.message}", subject) for subject in stuck]
+        # What runs goes on running, but nothing more can be done for it: who asks is told so.
+        return [Wait(f"{error.code}: {error.message}", "instance"), *end_all(world, error.code, error.message)]
     steps: list[Step] = [
         fail(world, member, error)
         for member in world.members

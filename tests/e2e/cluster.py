@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import httpx
@@ -212,3 +213,22 @@ def kill(process: "subprocess.Popen[str]") -> None:
     """As the kernel ends a process: nothing is said, nothing is handed back."""
     process.send_signal(signal.SIGKILL)
     process.communicate()
+
+
+def nothing_is_claimed(cluster: Cluster) -> None:
+    now = datetime.now(UTC)
+    for operation in cluster.operations():
+        until_when = operation["lease_expires_at"]
+        assert operation["status"] != "running" or datetime.fromisoformat(until_when) <= now
+    assert [one for one in cluster.members() if one["adapter_detail"].get("claimed_by")] == []
+
+
+def happened_once(cluster: Cluster, *, workers: int) -> None:
+    """A story with interruptions ends like one without: no second member, no second event."""
+    instance = cluster.instance()
+    assert (instance["status"], instance["health"]) == ("running", "healthy"), instance["status_detail"]
+    assert sorted(one["component_key"] for one in cluster.members()) == ["controller", *["worker"] * workers]
+    assert {one["status"] for one in cluster.members()} == {"ready"}
+    assert [one["type"] for one in cluster.events()] == ["apps.instance.requested", "apps.instance.running"]
+    nothing_is_claimed(cluster)
+    cluster.runs_a_job_on_every_worker()

@@ -77,11 +77,11 @@ def record(suite: str) -> None:
         fleet.ensure([*(HostSpec(f"gs-{n}", suite, warm=True) for n in (1, 2, 3, 5)), HostSpec("gs-4", suite)])
         fleet.exec("gs-4", ["sh", "-c", BROKEN_SOURCES])
         settings = settings_of(fleet, max_attempts=1)
-        cluster = deploy(fleet, "gs-1", "gs-2,gs-3")
+        cluster = deploy(fleet, "gs-1", "gs-2")
         with Client(settings) as client:
             with recording(into / "deploy.jsonl"):
                 run_tick(client, settings)
-            cluster.add("gs-4")
+            cluster.add("gs-3", "gs-4")
             with recording(into / "apt_fails.jsonl"):
                 run_tick(client, settings)
             cluster.add("gs-5")

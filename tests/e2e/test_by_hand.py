@@ -41,6 +41,15 @@ def expected(cluster: Cluster) -> dict[str, Any]:
     return dict(tree["all"])
 
 
+def plain(value: Any) -> Any:
+    """Without Ansible's marks for text from outside, which it will not take for a template."""
+    if isinstance(value, dict):
+        return (
+            value["__ansible_unsafe"] if set(value) == {"__ansible_unsafe"} else {k: plain(v) for k, v in value.items()}
+        )
+    return value
+
+
 def test_the_inventory_plugin_lists_the_hosts_and_variables_the_runner_uses(deployed: Deployed) -> None:
     done = by_hand(deployed.split, "ansible-inventory", "-i", "gpuaas.yml", "--list")
     assert done.returncode == 0, done.stderr
@@ -54,7 +63,7 @@ def test_the_inventory_plugin_lists_the_hosts_and_variables_the_runner_uses(depl
         names |= set(tree["hosts"])
         assert set(listed[group]["hosts"]) == set(tree["hosts"])
         for name, variables in tree["hosts"].items():
-            assert hosts[name] == {**shared, **variables}
+            assert plain(hosts[name]) == {**shared, **variables}
     assert set(hosts) == names
     assert set(listed["controller"]["hosts"]) | set(listed["worker"]["hosts"]) == names
 

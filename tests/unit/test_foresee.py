@@ -55,6 +55,13 @@ def test_work_that_another_runner_holds_is_shown_as_a_wait_and_not_as_a_play() -
     assert any("another" in wait.why for wait in of_kind(steps, Wait))
 
 
+def test_what_waits_through_many_rounds_is_told_once() -> None:
+    lease = {"status": "running", "claimed_by": "another", "lease_expires_at": NOW.replace(minute=59)}
+    held = add(4).model_copy(update=lease)
+    steps = foresee(world(operations=(held, add(2, 3))))
+    assert len([wait for wait in of_kind(steps, Wait) if str(held.id)[:8] in wait.subject]) == 1
+
+
 def test_a_refusal_is_foreseen_once_and_ends_there() -> None:
     operation = add(2).model_copy(update={"operation": "drain"})
     steps = foresee(_running(operations=(operation,)))

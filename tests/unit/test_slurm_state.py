@@ -155,6 +155,14 @@ def test_a_job_that_is_completing_still_holds_its_nodes() -> None:
     assert [(job["state"], job["nodes"]) for job in jobs] == [("COMPLETING", ["a1", "a2"])]
 
 
+def test_a_job_in_a_state_nobody_has_heard_of_still_holds_its_nodes() -> None:
+    answer = '{"jobs": [{"job_id": %d, "job_state": ["%s"], "nodes": "a"}]}'
+    jobs = parse_jobs(answer % (3, "TELEPORTING"))
+    assert jobs is not None
+    assert [(job["state"], job["nodes"]) for job in jobs] == [("TELEPORTING", ["a"])]
+    assert parse_jobs(answer % (3, "TIMEOUT")) == []
+
+
 @pytest.mark.parametrize(
     ("expression", "names"),
     [

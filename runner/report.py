@@ -103,17 +103,16 @@ class Reporter:
         lost, done = threading.Event(), threading.Event()
 
         def renew() -> None:
-            client = self._client.clone()
-            while not done.wait(self._settings.lease_seconds / 3):
-                try:
-                    self._renew(client)
-                except LostLease as problem:
-                    self._log().error("lease lost", problem=str(problem))
-                    lost.set()
-                    return
-                except PlatformError as error:
-                    self._log().warning("lease not renewed", problem=error.message)
-            client.close()
+            with self._client.clone() as client:
+                while not done.wait(self._settings.lease_seconds / 3):
+                    try:
+                        self._renew(client)
+                    except LostLease as problem:
+                        self._log().error("lease lost", problem=str(problem))
+                        lost.set()
+                        return
+                    except PlatformError as error:
+                        self._log().warning("lease not renewed", problem=error.message)
 
         thread = threading.Thread(target=copy_context().run, args=(renew,), daemon=True)
         thread.start()

@@ -48,7 +48,7 @@ def main() -> None:
     _show(variables, "status")
     if instance["status"] != "running" or instance["health"] != "healthy":
         _give_up(
-            "the cluster is not healthy; the reasons are above, and `gpuaas-slurm sandbox logs gs-1` has a host's journal"
+            "the cluster is not healthy; the reasons are above, and `gpuaas-slurm sandbox logs gs-1` has a journal"
         )
 
     for command in (["sinfo"], ["srun", "--nodes", str(workers_ready), "hostname"], ["sacct", "--allusers"]):

@@ -7,7 +7,7 @@ from runner.decide.operations import end_all
 from runner.inventory import CONTROLLER, read_target
 from runner.plan import AdapterError, Announce, Detail, Play, SetInstance, SetMember, Step, Wait
 from runner.platform.models import AppInstance, Health, InstanceStatus, Member, MemberStatus
-from runner.slurm import worker_problem
+from runner.slurm import controller_problem, worker_problem
 from runner.world import Outcome, World
 
 
@@ -70,6 +70,8 @@ def _refresh(world: World, controller: Member) -> list[Step]:
         elif status != MemberStatus.READY:
             continue
         seen = detail.of_controller(snapshot) if member is controller else detail.of_worker(snapshot, hostname)
+        if member is controller and not controller_problem(snapshot):
+            seen["last_adapter_error"] = None
         if status != member.status:
             seen |= {"phase": "serving", "jobs": [], "jobs_end_by": None, "drain_held_by": None}
         if status != member.status or any(member.adapter_detail.get(key) != value for key, value in seen.items()):

@@ -195,14 +195,21 @@ class Hosts:
         deadline = time.monotonic() + _BOOT_SECONDS
         while not _greets(host.address):
             if time.monotonic() > deadline:
-                journal = self.podman.try_run("exec", host.container, "journalctl", "-n", "20", "--no-pager")
-                raise FleetError(
-                    f"host {host.name} does not answer on ssh after {_BOOT_SECONDS:.0f} s; its journal ends:\n"
-                    + journal.stdout.decode(errors="replace")
-                )
+                shown = self.podman.try_run("exec", host.container, "journalctl", "-n", "20", "--no-pager")
+                raise FleetError(_why_not_up(host.name, shown.stdout.decode(errors="replace")))
             time.sleep(0.1)
         # ssh may answer before the boot is over, and a package installed then would race with it.
         self.podman.try_run("exec", host.container, "systemctl", "is-system-running", "--wait")
+
+
+def _why_not_up(name: str, journal: str) -> str:
+    """What a person can do about a host that does not come up; its own words where nothing better is known."""
+    if "inotify" in journal:
+        return (
+            f"host {name} cannot boot because this machine's inotify instances are used up: stop other sandboxes,"
+            " or raise the limit with: sysctl fs.inotify.max_user_instances=1024"
+        )
+    return f"host {name} does not answer on ssh after {_BOOT_SECONDS:.0f} s; its journal ends:\n{journal}"
 
 
 def _host_of(entry: dict[str, Any]) -> Host:

@@ -301,3 +301,10 @@ def test_a_cancelled_operation_leaves_no_member_half_way() -> None:
     member = worker(add(2), 2, status="reconciling")
     end, _, _ = settle(deployed(workers=(member,)), decide)
     assert [one.status for one in end.members if one.component_key == "worker"] == ["failed"]
+
+
+def test_a_controller_that_can_be_looked_at_again_shows_no_old_error() -> None:
+    mended = controller(status="ready", adapter_detail={"last_adapter_error": {"code": "host_unreachable"}})
+    start = deployed(played=frozenset({("look", mended.id)}), snapshot=snapshot({}))
+    end, _, _ = settle(start.later(members=(mended,)), decide)
+    assert end.members[0].adapter_detail["last_adapter_error"] is None

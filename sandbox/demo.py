@@ -47,9 +47,7 @@ def main() -> None:
     _title("status: what the API says now")
     _show(variables, "status")
     if instance["status"] != "running" or instance["health"] != "healthy":
-        _give_up(
-            "the cluster is not healthy; the reasons are above, and `gpuaas-slurm sandbox logs gs-1` has a journal"
-        )
+        _give_up("the cluster is not healthy; the reasons are above; see `gpuaas-slurm sandbox logs gs-1`")
 
     for command in (["sinfo"], ["srun", "--nodes", str(workers_ready), "hostname"], ["sacct", "--allusers"]):
         _title(f"on the controller: {' '.join(command)}")

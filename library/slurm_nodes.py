@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, NoReturn
 
 from ansible.module_utils.adapter_error import RETRYABLE, AdapterError
@@ -72,6 +73,10 @@ snapshot: {type: dict, returned: success, description: As slurm_snapshot gives i
 """
 
 
+ANSWER_SECONDS = 10.0
+POLL_SECONDS = 0.2
+
+
 class Call:
     """One call of the module: what is asked of Slurm, and the verdicts so far."""
 
@@ -101,7 +106,7 @@ class Call:
             wanted, left = to_resume(names, owner, self._seen()["nodes"])
             self.nodes.update(left)
             said = self._do(wanted, f"nodes {','.join(wanted)} resumed", "update", "State=UNDRAIN")
-            after = self._seen()["nodes"]
+            after = self._answering(wanted)
             for name in wanted:
                 node = after.get(name)
                 held = node is not None and "DRAIN" in node["flags"] and owns(owner, node["reason"])
@@ -109,6 +114,16 @@ class Call:
                     self.nodes[name] = verdict("absent", f"Node {name} went away meanwhile.")
                 else:
                     self.nodes[name] = verdict("kept", said) if held else verdict("resumed")
+
+    def _answering(self, names: list[str]) -> dict[str, Any]:
+        """The nodes once these have answered slurmctld: it asks a resumed node anew, and distrusts it until then."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            nodes: dict[str, Any] = self._seen()["nodes"]
+            silent = [name for name in names if name in nodes and "NOT_RESPONDING" in nodes[name]["flags"]]
+            if not silent or self._dry or time.monotonic() > deadline:
+                return nodes
+            time.sleep(POLL_SECONDS)
 
     def _drain(self, orders: list[dict[str, Any]]) -> None:
         for order in orders:

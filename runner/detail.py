@@ -78,7 +78,13 @@ def is_unsettled(member: Member) -> bool:
     """Half way somewhere: a later tick has to come back to it, whatever becomes of the operation."""
     leaving = member.adapter_detail.get("leave") or {}
     half_way = (MemberStatus.REQUESTED, MemberStatus.RECONCILING, MemberStatus.DELETING)
-    return member.status in half_way or (bool(leaving) and leaving.get("verdict") is None)
+    return member.status in half_way or (bool(leaving) and leaving.get("verdict") is None) or was_given_back(member)
+
+
+def was_given_back(member: Member) -> bool:
+    """Undrained by us, but the controller has not shown it serving yet: somebody has to look again."""
+    ended = (member.adapter_detail.get("leave") or {}).get("verdict") in ("failed", "cancelled")
+    return member.status == MemberStatus.DRAINING and ended and not member.adapter_detail.get("drain_reason")
 
 
 def health(snapshot: Snapshot | None, members: Sequence[Member]) -> tuple[Health, list[Detail]]:

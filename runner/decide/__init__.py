@@ -115,6 +115,10 @@ def _play(world: World, controller: Member, bootstrap: bool, wants: Wants) -> li
     play = wants.drain_play(world, controller) or wants.remove_play(controller)
     if play:
         return [play]
-    if not world.played and not world.operations and is_stale(world.instance, world.now, world.policy):
+    if world.played:
+        return []
+    if any(detail.was_given_back(member) for member in world.members):
+        return [look(controller, "a worker that was given back is not seen serving yet")]
+    if not world.operations and is_stale(world.instance, world.now, world.policy):
         return [look(controller, "what is known of the cluster is old")]
     return []

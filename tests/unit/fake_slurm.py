@@ -26,6 +26,7 @@ class FakeSlurm:
     reservations: dict[str, str] = field(default_factory=dict)
     hosts_down: set[str] = field(default_factory=set)
     deleted_with_jobs: list[str] = field(default_factory=list)
+    distrusts_resumed: bool = False  # as slurmctld does until the node has answered
 
     def seen(self) -> Snapshot | None:
         if not self.answers:
@@ -33,6 +34,7 @@ class FakeSlurm:
         nodes = {}
         for name, fake in self.nodes.items():
             flags = {"DYNAMIC_NORM"} | ({"DRAIN"} if fake.reason else set())
+            flags |= {"NOT_RESPONDING"} if self.distrusts_resumed and not fake.reason else set()
             state = "MIXED" if fake.jobs else "IDLE"
             nodes[name] = Node(
                 state=state, flags=frozenset(flags), reason=fake.reason, cpus=2, memory_mb=1000, jobs=sorted(fake.jobs)

@@ -253,3 +253,17 @@ def test_two_operations_on_one_member_go_in_order_of_creation() -> None:
     now, _, _ = tick(now, slurm)
     now, _, _ = tick(now, slurm)
     assert the(now, one).status == "deleted" and the(now, other).status == "draining"
+
+
+def test_a_worker_given_back_is_looked_at_until_it_is_seen_serving() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7})})
+    now = cluster(one, operations=(ask("drain", one, parameters={"deadline_seconds": 0}),))
+    slurm.distrusts_resumed = True
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).status == "draining" and now.operations == ()
+    assert now.instance.status_detail["unsettled"] is True  # type: ignore[index]
+    slurm.distrusts_resumed = False
+    now, _, plays = tick(now, slurm)
+    assert [play.playbook for play in plays] == ["observe"]
+    assert the(now, one).status == "ready"

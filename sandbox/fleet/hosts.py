@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from sandbox.fleet.errors import CannotRunError, FleetError
 from sandbox.fleet.images import ensure_images, recipe
 from sandbox.fleet.keys import KeyPair
-from sandbox.fleet.runtime import FLEET_LABEL, Podman
+from sandbox.fleet.runtime import FLEET_LABEL, Podman, make_room_for_systemd
 
 LOGIN_USER = "ops"
 SSH_PORT = 22
@@ -120,6 +120,7 @@ class Hosts:
         images = self.images(missing)
         self.podman.ensure_network(self.network, self.fleet)
         self._discard_unfinished()
+        make_room_for_systemd()
         _each(lambda spec: self._create(spec, images[spec], authorized_key), missing)
         _each(self._run_again, [host for host in self.current() if host.status != "running"])
         hosts = self.current()

@@ -1,5 +1,6 @@
 """Podman, the way this machine can run it: the only code that calls podman."""
 
+import contextlib
 import json
 import os
 import resource
@@ -21,6 +22,18 @@ INSTALL = f"apt-get install --no-install-recommends {PACKAGES}"
 # What systemd, sshd and a database on one host need. Podman's own defaults are higher than a machine
 # without CAP_SYS_RESOURCE may set, and then no container starts at all.
 WANTED_LIMITS = {"nofile": 65536, "nproc": 32768}
+
+
+# Every systemd takes a handful; the usual 128 is used up by some twenty hosts, and the next one does not boot.
+INOTIFY_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
+WANTED_INOTIFY_INSTANCES = 1024
+
+
+def make_room_for_systemd() -> None:
+    """Raise the machine's limit until its next boot, where we may; where not, a host that cannot boot names it."""
+    with contextlib.suppress(OSError, ValueError):
+        if int(INOTIFY_INSTANCES.read_text()) < WANTED_INOTIFY_INSTANCES:
+            INOTIFY_INSTANCES.write_text(f"{WANTED_INOTIFY_INSTANCES}\n")
 
 
 def ulimit_flags(hard: Mapping[str, int]) -> list[str]:

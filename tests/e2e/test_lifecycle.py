@@ -216,8 +216,9 @@ FOOTPRINT = (
     "dpkg-query -W | sort; getent passwd | sort; getent group | sort;"
     " find /etc /opt /srv /usr /var/lib /var/log /var/spool /home /root -xdev"
     # What the package tools write down about themselves is theirs.
-    " -not -path '/var/lib/apt/*' -not -path '/var/lib/ucf/*' -not -path '/var/log/journal/*' -not -path '/var/lib/dpkg/*'"
-    " -not -path '/var/log/apt/*' -not -name '*.pyc' -not -name __pycache__ -not -name 'ld.so.cache'"
+    " -not -path '/var/lib/apt/*' -not -path '/var/lib/ucf/*' -not -path '/var/lib/dpkg/*'"
+    " -not -path '/var/log/journal/*' -not -path '/var/log/apt/*'"
+    " -not -name '*.pyc' -not -name __pycache__ -not -name 'ld.so.cache'"
     " -not -path '/var/lib/systemd/*' -not -path '/etc/*-' -not -name 'dpkg.log' -not -name 'alternatives.log' | sort"
 )
 

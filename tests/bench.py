@@ -54,8 +54,12 @@ class Figure:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--suite", action="append", choices=["bookworm", "trixie"], help="default: bookworm")
-    load = os.getloadavg()
-    figures = [figure for suite in parser.parse_args().suite or ["bookworm"] for figure in measure(suite)]
+    parser.add_argument("--quick", action="store_true", help="leave out how joins grow with their number")
+    given, load = parser.parse_args(), os.getloadavg()
+    figures: list[Figure] = []
+    for suite in given.suite or ["bookworm"]:
+        figures += measure(suite)
+        figures += [] if given.quick else measure_growth(suite)
     show(figures, load)
     OUT.write_text(json.dumps(document(figures, load), indent=2) + "\n")
     sys.stdout.write(f"written: {OUT}\n")
@@ -82,6 +86,57 @@ def measure(suite: str) -> list[Figure]:
         Figure(suite, f"join one warm worker: the tick that does it (median of {ROUNDS})", join, "s"),
         Figure(suite, "join one warm worker: ratio to the floor", join / floor, "x", 6),
     ]
+
+
+def measure_growth(suite: str) -> list[Figure]:
+    """Seven at once against seven by hand at once; and one more, to a cluster of 1, 7 and 15 workers.
+
+    gs-2 is the first worker, gs-3 comes and goes, gs-4 to gs-10 come by the adapter and gs-11 to gs-17 by hand.
+    """
+    with fleet_named("bench") as fleet:
+        fleet.up(hosts=17, suite=suite, warm=True)
+        cluster = deploy(fleet, "gs-1", "gs-2", GPUAAS_LOG_LEVEL="warning", GPUAAS_OBSERVE_SECONDS="86400")
+        tick(cluster)
+        to_one = one_more(cluster)
+        cluster.add(*(f"gs-{number}" for number in range(4, 11)))
+        seven = tick(cluster)
+        take_out(cluster, "gs-2")
+        to_seven = one_more(cluster)
+        hosts = {host.name: host for host in fleet.hosts()}
+        with hand_tools(cluster) as environment, ThreadPoolExecutor(max_workers=7) as pool:
+            started = time.monotonic()
+            list(pool.map(lambda n: join_by_hand(cluster, hosts[f"gs-{n}"], environment, "gs-4"), range(11, 18)))
+            by_hand = time.monotonic() - started
+        cluster.add("gs-2")
+        tick(cluster)
+        to_fifteen = one_more(cluster)
+    slowest = max(to_one, to_seven, to_fifteen) / min(to_one, to_seven, to_fifteen)
+    return [
+        Figure(suite, "join 7 warm workers at once by hand: the floor", by_hand, "s"),
+        Figure(suite, "join 7 warm workers at once: the tick that does it", seven, "s"),
+        Figure(suite, "join 7 warm workers at once: ratio to the floor", seven / by_hand, "x", 4),
+        Figure(suite, f"join one to a cluster of 1 (median of {ROUNDS})", to_one, "s"),
+        Figure(suite, f"join one to a cluster of 7 (median of {ROUNDS})", to_seven, "s"),
+        Figure(suite, f"join one to a cluster of 15 (median of {ROUNDS})", to_fifteen, "s"),
+        Figure(suite, "join one: slowest of these to fastest", slowest, "x", 1.15),
+    ]
+
+
+def one_more(cluster: Cluster) -> float:
+    """gs-3 joins and leaves again, so that the cluster is as large for every round."""
+    walls = []
+    for _ in range(ROUNDS):
+        cluster.add("gs-3")
+        walls.append(tick(cluster))
+        take_out(cluster, "gs-3")
+    return statistics.median(walls)
+
+
+def take_out(cluster: Cluster, host: str) -> None:
+    done = cluster.command("op", "remove", cluster.instance_id, "--members", host)
+    if done.returncode != 0:
+        raise SystemExit(f"bench: cannot ask for the removal of {host}: {done.stderr}")
+    tick(cluster)
 
 
 def tick(cluster: Cluster) -> float:
@@ -130,11 +185,11 @@ def hand_tools(cluster: Cluster) -> Iterator[dict[str, str]]:
             yield {**os.environ, **environment}
 
 
-def join_by_hand(cluster: Cluster, host: Host, environment: dict[str, str]) -> float:
+def join_by_hand(cluster: Cluster, host: Host, environment: dict[str, str], like: str = "gs-2") -> float:
     """What an administrator who knows exactly what to do types: one ssh command, then a look at the controller."""
     controller = cluster.controller_host
     address = next(one.address for one in cluster.fleet.hosts() if one.name == controller)
-    script = by_hand_script(cluster.fleet, controller, address)
+    script = by_hand_script(cluster.fleet, controller, address, like)
     ssh = [
         *("ssh", "-o", "UserKnownHostsFile=/dev/null", "-o", "GlobalKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"),
         *("-o", "StrictHostKeyChecking=yes", "-o", f"KnownHostsCommand=/bin/echo {host.address} {host.host_key}"),
@@ -153,10 +208,10 @@ def join_by_hand(cluster: Cluster, host: Host, environment: dict[str, str]) -> f
         return time.monotonic() - started
 
 
-def by_hand_script(fleet: Fleet, controller: str, address: str) -> str:
+def by_hand_script(fleet: Fleet, controller: str, address: str, like: str) -> str:
     """The same key, the same unit and the same start as the role leaves on a worker; the secret goes in by stdin."""
     key = base64.b64encode(base64.b64decode(fleet.exec(controller, ["base64", "/etc/munge/munge.key"]).stdout)).decode()
-    unit = fleet.exec("gs-2", ["cat", "/etc/systemd/system/slurmd.service.d/gpuaas-slurm.conf"]).stdout
+    unit = fleet.exec(like, ["cat", "/etc/systemd/system/slurmd.service.d/gpuaas-slurm.conf"]).stdout
     if address not in unit:
         raise SystemExit("bench: the worker's drop-in is not where it was expected")
     return f"""

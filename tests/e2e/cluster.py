@@ -6,21 +6,24 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeVar
 
 import httpx
 
 from sandbox.fleet.fleet import Fleet
-from tests.platform_process import ApiClient, Doc
+from tests.platform_process import ROOT, ApiClient, Doc
 from tests.runner_process import COMMAND, answer, gpuaas_slurm
 
 T = TypeVar("T")
+BIN = Path(sys.executable).parent
 
 
 @contextlib.contextmanager
@@ -141,6 +144,13 @@ class Cluster:
         assert hosts
         told = self.on(self.controller_host, "srun", f"--nodes={len(hosts)}", "--immediate=30", "hostname")
         assert sorted(told.split()) == hosts
+
+
+def by_hand(cluster: Cluster, *command: str) -> "subprocess.CompletedProcess[str]":
+    """A command in the project's directory, with the settings a person has exported."""
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, **cluster.variables, "PATH": path, "ANSIBLE_NOCOLOR": "1"}
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def deploy(fleet: Fleet, controller: str, workers: str = "", *more: str, **changes: str) -> Cluster:

@@ -1,31 +1,18 @@
 """A person with Ansible's own commands sees and reaches what the runner sees and reaches."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runner import inventory
 from runner.platform.models import Allocation, AppInstance, Member
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import Cluster, by_hand
 from tests.e2e.conftest import Deployed
-from tests.platform_process import ROOT, Doc
+from tests.platform_process import Doc
 from tests.runner_process import COMMAND
 
 pytestmark = pytest.mark.e2e
-
-BIN = Path(sys.executable).parent
-
-
-def by_hand(cluster: Cluster, *command: str) -> "subprocess.CompletedProcess[str]":
-    """A command in the project's directory, with the settings a person has exported."""
-    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, **cluster.variables, "PATH": path, "ANSIBLE_NOCOLOR": "1"}
-    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def expected(cluster: Cluster) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from sandbox.fleet.hosts import HostSpec
-from tests.e2e.cluster import Cluster, deploy, fleet_named, until
+from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
-from tests.runner_process import answer
+from tests.runner_process import COMMAND, answer
 
 pytestmark = pytest.mark.e2e
 
@@ -92,6 +92,15 @@ class Life:
         self.cluster.runs_a_job_on_every_worker()
 
 
+def play_by_hand(life: Life, playbook: str, host: str, *more: str) -> str:
+    """What a person at 3 a.m. types, with the inventory plugin and nothing of the runner's."""
+    limit = f"worker-{life.worker(host)['id'][:8]},controller-{life.cluster.controller()['id'][:8]}"
+    play = ("ansible-playbook", "-i", "gpuaas.yml", f"playbooks/{playbook}.yml", "--limit", limit, *more)
+    done = by_hand(life.cluster, COMMAND, "exec", "--instance", life.cluster.instance_id, "--", *play)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.fixture(scope="module", params=SUITES)
 def life(request: pytest.FixtureRequest) -> Iterator[Life]:
     """gs-1 with workers gs-2, gs-3 and gs-4; gs-5 and gs-6 warm in reserve; gs-7 has never heard of Slurm."""
@@ -115,6 +124,8 @@ def others_never_notice(life: Life) -> Iterator[None]:
 def test_a_node_with_a_job_stays_draining_until_the_job_is_done(life: Life) -> None:
     job = life.start("gs-4")
     drain = life.ask("drain", "--members", "gs-4", "--reason", "new disk")
+    steps = answer(life.cluster.variables, "plan", "--live", "--instance", life.cluster.instance_id)
+    assert steps[-1]["why"] == f"drain gs-4 (in the way: job {job})"
     for _ in range(2):
         assert life.run() == 0
         worker = life.worker("gs-4")
@@ -148,6 +159,22 @@ def test_a_persons_drain_is_reported_and_left_alone(life: Life) -> None:
     life.slurm("scontrol", "update", "nodename=gs-4", "state=resume")
     assert life.run(GPUAAS_OBSERVE_SECONDS="0") == 0
     assert life.worker("gs-4")["status"] == "ready"
+
+
+def test_a_drain_by_hand_is_what_the_next_tick_reports(life: Life) -> None:
+    play_by_hand(life, "drain_worker", "gs-4", "-e", "drain_reason='hot'")
+    assert life.run(GPUAAS_OBSERVE_SECONDS="0") == 0
+    assert life.worker("gs-4")["adapter_detail"]["drain_reason"].startswith("gpuaas:manual: hot")
+    assert life.cluster.instance()["health"] == "degraded"
+
+
+def test_recovering_by_hand_gives_a_drained_worker_back_and_restarts_nothing(life: Life) -> None:
+    before = life.cluster.process("gs-4", "slurmd")
+    told = play_by_hand(life, "recover", "gs-4", "-e", "undrain=true")
+    assert "drain lifted" in told
+    assert life.cluster.process("gs-4", "slurmd") == before
+    assert life.run(GPUAAS_OBSERVE_SECONDS="0") == 0
+    assert (life.worker("gs-4")["status"], life.cluster.instance()["health"]) == ("ready", "healthy")
 
 
 def test_a_drain_given_up_at_its_deadline_loses_nothing(life: Life) -> None:
@@ -221,6 +248,18 @@ FOOTPRINT = (
     " -not -name '*.pyc' -not -name __pycache__ -not -name 'ld.so.cache'"
     " -not -path '/var/lib/systemd/*' -not -path '/etc/*-' -not -name 'dpkg.log' -not -name 'alternatives.log' | sort"
 )
+
+
+def test_a_worker_removed_by_hand_is_shown_as_gone_until_its_record_is_closed(life: Life) -> None:
+    play_by_hand(life, "remove_worker", "gs-4")
+    assert life.run(GPUAAS_OBSERVE_SECONDS="0") == 0
+    assert life.worker("gs-4")["adapter_detail"]["node_state"] == "ABSENT"
+    assert life.cluster.instance()["health"] == "degraded"
+    life.ask("remove", "--members", life.worker("gs-4")["id"])
+    assert life.run() == 0
+    assert (life.worker("gs-4")["status"], life.cluster.instance()["health"]) == ("deleted", "healthy")
+    life.ask("add", "--allocations", "gs-4")
+    assert life.run() == 0
 
 
 def test_a_cold_host_is_left_as_it_was_found(life: Life) -> None:

@@ -1,11 +1,15 @@
 """What a person asks of the platform: deploy, op and get, as commands. No logic of their own."""
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 import typer
+from pydantic import BaseModel
 
 from runner import operator, view
 from runner.commands import Json, Which, as_person, as_reader
+
+T = TypeVar("T", bound=BaseModel)
 
 get = typer.Typer(help="Read what the platform knows, as tables or with --json.", no_args_is_help=True)
 op = typer.Typer(help="Ask for a member operation; the runner carries it out.", no_args_is_help=True)
@@ -56,7 +60,7 @@ def _request(
     component: str,
     members: str = "",
     allocations: str = "",
-    parameter: list[str] | None,
+    parameters: dict[str, Any],
 ) -> None:
     with as_person() as (client, loaded):
         made = operator.request(
@@ -66,7 +70,7 @@ def _request(
             component_key=component,
             members=_list(members),
             allocations=_list(allocations),
-            parameters=_pairs(parameter),
+            parameters=parameters,
         )
         if as_json:
             view.print_json(made.model_dump(mode="json"))
@@ -86,7 +90,7 @@ def op_add(
     as_json: Json = False,
 ) -> None:
     """Make workers of allocations, one or many at once."""
-    _request("add", target, as_json, component=component, allocations=allocations, parameter=parameter)
+    _request("add", target, as_json, component=component, allocations=allocations, parameters=_pairs(parameter))
 
 
 Reason = Annotated[str, typer.Option(help="Your words; they stand in the node's drain reason.")]
@@ -95,14 +99,16 @@ OnDeadline = Annotated[str | None, typer.Option(help="Then: give_up (default), r
 Patience = Annotated[int | None, typer.Option(help="Seconds a host may not answer before it is taken out without it.")]
 
 
-def _terms(reason: str, deadline: int | None, on_deadline: str | None, patience: int | None = None) -> list[str]:
+def _terms(
+    more: list[str] | None, reason: str, deadline: int | None, on_deadline: str | None, patience: int | None = None
+) -> dict[str, Any]:
     given = {
         "reason": reason or None,
         "deadline_seconds": deadline,
         "on_deadline": on_deadline,
         "host_patience_seconds": patience,
     }
-    return [f"{key}={value}" for key, value in given.items() if value is not None]
+    return {key: value for key, value in given.items() if value is not None} | _pairs(more)
 
 
 @op.command("drain")
@@ -117,8 +123,8 @@ def op_drain(
     as_json: Json = False,
 ) -> None:
     """Let workers finish their jobs and take no new ones."""
-    terms = [*_terms(reason, deadline, on_deadline), *(parameter or [])]
-    _request("drain", target, as_json, component=component, members=members, parameter=terms)
+    terms = _terms(parameter, reason, deadline, on_deadline)
+    _request("drain", target, as_json, component=component, members=members, parameters=terms)
 
 
 @op.command("remove")
@@ -134,8 +140,8 @@ def op_remove(
     as_json: Json = False,
 ) -> None:
     """Drain workers, then take them out of the cluster and leave their hosts as they were found."""
-    terms = [*_terms(reason, deadline, on_deadline, host_patience), *(parameter or [])]
-    _request("remove", target, as_json, component=component, members=members, parameter=terms)
+    terms = _terms(parameter, reason, deadline, on_deadline, host_patience)
+    _request("remove", target, as_json, component=component, members=members, parameters=terms)
 
 
 @op.command("replace")
@@ -152,8 +158,10 @@ def op_replace(
     as_json: Json = False,
 ) -> None:
     """Bring in new workers; once they serve, drain and remove the old ones."""
-    terms = [*_terms(reason, deadline, on_deadline, host_patience), *(parameter or [])]
-    _request("replace", target, as_json, component=component, members=members, allocations=allocations, parameter=terms)
+    terms = _terms(parameter, reason, deadline, on_deadline, host_patience)
+    _request(
+        "replace", target, as_json, component=component, members=members, allocations=allocations, parameters=terms
+    )
 
 
 @op.command("cancel")
@@ -173,9 +181,7 @@ def op_cancel(
 def get_instances(as_json: Json = False) -> None:
     """Instances of this app in the project."""
     with as_reader() as (client, loaded):
-        found = client.instances(app_slug=loaded.app_slug)
-        rows: list[Any] = [one.model_dump(mode="json") if as_json else view.instance_row(one) for one in found]
-        view.show(rows, as_json=as_json, empty="no instances")
+        _list_of(client.instances(app_slug=loaded.app_slug), view.instance_row, as_json, "no instances")
 
 
 @get.command("members")
@@ -183,8 +189,7 @@ def get_members(instance: Which = None, as_json: Json = False) -> None:
     """Members of an instance."""
     with as_reader() as (client, loaded):
         found = client.members(operator.find_instance(client, loaded, instance).id)
-        rows: list[Any] = [one.model_dump(mode="json") if as_json else view.member_row(one) for one in found]
-        view.show(rows, as_json=as_json, empty="no members")
+        _list_of(found, view.member_row, as_json, "no members")
 
 
 @get.command("operations")
@@ -192,8 +197,7 @@ def get_operations(instance: Which = None, as_json: Json = False) -> None:
     """Member operations of an instance, ended ones too."""
     with as_reader() as (client, loaded):
         found = client.member_operations(operator.find_instance(client, loaded, instance).id)
-        rows: list[Any] = [one.model_dump(mode="json") if as_json else view.operation_row(one) for one in found]
-        view.show(rows, as_json=as_json, empty="no operations")
+        _list_of(found, view.operation_row, as_json, "no operations")
 
 
 @get.command("allocations")
@@ -205,9 +209,15 @@ def get_allocations(as_json: Json = False) -> None:
             for member in client.members(one.id) if one.status != "deleted" else []:
                 if member.status not in ("deleted", "failed"):
                     used[member.allocation_id] = f"{used.get(member.allocation_id, '')} {member.component_key}".strip()
-        found = client.allocations()
-        rows: list[Any] = [one.model_dump(mode="json") if as_json else view.allocation_row(one, used) for one in found]
-        view.show(rows, as_json=as_json, empty="no allocations in this project")
+        _list_of(
+            client.allocations(), lambda one: view.allocation_row(one, used), as_json, "no allocations in this project"
+        )
+
+
+def _list_of(found: list[T], row: Callable[[T], view.Row], as_json: bool, empty: str) -> None:
+    """For a program the whole objects, for a person the columns that matter."""
+    rows: list[Any] = [one.model_dump(mode="json") if as_json else row(one) for one in found]
+    view.show(rows, as_json=as_json, empty=empty)
 
 
 def _list(text: str) -> list[str]:

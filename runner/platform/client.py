@@ -1,10 +1,9 @@
 """The one HTTP client: tokens, retries, idempotency keys, pages and errors, so that nobody else thinks of them."""
 
 import random
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
@@ -16,67 +15,13 @@ from pydantic import ValidationError
 
 from runner import log
 from runner.platform import wire
-from runner.platform.errors import PlatformError, Rejected, Unavailable, from_answer
+from runner.platform.auth import TokenSource
+from runner.platform.errors import PlatformError, Unavailable, from_answer
 from runner.platform.models import Allocation, AppInstance, Delivery, Member, Operation, _Object
 from runner.settings import Settings
 
 PAGE = 200
 T = TypeVar("T", bound=_Object)
-
-
-class TokenSource:
-    """Bearer tokens: a person's as it was given, or the service account's, renewed before it expires.
-
-    One for a client and all its clones, so that many instances in a tick cost one token and not one each.
-    """
-
-    def __init__(self, settings: Settings, *, person: bool) -> None:
-        self._settings = settings
-        self._person = person
-        self._token: str | None = None
-        self._good_until = 0.0
-        self._lock = threading.Lock()
-
-    def current(self, call: Callable[..., httpx.Response]) -> str:
-        if self._person:
-            if self._settings.operator_token is None:
-                raise Rejected(
-                    "GPUAAS_OPERATOR_TOKEN is not set: operator commands act in your name",
-                    code="token_missing",
-                )
-            return self._settings.operator_token.get_secret_value()
-        with self._lock:
-            if self._token is None or time.monotonic() > self._good_until:
-                self._fetch(call)
-            assert self._token is not None
-            return self._token
-
-    def renewable(self) -> bool:
-        """Forget the token; say whether asking for another one can help."""
-        with self._lock:
-            self._token = None
-        return not self._person
-
-    def _fetch(self, call: Callable[..., httpx.Response]) -> None:
-        settings = self._settings
-        if settings.service_account_id is None or settings.key_id is None or settings.client_secret is None:
-            raise Rejected(
-                "GPUAAS_SERVICE_ACCOUNT_ID, GPUAAS_KEY_ID and GPUAAS_CLIENT_SECRET must all be set for the runner",
-                code="token_missing",
-            )
-        answer = call(
-            "POST",
-            wire.TOKEN,
-            json={
-                "service_account_id": str(settings.service_account_id),
-                "key_id": settings.key_id,
-                "client_secret": settings.client_secret.get_secret_value(),
-            },
-            anonymous=True,
-        ).json()
-        self._token = str(answer["access_token"])
-        # Renewed a minute early: a token must not run out between the check and the use.
-        self._good_until = time.monotonic() + max(float(answer.get("expires_in", 0)) - 60, 0)
 
 
 class Client:

@@ -19,6 +19,7 @@ CONTROLLER = "controller"
 WORKER = "worker"
 
 _HOSTNAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.I)
+_PLAIN = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 _USERNAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 # Strongest first: one pinned key is enough, and ssh is told to accept no other kind.
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
@@ -26,15 +27,21 @@ _KEY_BODY = re.compile(r"[A-Za-z0-9+/]{40,2000}={0,2}")
 # Values of slurm.conf stay on their line: no comment, no second key, no escape, no template.
 _CONF_VALUE = re.compile(r"[A-Za-z0-9_.,:;/@%+*=\[\]()-]{1,1024}")
 _CONF_KEY = re.compile(r"[A-Za-z][A-Za-z0-9]{1,63}")
-# What the adapter itself decides: an override would make the cluster something else than what it reports.
-OWNED_KEYS = frozenset(
+# What a project may choose. Everything else is the adapter's own, runs a program or writes a file on a host, or is
+# nobody's wish so far; a new wish costs a word here.
+CHOOSABLE = frozenset(
     """
-    accountingstoragehost accountingstoragetype authtype clustername communicationparameters credtype grestypes
-    include maxnodecount nodename nodeset partitionname plugindir selecttype slurmctldhost slurmctldparameters
-    slurmctldport slurmdport slurmuser slurmduser statesavelocation slurmdspooldir treewidth
-    prolog epilog prologslurmctld epilogslurmctld taskprolog taskepilog srunprolog srunepilog healthcheckprogram
-    resumeprogram suspendprogram rebootprogram mailprog jobsubmitplugins clifilterplugins plugstackconfig
-    """.split()  # noqa: SIM905 - a list of forty strings reads worse
+    acctgathernodefreq batchstarttimeout completewait debugflags defcpupergpu defmempercpu defmempergpu defmempernode
+    disablerootjobs enforcepartlimits fairsharedampeningfactor firstjobid groupupdateforce groupupdatetime
+    inactivelimit jobacctgatherfrequency jobrequeue killonbadexit killwait launchparameters maxarraysize maxjobcount
+    maxjobid maxmempercpu maxmempernode maxstepcount maxtaskspernode messagetimeout minjobage mpidefault mpiparams
+    overtimelimit preemptexempttime preemptmode preempttype prioritycalcperiod prioritydecayhalflife
+    priorityfavorsmall priorityflags prioritymaxage prioritytype priorityusageresetperiod priorityweightage
+    priorityweightassoc priorityweightfairshare priorityweightjobsize priorityweightpartition priorityweightqos
+    priorityweighttres privatedata propagateresourcelimits propagateresourcelimitsexcept requeueexit requeueexithold
+    resvoverrun schedulerparameters schedulertimeslice schedulertype selecttypeparameters slurmctlddebug
+    slurmctldtimeout slurmddebug slurmdtimeout tcptimeout unkillablesteptimeout vsizefactor waittime
+    """.split()  # noqa: SIM905 - a list of ninety strings reads worse
 )
 
 
@@ -75,8 +82,8 @@ class Config(BaseModel):
         for key, value in settings.items():
             if not _CONF_KEY.fullmatch(key):
                 raise ValueError(f"{key!r} is not the name of a slurm.conf setting")
-            if key.lower() in OWNED_KEYS:
-                raise ValueError(f"{key} is decided by the adapter and cannot be set")
+            if key.lower() not in CHOOSABLE:
+                raise ValueError(f"{key} is not a setting that a project may choose")
             if isinstance(value, str) and not _CONF_VALUE.fullmatch(value):
                 raise ValueError(f"the value of {key} has characters that do not belong in slurm.conf")
         return settings
@@ -140,6 +147,8 @@ def read_target(allocation: Allocation) -> Target:
 
 
 def _is_dialable(host: str) -> bool:
+    if not _PLAIN.fullmatch(host):  # an IPv6 zone could hold anything, a template too
+        return False
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -17,6 +17,7 @@ from runner.settings import Settings
 from runner.translate import Heard, Story, hear, tell
 from runner.world import Outcome, World
 
+FINAL_PHASES = ("serving", "removed")
 Listener = Callable[[Heard], None]
 
 
@@ -67,8 +68,10 @@ def play(
             suppress_env_files=True,
         )
         log.get().debug("play ended", playbook=step.playbook, status=run.status, rc=run.rc, stats=run.stats)
-        if run.status in ("canceled", "timeout"):
-            return _cut_short(story, step, run.status)
+        if run.status == "canceled":
+            return Story()  # a person or another runner ended it: that is nobody's failure, and the next tick goes on
+        if run.status == "timeout":
+            return _out_of_time(story)
         if story.nothing_matched and not story.outcomes:
             raise PlayError(f"playbooks/{step.playbook}.yml matched no host: nothing was done")
         if run.rc != 0 and not any(outcome.error for outcome in story.outcomes.values()):
@@ -76,13 +79,12 @@ def play(
     return story
 
 
-def _cut_short(story: Story, step: Play, status: str) -> Story:
-    """A run that was stopped says nothing good about a member it had not finished with."""
-    error = AdapterError(f"play_{status}", f"the play was stopped ({status}) before its end", "retryable")
+def _out_of_time(story: Story) -> Story:
+    """A run that took too long says nothing good about a member it had not finished with."""
+    error = AdapterError("play_timeout", "the play took too long and was stopped before its end", "retryable")
     outcomes = {
-        member.id: replace(known, error=known.error or error)
-        for member in step.members
-        if (known := story.outcomes.get(member.id))
+        member_id: known if known.phase in FINAL_PHASES else replace(known, error=known.error or error)
+        for member_id, known in story.outcomes.items()
     }
     return replace(story, outcomes=outcomes)
 

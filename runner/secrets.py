@@ -237,10 +237,12 @@ def ssh_agent(directory: Path, private_key: str) -> Iterator[Path]:
     """A private agent holding one key in memory; it ends with us, even when we are killed."""
     path = directory / "agent.sock"
     agent = subprocess.Popen(
-        ["setpriv", "--pdeathsig", "TERM", "ssh-agent", "-D", "-a", str(path)],
+        # ssh-agent is setgid, which would make the kernel forget to end it with us; without new privileges it is not.
+        ["setpriv", "--no-new-privs", "--pdeathsig", "TERM", "ssh-agent", "-D", "-a", str(path)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL,
+        start_new_session=True,  # a Ctrl-C is for us: the play that is to be finished still needs the key
     )
     try:
         added = _add_key(path, private_key, agent)

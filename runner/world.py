@@ -106,6 +106,9 @@ def observe(client: Client, instance: AppInstance, settings: Settings, *, everyt
     unsettled = bool((instance.status_detail or {}).get("unsettled"))
     quiet = not (everything or operations or instance_operations or stale or unsettled) and settled
     members = () if quiet else tuple(client.members(instance.id))
+    if not quiet:
+        # Once more after the members: one that was made in between has its operation here, and is nobody's orphan.
+        operations = client.member_operations(instance.id, status=OPEN)
     allocations = () if quiet else tuple(client.allocations())
     return World(
         instance=instance,

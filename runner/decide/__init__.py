@@ -119,6 +119,6 @@ def _play(world: World, controller: Member, bootstrap: bool, wants: Wants) -> li
         return []
     if any(detail.was_given_back(member) for member in world.members):
         return [look(controller, "a worker that was given back is not seen serving yet")]
-    if not world.operations and is_stale(world.instance, world.now, world.policy):
+    if is_stale(world.instance, world.now, world.policy):
         return [look(controller, "what is known of the cluster is old")]
     return []

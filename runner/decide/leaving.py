@@ -5,6 +5,7 @@ agreed with an operation stands in the member's own `leave` note, so any runner 
 `{operation_id, verb, since, verdict, error, did, unreachable_since}`; a verdict ends it.
 """
 
+import re
 from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -21,6 +22,7 @@ from runner.slurm import Node, Snapshot, deletion_problem, is_drained
 from runner.world import World
 
 PREFIX = "gpuaas:"
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 JOBS_SHOWN = 20
 # What the play itself found in the way: not an error of the attempt, but a reason to look again later.
 NOT_YET = ("not_drained", "jobs_need_node", "node_reserved", "state_unknown")
@@ -61,8 +63,11 @@ def read_terms(parameters: Detail) -> Terms:
 
 
 def note(member: Member) -> Detail:
+    """What was agreed; nothing, if what stands there is not ours: its id goes into a drain reason."""
     known = member.adapter_detail.get("leave")
-    return dict(known) if isinstance(known, dict) else {}
+    if not isinstance(known, dict) or not _UUID.fullmatch(str(known.get("operation_id"))):
+        return {}
+    return dict(known)
 
 
 def belongs_to(member: Member, operation_id: UUID) -> bool:
@@ -137,7 +142,8 @@ def _draining(world: World, member: Member, snapshot: Snapshot, hostname: str, n
         over = AdapterError("drain_deadline", f"not drained in {terms.deadline_seconds} s, so given up: {left}")
         return [_end(world, member, over, did="gave up")], Wants()
     jobs = sorted(node.jobs)
-    done = f"{terms.at_deadline} of job {', '.join(map(str, jobs))}"
+    more = f" and {len(jobs) - JOBS_SHOWN} more" if len(jobs) > JOBS_SHOWN else ""
+    done = f"{terms.at_deadline} of job {', '.join(map(str, jobs[:JOBS_SHOWN]))}{more}"
     if not jobs or world.did("evict", member):
         return [*steps, Wait(_what_is_left(snapshot, hostname, node), name(member))], Wants()
     if note(member).get("did") != done:
@@ -175,9 +181,13 @@ def _from_host(world: World, member: Member, terms: Terms) -> Progress:
     """Nothing is on it any more, or it was never in: take it off the host and out of Slurm."""
     if member.status != MemberStatus.DELETING:
         return [_set(member, MemberStatus.DELETING, {"phase": "stopping"}, "nothing is on it any more")], Wants()
-    problem, _ = allocation_problem(world, member.allocation_id)
-    if problem:
-        return _without_host(world, member, problem.message)
+    allocation = world.allocations.get(member.allocation_id) if member.allocation_id else None
+    if allocation is None or allocation.status == "released":
+        return _without_host(world, member, "its allocation is released")
+    problem, waiting = allocation_problem(world, member.allocation_id)
+    if problem or waiting:
+        # The machine is there; only its record is not usable. Forgetting it would leave a worker that nobody knows.
+        return [Wait(problem.message if problem else str(waiting), name(member))], Wants()
     if not world.did("remove", member):
         return [], Wants(removes=[member])
     outcome = world.outcomes.get(member.id)
@@ -195,6 +205,8 @@ def _from_host(world: World, member: Member, terms: Terms) -> Progress:
 
 def _remove_failed(world: World, member: Member, error: AdapterError, terms: Terms) -> Progress:
     said: Detail = {"last_adapter_error": error.as_detail(world.now)}
+    if error.code != "host_unreachable" and note(member).get("unreachable_since"):
+        said["leave"] = note(member) | {"unreachable_since": None}  # it answered: patience starts anew
     if error.code in NOT_YET:
         return [_set(member, member.status, said, error.code), Wait(error.message, name(member))], Wants()
     if error.code == "host_unreachable":

@@ -25,7 +25,7 @@ def take(world: World, member: Member, why: str) -> tuple[list[Step], bool]:
         return [Wait(f"the next try is at {stamp(due)}", name(member))], False
     if world.played:
         return [Wait("the next tick goes on with it", name(member))], False
-    if known.get("claimed_by") != world.runner_id:
+    if not is_ours(world, known.get("claimed_by"), read_time(known.get("lease_expires_at"))):
         return [Claim(why, member)], False
     return [], True
 
@@ -98,6 +98,11 @@ def held_by_another(world: World, by: object, until: datetime | None) -> str | N
     if by and by != world.runner_id and until and until > world.now:
         return f"runner {by} holds it until {stamp(until)}"
     return None
+
+
+def is_ours(world: World, by: object, until: datetime | None) -> bool:
+    """Whether we hold a lease that still runs. Our name on one that ran out is a claim of an earlier tick."""
+    return by == world.runner_id and until is not None and until > world.now
 
 
 def read_time(value: object) -> datetime | None:

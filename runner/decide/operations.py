@@ -6,7 +6,7 @@ from uuid import UUID
 
 from runner.decide import leaving
 from runner.decide.joining import UNFINISHED, join, joined_by
-from runner.decide.members import conclude, fail, held_by_another, name, read_time
+from runner.decide.members import conclude, fail, held_by_another, is_ours, name, read_time
 from runner.decide.wants import Wants
 from runner.inventory import CONTROLLER, WORKER, IntentError, Placement
 from runner.plan import AdapterError, Claim, Detail, Finish, Refuse, Step, Wait, stamp
@@ -47,7 +47,9 @@ def worker_operations(world: World, placement: Placement, controller: Member) ->
         busy |= dict.fromkeys((member.id for member in joined_by(world, operation)), operation)
         if held or first:
             continue
-        if operation.status == OperationStatus.ACCEPTED or operation.claimed_by != world.runner_id:
+        if operation.status == OperationStatus.ACCEPTED or not is_ours(
+            world, operation.claimed_by, operation.lease_expires_at
+        ):
             steps.append(_claim(world, operation, label))
             continue
         own, wanted = _carry_out(world, operation, controller)

@@ -79,6 +79,8 @@ def test_a_member_that_cannot_be_reached_as_recorded_is_left_out_with_the_reason
         "a/b",
         "",
         "a\nb",
+        "fd00::1%{{ lookup('pipe', 'id') }}",
+        "fd00::1%eth0\nExecStartPre=/bin/evil",
         None,
         42,
     ],
@@ -139,4 +141,4 @@ def test_whatever_config_says_each_setting_stays_on_its_line(settings: dict[str,
     for key, value in config.slurm.items():
         assert key.isalnum() and key.isascii()
         assert not set(str(value)) & set("\n\r#{}\"'\\ $`")
-        assert key.lower() not in inventory.OWNED_KEYS
+        assert key.lower() in inventory.CHOOSABLE

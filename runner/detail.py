@@ -10,6 +10,7 @@ from runner.plan import Detail, stamp
 from runner.platform.models import AppInstance, Health, Member, MemberStatus
 from runner.slurm import Snapshot, controller_problem, worker_problem
 
+REASONS_SHOWN = 20
 _COMMON: Detail = {"phase": "requested", "last_adapter_error": None, "last_runtime_observed_at": None, "attempt": 0}
 _CONTROLLER: Detail = dict.fromkeys(
     ("controller_hostname", "slurmctld_state", "config_version", "cluster_name", "slurm_version", "package_version")
@@ -107,7 +108,10 @@ def health(snapshot: Snapshot | None, members: Sequence[Member]) -> tuple[Health
         else:
             found = None
         if found:
-            reasons.append({"member_id": str(member.id), "code": found[0], "message": found[1]})
+            reasons.append({"member_id": str(member.id), "code": found[0], "message": found[1][:300]})
+    if len(reasons) > REASONS_SHOWN:
+        more = {"code": "more", "message": f"and {len(reasons) - REASONS_SHOWN} more workers"}
+        reasons = [*reasons[:REASONS_SHOWN], more]
     return (Health.DEGRADED if reasons else Health.HEALTHY), reasons
 
 

@@ -1,8 +1,10 @@
 """Writes back: only what changed, each write with a deterministic key, and never without the lease."""
 
+import functools
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -37,6 +39,10 @@ class LostLease(Exception):
     """Another runner works on it now: stop before the next write."""
 
 
+class OperationEnded(LostLease):
+    """A person called the operation off while we were at it."""
+
+
 class Reporter:
     """The one writer of a tick for one instance. Holds the newest copy of each object it has written."""
 
@@ -49,11 +55,20 @@ class Reporter:
         self.failed_operations = 0
         self._lock = threading.RLock()
 
+    @functools.cached_property
+    def _hasty(self) -> Client:
+        """For what is nice to show: a platform that is away must not stop a play."""
+        return self._client.clone(patience=0)
+
     def renew_copies(self, world: World) -> None:
         """Take over what was just read, so that the next write is based on it."""
         self.instance = world.instance
         self.members = {member.id: member for member in world.members}
-        self.claimed = {one.id: one for one in world.operations if one.id in self.claimed}
+        self.claimed = {
+            one.id: one
+            for one in world.operations
+            if one.id in self.claimed and one.claimed_by == self._settings.runner_id
+        }
 
     def apply(self, step: Step, world: World) -> World:
         """Carry out one write and return the world with its result in it."""
@@ -75,8 +90,7 @@ class Reporter:
                 case SetInstance():
                     return self._set_instance(step, world)
                 case Announce():
-                    key = _key("event", self.instance.id, step.kind, step.cause)
-                    self._client.post_event(self.instance, step.kind, step.data, key=key)
+                    self._announce(step)
                     return world
                 case Finish():
                     return self._finish(step, world)
@@ -90,7 +104,7 @@ class Reporter:
             return  # an error is judged when the play is over, with everything known
         changes = {**heard.detail, **({"phase": heard.phase} if heard.phase else {})}
         try:
-            with self._lock:
+            with self._lock, self._asking(self._hasty):
                 self._write_member(member.id, status, changes)
         except PlatformError as error:
             self._log(member_id=member.id).warning("progress not shown", problem=error.message)
@@ -103,16 +117,23 @@ class Reporter:
         lost, done = threading.Event(), threading.Event()
 
         def renew() -> None:
-            with self._client.clone() as client:
+            good_until = time.monotonic() + self._settings.lease_seconds
+            with self._client.clone(patience=0) as client:
                 while not done.wait(self._settings.lease_seconds / 3):
+                    asked = time.monotonic()
                     try:
                         self._renew(client)
+                        good_until = asked + self._settings.lease_seconds
+                    except PlatformError as error:
+                        self._log().warning("lease not renewed", problem=error.message)
+                        if time.monotonic() < good_until:
+                            continue
+                        lost.set()  # it has run out: somebody else may be at work already
+                        return
                     except LostLease as problem:
                         self._log().error("lease lost", problem=str(problem))
                         lost.set()
                         return
-                    except PlatformError as error:
-                        self._log().warning("lease not renewed", problem=error.message)
 
         thread = threading.Thread(target=copy_context().run, args=(renew,), daemon=True)
         thread.start()
@@ -143,17 +164,27 @@ class Reporter:
     def _until(self) -> str:
         return stamp(datetime.now(UTC) + timedelta(seconds=self._settings.lease_seconds))
 
+    @contextmanager
+    def _asking(self, client: Client) -> Iterator[None]:
+        """Write through another client for a moment; only while holding the lock."""
+        usual, self._client = self._client, client
+        try:
+            yield
+        finally:
+            self._client = usual
+
     def _renew(self, client: Client) -> None:
-        with self._lock:
-            mine, self._client = self._client, client
-            try:
-                for operation in list(self.claimed.values()):
-                    self.claimed[operation.id] = self._patch_operation(operation, {"lease_expires_at": self._until()})
-                for member in list(self.members.values()):
-                    if self._holds(member):
-                        self._write_member(member.id, member.status, {"lease_expires_at": self._until()})
-            finally:
-                self._client = mine
+        with self._lock, self._asking(client):
+            for operation in list(self.claimed.values()):
+                try:
+                    renewed = self._patch_operation(operation, {"lease_expires_at": self._until()})
+                    self.claimed[operation.id] = renewed
+                except OperationEnded as ended:
+                    # A person called this one off; the others of the same play are not to suffer for it.
+                    self._log(operation_id=operation.id).warning("not renewed", problem=str(ended))
+            for member in list(self.members.values()):
+                if self._holds(member):
+                    self._write_member(member.id, member.status, {"lease_expires_at": self._until()})
 
     def _claim_operation(self, operation: Operation) -> Operation:
         body = {
@@ -179,6 +210,15 @@ class Reporter:
         return world.with_member(claimed)
 
     # -- single writes ---------------------------------------------------------------------------------------
+
+    def _announce(self, step: Announce) -> None:
+        key = _key("event", self.instance.id, step.kind, step.cause)
+        try:
+            self._client.post_event(self.instance, step.kind, step.data, key=key)
+        except Conflict as conflict:
+            if conflict.code != "idempotency_conflict":
+                raise
+            self._log().info("already announced, in other words", event_type=step.kind)
 
     def _refuse(self, step: Refuse, world: World) -> World:
         body = {"status": OperationStatus.FAILED, "error": {"code": step.code, "message": step.why}}
@@ -250,7 +290,10 @@ class Reporter:
             if operation.id not in self.claimed:
                 raise
             newest = self._client.member_operation(self.instance.id, operation.id)
-            if newest.claimed_by != self._settings.runner_id or newest.status != OperationStatus.RUNNING:
+            if newest.status != OperationStatus.RUNNING:
+                self.claimed.pop(operation.id, None)
+                raise OperationEnded(f"{operation.operation} {operation.id} is {newest.status}") from None
+            if newest.claimed_by != self._settings.runner_id:
                 self.claimed.pop(operation.id, None)
                 raise LostLease(
                     f"{operation.operation} {operation.id} is {newest.status}, held by {newest.claimed_by}"

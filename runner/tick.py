@@ -108,9 +108,12 @@ def _instance_tick(
         try:
             with client.clone() as own:
                 _Tick(own, settings, instance, summary, signals, watch).run()
-        except (LostLease, Conflict) as error:
+        except LostLease as error:
             log.get().warning("left to another runner", problem=str(error))
         except (PlatformError, PlayError) as error:
+            if isinstance(error, Conflict) and (error.status == 412 or error.code == "lease_held"):
+                log.get().warning("left to another runner", problem=str(error))
+                return summary
             log.get().error("tick cut short", problem=str(error))
             summary.problems.append(f"instance {instance.id}: {error}")
         except Exception as error:

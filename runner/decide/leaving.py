@@ -205,26 +205,24 @@ def _from_host(world: World, member: Member, terms: Terms) -> Progress:
 
 def _remove_failed(world: World, member: Member, error: AdapterError, terms: Terms) -> Progress:
     said: Detail = {"last_adapter_error": error.as_detail(world.now)}
-    if error.code != "host_unreachable" and note(member).get("unreachable_since"):
-        said["leave"] = note(member) | {"unreachable_since": None}  # it answered: patience starts anew
-    if error.code in NOT_YET:
-        return [_set(member, member.status, said, error.code), Wait(error.message, name(member))], Wants()
     if error.code == "host_unreachable":
         first = read_time(note(member).get("unreachable_since")) or world.now
-        if world.now >= first + timedelta(seconds=terms.host_patience_seconds):
+        until = first + timedelta(seconds=terms.host_patience_seconds)
+        if world.now >= until:
             return [], Wants(forgets=[member])
         said["leave"] = note(member) | {"unreachable_since": stamp(first)}
-        until = stamp(first + timedelta(seconds=terms.host_patience_seconds))
-        why = f"its host does not answer; at {until} it is taken out without it"
+        why = f"its host does not answer; at {stamp(until)} it is taken out without it"
         return [_set(member, member.status, said, why), Wait(why, name(member))], Wants()
-    tried = int(note(member).get("attempts") or 0) + 1
+    known = note(member) | {"unreachable_since": None}  # it answered: patience with it starts anew
+    said["leave"] = known
+    if error.code in NOT_YET:
+        return [_set(member, member.status, said, error.code), Wait(error.message, name(member))], Wants()
+    tried = int(known.get("attempts") or 0) + 1
     if error.klass == "retryable" and tried < world.policy.max_attempts:
-        said["leave"] = note(member) | {"attempts": tried}
+        said["leave"] = known | {"attempts": tried}
         why = f"{error.code}: try {tried} of {world.policy.max_attempts}"
-        return [
-            _set(member, member.status, said, why),
-            Wait(f"the next tick tries again after {why}", name(member)),
-        ], Wants()
+        again = Wait(f"the next tick tries again after {why}", name(member))
+        return [_set(member, member.status, said, why), again], Wants()
     said |= _verdict(member, "failed", error.as_detail(world.now))
     return [_set(member, MemberStatus.FAILED, said, f"{error.code}: {error.message}")], Wants()
 

@@ -1,5 +1,6 @@
 """Operations on workers: which are refused, which wait, which are ours, and what each still needs."""
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
@@ -13,6 +14,7 @@ from runner.plan import AdapterError, Claim, Detail, Finish, Refuse, Step, Wait,
 from runner.platform.models import Member, MemberStatus, Operation, OperationStatus
 from runner.world import World
 
+RESULT_BYTES, MESSAGE_CHARS = 12_000, 300
 VERBS = ("add", "drain", "remove", "replace")
 # In which states a member can be asked to do what; while another operation is at it, the later one waits.
 ALLOWED = {
@@ -184,7 +186,7 @@ def _serving(world: World, allocation: UUID, operation: Operation) -> Member | N
 
 def _finish_add(operation: Operation, members: Sequence[Member]) -> Finish:
     failed = [member for member in members if member.status != MemberStatus.READY]
-    result = {"members": {str(member.id): _result(member, _join_error(member)) for member in members}}
+    result = _fitted({str(member.id): _result(member, _join_error(member)) for member in members})
     if not failed:
         return Finish("every worker is ready", operation, OperationStatus.SUCCEEDED, result)
     first = _join_error(failed[0]) or {}
@@ -197,10 +199,10 @@ def _finish_add(operation: Operation, members: Sequence[Member]) -> Finish:
 
 def _finish_leave(operation: Operation, targets: Sequence[Member], arrived: Sequence[Member]) -> Finish:
     failed = [member for member in targets if leaving.verdict(member, operation.id) != "done"]
-    result = {
-        "members": {str(member.id): _result(member, None) for member in arrived}
+    result = _fitted(
+        {str(member.id): _result(member, None) for member in arrived}
         | {str(member.id): _result(member, leaving.note(member).get("error")) for member in targets}
-    }
+    )
     if not failed:
         return Finish(f"{operation.operation} is done", operation, OperationStatus.SUCCEEDED, result)
     first = leaving.note(failed[0]).get("error") or {}
@@ -222,10 +224,24 @@ def _result(member: Member, error: Detail | None) -> Detail:
         "allocation_id": str(member.allocation_id),
         "status": member.status,
         "hostname": known.get("worker_hostname"),
-        "error": error,
+        "error": {**error, "message": str(error.get("message"))[:MESSAGE_CHARS]} if error else None,
         **said,
         **cleaned,
     }
+
+
+def _fitted(results: dict[str, Detail]) -> Detail:
+    """The platform takes a bounded result: failures come first, and what does not fit is counted."""
+    ordered = sorted(results.items(), key=lambda item: item[1]["error"] is None)
+    kept: Detail = {}
+    size = 0
+    for member_id, result in ordered:
+        size += len(json.dumps(result, default=str)) + len(member_id) + 8
+        if size > RESULT_BYTES:
+            break
+        kept[member_id] = result
+    left = len(results) - len(kept)
+    return {"members": kept, **({"more_members": left} if left else {})}
 
 
 def end_all(world: World, code: str, message: str) -> list[Step]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import httpx
 
 from runner.platform import wire
-from runner.platform.errors import Rejected
+from runner.platform.errors import Rejected, Unavailable
 from runner.settings import Settings
 
 
@@ -61,6 +61,8 @@ class TokenSource:
             },
             anonymous=True,
         ).json()
+        if not isinstance(answer, dict) or not isinstance(answer.get("access_token"), str):
+            raise Unavailable("the platform answered the request for a token with none in it", code="bad_answer")
         self._token = str(answer["access_token"])
         # Renewed a minute early: a token must not run out between the check and the use.
         self._good_until = time.monotonic() + max(float(answer.get("expires_in", 0)) - 60, 0)

@@ -1,17 +1,20 @@
 """The one HTTP client: tokens, retries, idempotency keys, pages and errors, so that nobody else thinks of them."""
 
+import functools
 import random
+import ssl
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
 import httpx
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from runner import log
 from runner.platform import wire
@@ -22,6 +25,7 @@ from runner.settings import Settings
 
 PAGE = 200
 T = TypeVar("T", bound=_Object)
+M = TypeVar("M", bound=BaseModel)
 
 
 class Client:
@@ -33,14 +37,18 @@ class Client:
         self._http = httpx.Client(
             base_url=str(settings.base_url).rstrip("/"),
             timeout=settings.api_timeout_seconds,
-            verify=str(settings.ca_bundle) if settings.ca_bundle else True,
+            verify=_trust(settings.ca_bundle),
             headers={"User-Agent": f"gpuaas-slurm/{version('gpuaas-slurm')} (+{settings.runner_id})"},
             trust_env=False,
         )
         self._tokens = tokens or TokenSource(settings, person=person)
 
-    def clone(self) -> "Client":
-        return Client(self._settings, tokens=self._tokens)
+    def clone(self, *, patience: float | None = None) -> "Client":
+        """Another one for another thread, with the same token; with its own patience if that is given."""
+        settings = self._settings
+        if patience is not None:
+            settings = settings.model_copy(update={"api_patience_seconds": patience})
+        return Client(settings, tokens=self._tokens)
 
     def close(self) -> None:
         self._http.close()
@@ -132,7 +140,7 @@ class Client:
             key=uuid.uuid4().hex,
             correlation_id=correlation_id,
         )
-        return Delivery.model_validate(answer.json())
+        return _read("POST", "deliveries", Delivery, answer.json())
 
     # -- the one way out -----------------------------------------------------------------------------------
 
@@ -150,12 +158,7 @@ class Client:
     ) -> T:
         correlation = correlation_id or (about.correlation_id if about else None)
         answer = self._call(method, path, json=body, key=key, match=match, correlation_id=correlation)
-        try:
-            thing = model.model_validate(answer.json())
-        except ValidationError as error:
-            raise Unavailable(
-                f"{method} {path}: the answer is not a {model.__name__}: {_first(error)}", code="bad_answer"
-            ) from None
+        thing = _read(method, path, model, answer.json())
         etag = answer.headers.get(wire.ETAG)
         return thing.model_copy(update={"etag": etag}) if etag else thing
 
@@ -175,9 +178,11 @@ class Client:
         while True:
             query = {k: v for k, v in {**filters, "limit": str(PAGE), "cursor": cursor}.items() if v is not None}
             answer = self._call("GET", path, params=query).json()
-            items, cursor = (
-                (answer, None) if isinstance(answer, list) else (answer.get("items", []), answer.get("next_cursor"))
-            )
+            page: dict[str, Any] = {"items": answer} if isinstance(answer, list) else answer
+            items, following = page.get("items"), page.get("next_cursor")
+            if not isinstance(items, list) or (following is not None and following == cursor):
+                raise Unavailable(f"GET {path}: the answer is not a page of a list", code="bad_answer")
+            cursor = following
             for item in items:
                 # A list that changes while it is read may show an object twice.
                 identity = str(item.get("id")) if isinstance(item, dict) else repr(item)
@@ -235,17 +240,19 @@ class Client:
     ) -> httpx.Response | PlatformError:
         try:
             answer = self._http.request(method, path, json=json, params=params, headers=headers)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return Unavailable(
                 f"{call}: no answer from {self._http.base_url.copy_with(path='/')} ({type(error).__name__}: {error})."
                 " Check GPUAAS_BASE_URL and the network",
                 code="platform_unreachable",
             )
         try:
-            body = answer.json() if answer.content else {}
+            body = answer.json()
         except ValueError:
+            body = None
+        if not isinstance(body, dict | list):
             return Unavailable(
-                f"{call}: HTTP {answer.status_code} with a body that is not JSON",
+                f"{call}: HTTP {answer.status_code} with a body that is no JSON object",
                 code="bad_answer",
                 status=answer.status_code,
             )
@@ -254,6 +261,21 @@ class Client:
         refusal = from_answer(answer.status_code, body if isinstance(body, dict) else {}, call)
         refusal.context["retry_after"] = answer.headers.get(wire.RETRY_AFTER)
         return refusal
+
+
+@functools.cache
+def _trust(ca_bundle: Path | None) -> ssl.SSLContext:
+    """Loading the certificates takes a tenth of a second: once for all clones."""
+    return ssl.create_default_context(cafile=ca_bundle)
+
+
+def _read(method: str, path: str, model: type[M], body: Any) -> M:
+    """The answer as what it should be. What is wrong with it is told without quoting it: it may hold a token."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        problem = f"{method} {path}: the answer is not a {model.__name__}: {_first(error)}"
+        raise Unavailable(problem, code="bad_answer") from None
 
 
 def _pause(attempt: int, error: PlatformError) -> float:

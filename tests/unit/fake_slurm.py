@@ -26,6 +26,7 @@ class FakeSlurm:
     reservations: dict[str, str] = field(default_factory=dict)
     hosts_down: set[str] = field(default_factory=set)
     deleted_with_jobs: list[str] = field(default_factory=list)
+    breaks_on_host: set[str] = field(default_factory=set)
     distrusts_resumed: bool = False  # as slurmctld does until the node has answered
 
     def seen(self) -> Snapshot | None:
@@ -72,6 +73,8 @@ class FakeSlurm:
         name = node_name(member) or f"w{member.allocation_id.int - 100}"  # type: ignore[union-attr]
         if name in self.hosts_down:
             return Outcome(error=AdapterError("host_unreachable", "no route", "retryable"))
+        if name in self.breaks_on_host:
+            return Outcome("stopping", {}, AdapterError("unit_failed", "it does not stop", "retryable"))
         if play.playbook == "remove_worker":
             refused = self._delete(name)
             return Outcome("stopping", {}, refused) if refused else Outcome("removed", {"residue": []})

@@ -1,5 +1,6 @@
 """decide, by example: what is done for which world, and what is refused."""
 
+import json
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -308,3 +309,31 @@ def test_a_controller_that_can_be_looked_at_again_shows_no_old_error() -> None:
     start = deployed(played=frozenset({("look", mended.id)}), snapshot=snapshot({}))
     end, _, _ = settle(start.later(members=(mended,)), decide)
     assert end.members[0].adapter_detail["last_adapter_error"] is None
+
+
+def test_health_is_looked_at_while_an_operation_waits() -> None:
+    old = {"observed_at": stamp(NOW - timedelta(days=1))}
+    start = world(
+        instance=instance(status="running", health="healthy", status_detail=old),
+        members=(controller(status="ready"),),
+        operations=(add(4),),
+    )
+    start = start.later(allocations={**start.allocations, UUID(int=104): allocation(4, status="provisioning")})
+    _, _, play = settle(start, decide)
+    assert play is not None and play.playbook == "observe"
+
+
+@pytest.mark.parametrize("failing", [0, 40])
+def test_what_is_said_of_many_workers_fits_what_the_platform_takes(failing: int) -> None:
+    operation = mine(add(*range(1, 9)))
+    long = {"last_adapter_error": AdapterError("task_failed", "x" * 1000).as_detail(NOW)}
+    members = [worker(operation, 10 + n, status="failed", adapter_detail=long) for n in range(failing)]
+    members += [worker(operation, 100 + n, status="ready") for n in range(200)]
+    operation = operation.model_copy(update={"allocation_ids": [member.allocation_id for member in members]})
+    start = deployed(operations=(operation,), workers=members)
+    start = start.later(allocations={one.allocation_id: allocation(1, id=one.allocation_id) for one in start.members})
+    (finish,) = of_kind(decide(start).steps, Finish)
+    assert len(json.dumps(finish.result)) < 16_000
+    shown = finish.result["members"]
+    assert len(shown) + finish.result["more_members"] == len(members)
+    assert sum(one["status"] == "failed" for one in shown.values()) == min(failing, len(shown))

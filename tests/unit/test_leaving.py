@@ -267,3 +267,42 @@ def test_a_worker_given_back_is_looked_at_until_it_is_seen_serving() -> None:
     now, _, plays = tick(now, slurm)
     assert [play.playbook for play in plays] == ["observe"]
     assert the(now, one).status == "ready"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": "release_failed"},
+        {"status": "provisioning"},
+        {"connection": {"host": "10.0.0.2", "port": 22, "username": "ops", "host_keys": []}},
+    ],
+)
+def test_a_host_whose_record_is_not_usable_is_waited_for_and_not_forgotten(change: Any) -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()})
+    now = cluster(one, operations=(ask("remove", one, parameters={"host_patience_seconds": 0}),))
+    odd = now.allocations[UUID(int=102)].model_copy(update=change)
+    now, steps, _ = tick(now.later(allocations={**now.allocations, odd.id: odd}), slurm)
+    assert the(now, one).status == "deleting" and "w2" in slurm.nodes
+    assert of_kind(steps, Wait)
+
+
+def test_patience_with_a_host_starts_anew_when_it_has_answered() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()}, hosts_down={"w2"})
+    now = cluster(one, operations=(ask("remove", one, parameters={"host_patience_seconds": 100}),))
+    now, _, _ = tick(now, slurm)
+    slurm.hosts_down = set()
+    slurm.breaks_on_host = {"w2"}
+    now, _, _ = tick(now, slurm)
+    slurm.hosts_down, slurm.breaks_on_host = {"w2"}, set()
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).status == "deleting" and "w2" in slurm.nodes, "it was forgotten too early"
+
+
+def test_a_handed_back_operation_is_claimed_again_by_the_same_runner() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7})})
+    now, _, _ = tick(cluster(one, operations=(ask("drain", one),)), slurm)
+    assert now.operations[0].claimed_by == now.runner_id
+    assert [type(step) for step in decide(now).steps] == [Claim]

@@ -1,0 +1,98 @@
+"""The writer: what it does with leases when the platform, a person or another runner gets in between."""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from runner.platform.errors import Conflict, Unavailable
+from runner.platform.models import Operation
+from runner.report import Reporter
+from tests.unit.lifecycle import ask, cluster, serving
+from tests.unit.worlds import ME, NOW, mine
+
+
+class FakeClient:
+    """The edge: writes down what is sent, and answers as told."""
+
+    def __init__(self, answer: Callable[[Operation], Operation] = lambda one: one) -> None:
+        self.sent: list[tuple[str | None, dict[str, Any]]] = []
+        self.newest: dict[UUID, Operation] = {}
+        self._answer = answer
+
+    def clone(self, *, patience: float | None = None) -> "FakeClient":
+        return self
+
+    def __enter__(self) -> "FakeClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def patch_operation(self, _instance: UUID, operation: Operation, body: dict[str, Any], **_: Any) -> Operation:
+        self.sent.append((operation.claimed_by, body))
+        return self._answer(operation)
+
+    def member_operation(self, _instance: UUID, operation_id: UUID) -> Operation:
+        return self.newest[operation_id]
+
+
+def reporter(client: FakeClient, *operations: Operation, lease_seconds: float = 120) -> Reporter:
+    settings: Any = SimpleNamespace(runner_id=ME, lease_seconds=lease_seconds)
+    made = Reporter(client, settings, cluster(operations=operations))  # type: ignore[arg-type]
+    made.claimed = {one.id: one for one in operations}
+    return made
+
+
+def test_a_lease_that_another_runner_took_over_is_not_ended_by_us() -> None:
+    ours = mine(ask("drain", serving(2)))
+    client = FakeClient()
+    report = reporter(client, ours)
+    theirs = ours.model_copy(update={"claimed_by": "other", "lease_expires_at": NOW + timedelta(days=1)})
+    report.renew_copies(cluster(operations=(theirs,)))
+    report.release()
+    assert client.sent == []
+
+
+def test_a_lease_that_cannot_be_renewed_is_lost_when_it_runs_out() -> None:
+    def away(_: Operation) -> Operation:
+        raise Unavailable("the platform is away")
+
+    with reporter(FakeClient(away), mine(ask("drain", serving(2))), lease_seconds=0.3).leases_kept() as lost:
+        assert lost.wait(5)
+
+
+def test_cancelling_one_operation_does_not_stop_the_play_of_the_others() -> None:
+    one, other = mine(ask("drain", serving(2))), mine(ask("drain", serving(3)))
+    renewed = threading.Event()
+
+    def answer(operation: Operation) -> Operation:
+        if operation.id == one.id:
+            raise Conflict("changed meanwhile", status=412)
+        renewed.set()
+        return operation
+
+    client = FakeClient(answer)
+    client.newest[one.id] = one.model_copy(update={"status": "cancelled"})
+    report = reporter(client, one, other, lease_seconds=0.3)
+    with report.leases_kept() as lost:
+        assert renewed.wait(5)
+        assert not lost.is_set()
+    assert set(report.claimed) == {other.id}
+
+
+@pytest.mark.parametrize("taken_by", ["other", None])
+def test_a_lease_that_is_somebody_elses_now_is_lost(taken_by: str | None) -> None:
+    ours = mine(ask("drain", serving(2)))
+
+    def refuse(_: Operation) -> Operation:
+        raise Conflict("changed meanwhile", status=412)
+
+    client = FakeClient(refuse)
+    client.newest[ours.id] = ours.model_copy(update={"claimed_by": taken_by})
+    with reporter(client, ours, lease_seconds=0.3).leases_kept() as lost:
+        assert lost.wait(5)

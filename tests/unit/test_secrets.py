@@ -1,0 +1,90 @@
+"""The private ssh-agent: it holds the key for as long as we live, and not a moment longer."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runner import secrets
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> str:
+    made = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(made)], check=True)
+    text = made.read_text()
+    made.unlink()
+    return text
+
+
+def listed(agent: Path) -> str:
+    return subprocess.run(
+        ["ssh-add", "-l"], env={"SSH_AUTH_SOCK": str(agent), "PATH": os.environ["PATH"]}, capture_output=True, text=True
+    ).stdout
+
+
+def test_the_agent_holds_the_key_and_no_file_does(tmp_path: Path, key: str) -> None:
+    with secrets.ssh_agent(tmp_path, key) as agent:
+        assert "ED25519" in listed(agent)
+        assert [one.name for one in tmp_path.iterdir() if one.is_file()] == ["key.pub"]
+    assert not listed(agent)
+
+
+def test_a_key_that_is_none_is_an_error_without_the_key_in_it(tmp_path: Path) -> None:
+    with pytest.raises(secrets.SecretsError) as error, secrets.ssh_agent(tmp_path, "canary PRIVATE KEY"):
+        pass
+    assert "canary" not in str(error.value)
+
+
+OWNER = """
+import sys
+from pathlib import Path
+from runner import secrets
+with secrets.ssh_agent(Path(sys.argv[1]), sys.stdin.read()):
+    print("ready", flush=True)
+    import threading
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        threading.Event().wait()
+"""
+
+
+def owner(directory: Path, key: str) -> "subprocess.Popen[str]":
+    started = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert started.stdin and started.stdout
+    started.stdin.write(key)
+    started.stdin.close()
+    assert started.stdout.readline() == "ready\n"
+    return started
+
+
+def test_the_agent_ends_with_a_runner_that_is_killed(tmp_path: Path, key: str) -> None:
+    runner = owner(tmp_path, key)
+    assert "ED25519" in listed(tmp_path / "agent.sock")
+    runner.kill()
+    runner.wait()
+    deadline = time.monotonic() + 5
+    while listed(tmp_path / "agent.sock") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not listed(tmp_path / "agent.sock")
+
+
+def test_a_ctrl_c_does_not_take_the_key_from_a_play_that_is_to_be_finished(tmp_path: Path, key: str) -> None:
+    runner = owner(tmp_path, key)
+    os.killpg(runner.pid, signal.SIGINT)
+    assert runner.stdout and runner.stdout.readline() == "interrupted\n"
+    assert "ED25519" in listed(tmp_path / "agent.sock")
+    runner.kill()
+    runner.wait()

@@ -115,8 +115,8 @@ def read_config(instance: AppInstance) -> Config:
         raise IntentError("config_invalid", f"config cannot be used: {_first(error)}") from None
 
 
-def cluster_name(instance: AppInstance) -> str:
-    return read_config(instance).cluster_name or f"gs{instance.id.hex[:8]}"
+def cluster_name(instance: AppInstance, config: Config) -> str:
+    return config.cluster_name or f"gs{instance.id.hex[:8]}"
 
 
 @dataclass(frozen=True)
@@ -234,12 +234,17 @@ def build(
     hosts: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[str]] = {CONTROLLER: [], WORKER: []}
     problems: dict[UUID, IntentError] = {}
+    try:
+        config = read_config(instance)
+    except IntentError:
+        # Only a deploy uses it, and a deploy is refused then; workers of a cluster that runs come and go without.
+        config = Config.model_validate({})
     shared: dict[str, Any] = {
         "gpuaas_app_instance_id": str(instance.id),
         "gpuaas_project_id": str(instance.project_id),
         "gpuaas_correlation_id": instance.correlation_id,
-        "slurm_cluster_name": cluster_name(instance),
-        "slurm_config": {key: str(value) for key, value in sorted(read_config(instance).slurm.items())},
+        "slurm_cluster_name": cluster_name(instance, config),
+        "slurm_config": {key: str(value) for key, value in sorted(config.slurm.items())},
     }
     for member in sorted(members, key=lambda one: (one.component_key, str(one.id))):
         if member.component_key not in groups:

@@ -45,7 +45,8 @@ def _cluster(world: World) -> list[Step]:
     """An instance that is to serve, or serves: its controller, then its operations, then itself."""
     try:
         placement = read_placement(world.instance)
-        read_config(world.instance)
+        if world.instance.status != InstanceStatus.RUNNING:  # a cluster that runs has its configuration already
+            read_config(world.instance)
         controller = _controller(world, placement)
     except IntentError as error:
         return instance_fails(world, AdapterError(error.code, error.message))

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from runner.decide import decide
+from runner.inventory import build
 from runner.plan import AdapterError, Announce, Claim, Finish, NewMember, Refuse, SetInstance, SetMember, Wait, stamp
 from runner.world import Outcome, World
 from tests.unit.worlds import (
@@ -337,3 +338,16 @@ def test_what_is_said_of_many_workers_fits_what_the_platform_takes(failing: int)
     shown = finish.result["members"]
     assert len(shown) + finish.result["more_members"] == len(members)
     assert sum(one["status"] == "failed" for one in shown.values()) == min(failing, len(shown))
+
+
+def test_a_cluster_that_runs_is_looked_at_and_served_whatever_became_of_its_config() -> None:
+    old = {"observed_at": stamp(NOW - timedelta(days=1))}
+    odd = {"slurm": {"Include": "elsewhere"}}
+    start = world(
+        instance=instance(status="running", health="healthy", status_detail=old, config=odd),
+        members=(controller(status="ready"),),
+    )
+    _, _, play = settle(start, decide)
+    assert play is not None and play.playbook == "observe"
+    tree, problems = build(start.instance, play.members, start.allocations)
+    assert problems == {} and tree["all"]["hosts"]

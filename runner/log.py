@@ -33,6 +33,7 @@ def configure(settings: Settings) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
+    structlog.contextvars.bind_contextvars(project_id=str(settings.project_id), app_slug=settings.app_slug)
 
 
 def get(**ids: Any) -> Logger:

@@ -4,16 +4,15 @@ import functools
 import hashlib
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from runner import detail, log
 from runner.inventory import CONTROLLER
+from runner.leases import LostLease, OperationEnded, renewing
 from runner.plan import (
     Announce,
     Claim,
@@ -33,14 +32,6 @@ from runner.platform.models import AppInstance, Member, MemberStatus, Operation,
 from runner.settings import Settings
 from runner.translate import Heard
 from runner.world import World
-
-
-class LostLease(Exception):
-    """Another runner works on it now: stop before the next write."""
-
-
-class OperationEnded(LostLease):
-    """A person called the operation off while we were at it."""
 
 
 class Reporter:
@@ -114,34 +105,11 @@ class Reporter:
     @contextmanager
     def leases_kept(self) -> Iterator[threading.Event]:
         """Renew in the background; the event it yields is set when a lease was lost."""
-        lost, done = threading.Event(), threading.Event()
-
-        def renew() -> None:
-            good_until = time.monotonic() + self._settings.lease_seconds
-            with self._client.clone(patience=0) as client:
-                while not done.wait(self._settings.lease_seconds / 3):
-                    asked = time.monotonic()
-                    try:
-                        self._renew(client)
-                        good_until = asked + self._settings.lease_seconds
-                    except PlatformError as error:
-                        self._log().warning("lease not renewed", problem=error.message)
-                        if time.monotonic() < good_until:
-                            continue
-                        lost.set()  # it has run out: somebody else may be at work already
-                        return
-                    except LostLease as problem:
-                        self._log().error("lease lost", problem=str(problem))
-                        lost.set()
-                        return
-
-        thread = threading.Thread(target=copy_context().run, args=(renew,), daemon=True)
-        thread.start()
-        try:
+        with (
+            self._client.clone(patience=0) as client,
+            renewing(lambda: self._renew(client), self._settings.lease_seconds) as lost,
+        ):
             yield lost
-        finally:
-            done.set()
-            thread.join()
 
     def release(self) -> None:
         """Hand back what was claimed and is not finished, so that the next tick need not wait for the lease."""

@@ -11,12 +11,13 @@ import structlog
 from runner import log, secrets
 from runner.decide import decide
 from runner.inventory import CONTROLLER, host_name
+from runner.leases import LostLease
 from runner.plan import AdapterError, Plan, Play
 from runner.platform.client import Client
 from runner.platform.errors import Conflict, PlatformError
 from runner.platform.models import AppInstance, InstanceStatus, MemberStatus
 from runner.plays import PlayError, play
-from runner.report import LostLease, Reporter
+from runner.report import Reporter
 from runner.settings import Settings
 from runner.slurm import Snapshot
 from runner.translate import Heard, Story

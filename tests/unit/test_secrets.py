@@ -11,6 +11,8 @@ import pytest
 
 from runner import secrets
 
+pytestmark = pytest.mark.timeout(30)
+
 
 @pytest.fixture
 def key(tmp_path: Path) -> str:
@@ -40,10 +42,12 @@ def test_a_key_that_is_none_is_an_error_without_the_key_in_it(tmp_path: Path) ->
     assert "canary" not in str(error.value)
 
 
+# The signal's usual meaning is set by hand: a process started in the background may have been told to ignore it.
 OWNER = """
-import sys
+import signal, sys
 from pathlib import Path
 from runner import secrets
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with secrets.ssh_agent(Path(sys.argv[1]), sys.stdin.read()):
     print("ready", flush=True)
     import threading

@@ -26,7 +26,7 @@ EXPLAINED = {
     r"innodb_buffer_pool_size": "24.11 recommends memory of a size that a small controller does not have",
     r"Configured MailProg is invalid": "no host of ours has a mailer, and no mail is asked for",
     r'"Include" failed in file /etc/slurm/plugstack.conf': "Debian's own file includes a directory that is empty",
-    r"High latency for 1000 calls to gettimeofday": "slurmctld times the machine's clock at its start; a busy one is slow",
+    r"High latency for 1000 calls to gettimeofday": "slurmctld times the clock; a busy machine's is slow",
     r"very large processing time": "the same for its own work",
     r"msg_type=SRUN_JOB_COMPLETE\) failed": "an srun that had ended before it was told so",
 }

@@ -104,9 +104,9 @@ def measure_growth(suite: str) -> list[Figure]:
         to_seven = one_more(cluster)
         hosts = {host.name: host for host in fleet.hosts()}
         with hand_tools(cluster) as environment, ThreadPoolExecutor(max_workers=7) as pool:
-            started = time.monotonic()
-            list(pool.map(lambda n: join_by_hand(cluster, hosts[f"gs-{n}"], environment, "gs-4"), range(11, 18)))
-            by_hand = time.monotonic() - started
+            # Each from its own ssh to its own idle, so that what the measuring costs is in none of them.
+            walls = pool.map(lambda n: join_by_hand(cluster, hosts[f"gs-{n}"], environment, "gs-4"), range(11, 18))
+            by_hand = max(walls)
         cluster.add("gs-2")
         tick(cluster)
         to_fifteen = one_more(cluster)

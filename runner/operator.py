@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
+from runner.inventory import host_name
 from runner.platform.client import Client
 from runner.platform.models import Allocation, AppInstance, Member, Operation
 from runner.settings import Settings
@@ -103,9 +104,7 @@ def find_member(members: Sequence[Member], text: str) -> Member:
         for one in members
         if one.status != "deleted"
         and (
-            str(one.id).startswith(text)
-            or f"{one.component_key}-{one.id.hex[:8]}" == text
-            or one.adapter_detail.get("worker_hostname") == text
+            str(one.id).startswith(text) or host_name(one) == text or one.adapter_detail.get("worker_hostname") == text
         )
     ]
     return _only(found, text, "member", [f"{one.id} {one.component_key}" for one in members])

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
+from runner.inventory import host_name
 from runner.platform.models import Member, Operation
 
 ErrorClass = Literal["retryable", "drift", "repairable", "intervention"]
@@ -143,11 +144,11 @@ def shown(step: Step) -> dict[str, str]:
         case Claim(subject=Operation() as operation):
             subject, what = _operation(operation), "claim"
         case Claim(subject=Member() as member):
-            subject, what = _member(member), "claim"
+            subject, what = host_name(member), "claim"
         case NewMember(component_key=key, allocation_id=allocation):
             subject, what = f"{key} on allocation {str(allocation)[:8]}", "create member"
         case SetMember(member=member, status=status):
-            subject, what = _member(member), f"report {status}"
+            subject, what = host_name(member), f"report {status}"
         case SetInstance(status=status, health=health):
             subject, what = "instance", f"report {status}/{health}"
         case Announce(kind=kind):
@@ -167,9 +168,5 @@ def _operation(operation: Operation) -> str:
     return f"{operation.operation} {str(operation.id)[:8]}"
 
 
-def _member(member: Member) -> str:
-    return f"{member.component_key}-{member.id.hex[:8]}"
-
-
 def _names(members: Iterable[Member]) -> str:
-    return ", ".join(_member(member) for member in members)
+    return ", ".join(host_name(member) for member in members)

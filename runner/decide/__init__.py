@@ -6,10 +6,10 @@ assumes that an earlier step worked: it looks at what is.
 
 from runner import detail
 from runner.decide.instance import instance_fails, look, report_instance, set_instance
-from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, name, take
+from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, take
 from runner.decide.operations import end_all, orphans, worker_operations
 from runner.decide.wants import Wants
-from runner.inventory import CONTROLLER, IntentError, Placement, read_config, read_placement
+from runner.inventory import CONTROLLER, IntentError, Placement, host_name, read_config, read_placement
 from runner.plan import Act, AdapterError, Claim, Finish, NewMember, Plan, Play, Refuse, SetMember, Step, Wait
 from runner.platform.models import Health, InstanceStatus, Member, MemberStatus
 from runner.world import World, is_stale
@@ -86,13 +86,13 @@ def _bootstrap(world: World, controller: Member) -> tuple[list[Step], bool]:
     if controller.status == MemberStatus.READY:
         return [], False
     if controller.status not in UNFINISHED:
-        return [Wait(f"the controller is {controller.status}", name(controller))], False
+        return [Wait(f"the controller is {controller.status}", host_name(controller))], False
     outcome = world.outcomes.get(controller.id)
     if outcome:
         return conclude(world, controller, outcome), False
     error, waiting = allocation_problem(world, controller.allocation_id)
     if waiting:
-        return [Wait(waiting, name(controller))], False
+        return [Wait(waiting, host_name(controller))], False
     if error:
         return [fail(world, controller, error)], False
     steps, ours = take(world, controller, "the deploy asks for this controller")
@@ -110,7 +110,7 @@ def _play(world: World, controller: Member, bootstrap: bool, wants: Wants) -> li
         why = f"controller first, then {len(wants.joins)} worker(s) in the same run"
         return [Play(why, "deploy", joining, acts)]
     if controller.status != MemberStatus.READY:
-        return [Wait("the controller is not ready", name(member)) for member in wants.joins]
+        return [Wait("the controller is not ready", host_name(member)) for member in wants.joins]
     if wants.joins:
         return [Play(f"{len(wants.joins)} worker(s) join in one run", "add_worker", joining, acts)]
     play = wants.drain_play(world, controller) or wants.remove_play(controller)

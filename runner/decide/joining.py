@@ -1,7 +1,7 @@
 """How a worker joins: its record first, then the play, then the controller's word."""
 
-from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, name, read_time
-from runner.inventory import WORKER
+from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, read_time
+from runner.inventory import WORKER, host_name
 from runner.plan import AdapterError, NewMember, SetMember, Step, Wait, stamp
 from runner.platform.models import Member, MemberStatus, Operation
 from runner.world import World
@@ -35,13 +35,13 @@ def join(world: World, operation: Operation, controller: Member) -> tuple[list[S
         elif controller.status == MemberStatus.FAILED:
             steps.append(fail(world, member, AdapterError("controller_failed", "there is no controller to join")))
         elif waiting:
-            steps.append(Wait(waiting, name(member)))
+            steps.append(Wait(waiting, host_name(member)))
         elif error:
             steps.append(fail(world, member, error))
         elif due and due > world.now:
-            steps.append(Wait(f"the next try is at {stamp(due)}", name(member)))
+            steps.append(Wait(f"the next try is at {stamp(due)}", host_name(member)))
         elif world.did("join", member):
-            steps.append(Wait("the play did not get to it; the next tick goes on", name(member)))
+            steps.append(Wait("the play did not get to it; the next tick goes on", host_name(member)))
         else:
             to_play.append(member)
     return steps, to_play, [member for member in members if member.status not in UNFINISHED]

@@ -13,9 +13,9 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from runner import detail
-from runner.decide.members import allocation_problem, name, read_time
+from runner.decide.members import allocation_problem, read_time
 from runner.decide.wants import Wants
-from runner.inventory import IntentError, node_name
+from runner.inventory import IntentError, host_name, node_name
 from runner.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
 from runner.platform.models import Member, MemberStatus, Operation
 from runner.slurm import Node, Snapshot, deletion_problem, is_drained
@@ -106,7 +106,7 @@ def _on_its_way(world: World, member: Member, verb: str, terms: Terms) -> Progre
         return [], Wants(drains={f"{PREFIX}{note(member)['operation_id']}: {words}": [member]})
     snapshot = world.snapshot
     if snapshot is None or snapshot.nodes is None or snapshot.jobs is None:
-        return [Wait("the controller could not be asked; nothing is assumed", name(member))], Wants()
+        return [Wait("the controller could not be asked; nothing is assumed", host_name(member))], Wants()
     node = snapshot.nodes.get(hostname)
     if node is None:
         if verb == "drain":
@@ -122,7 +122,7 @@ def _on_its_way(world: World, member: Member, verb: str, terms: Terms) -> Progre
         ], Wants()
     obstacle = deletion_problem(snapshot, hostname)
     if obstacle:
-        return [*_show(member, snapshot, hostname), Wait(obstacle[1], name(member))], Wants()
+        return [*_show(member, snapshot, hostname), Wait(obstacle[1], host_name(member))], Wants()
     return _from_host(world, member, terms)
 
 
@@ -134,7 +134,7 @@ def _draining(world: World, member: Member, snapshot: Snapshot, hostname: str, n
     since = read_time(note(member).get("since")) or world.now
     overdue = terms.deadline_seconds is not None and world.now >= since + timedelta(seconds=terms.deadline_seconds)
     if not overdue:
-        return [*steps, Wait(_what_is_left(snapshot, hostname, node), name(member))], Wants()
+        return [*steps, Wait(_what_is_left(snapshot, hostname, node), host_name(member))], Wants()
     if terms.at_deadline == "give_up":
         if not world.did("resume", member):
             return steps, Wants(resumes={f"{PREFIX}{note(member)['operation_id']}": [member]})
@@ -145,7 +145,7 @@ def _draining(world: World, member: Member, snapshot: Snapshot, hostname: str, n
     more = f" and {len(jobs) - JOBS_SHOWN} more" if len(jobs) > JOBS_SHOWN else ""
     done = f"{terms.at_deadline} of job {', '.join(map(str, jobs[:JOBS_SHOWN]))}{more}"
     if not jobs or world.did("evict", member):
-        return [*steps, Wait(_what_is_left(snapshot, hostname, node), name(member))], Wants()
+        return [*steps, Wait(_what_is_left(snapshot, hostname, node), host_name(member))], Wants()
     if note(member).get("did") != done:
         # Said before it is done: a kill in between must not leave jobs ended by nobody.
         told = {"leave": note(member) | {"did": done}}
@@ -187,19 +187,19 @@ def _from_host(world: World, member: Member, terms: Terms) -> Progress:
     problem, waiting = allocation_problem(world, member.allocation_id)
     if problem or waiting:
         # The machine is there; only its record is not usable. Forgetting it would leave a worker that nobody knows.
-        return [Wait(problem.message if problem else str(waiting), name(member))], Wants()
+        return [Wait(problem.message if problem else str(waiting), host_name(member))], Wants()
     if not world.did("remove", member):
         return [], Wants(removes=[member])
     outcome = world.outcomes.get(member.id)
     if world.did("forget", member):
         return _without_host(world, member, "the host did not answer")
     if outcome is None:
-        return [Wait("the play did not get to it; the next tick goes on", name(member))], Wants()
+        return [Wait("the play did not get to it; the next tick goes on", host_name(member))], Wants()
     if outcome.error is None:
         if outcome.phase == "removed" and _is_absent(world, member):
             said = {**outcome.detail, "phase": "removed", "host_cleaned": True}
             return [_gone(member, said, "absent from the controller, and its host is clean")], Wants()
-        return [Wait("the controller has not confirmed that it is gone", name(member))], Wants()
+        return [Wait("the controller has not confirmed that it is gone", host_name(member))], Wants()
     return _remove_failed(world, member, outcome.error, terms)
 
 
@@ -212,16 +212,16 @@ def _remove_failed(world: World, member: Member, error: AdapterError, terms: Ter
             return [], Wants(forgets=[member])
         said["leave"] = note(member) | {"unreachable_since": stamp(first)}
         why = f"its host does not answer; at {stamp(until)} it is taken out without it"
-        return [_set(member, member.status, said, why), Wait(why, name(member))], Wants()
+        return [_set(member, member.status, said, why), Wait(why, host_name(member))], Wants()
     known = note(member) | {"unreachable_since": None}  # it answered: patience with it starts anew
     said["leave"] = known
     if error.code in NOT_YET:
-        return [_set(member, member.status, said, error.code), Wait(error.message, name(member))], Wants()
+        return [_set(member, member.status, said, error.code), Wait(error.message, host_name(member))], Wants()
     tried = int(known.get("attempts") or 0) + 1
     if error.klass == "retryable" and tried < world.policy.max_attempts:
         said["leave"] = known | {"attempts": tried}
         why = f"{error.code}: try {tried} of {world.policy.max_attempts}"
-        again = Wait(f"the next tick tries again after {why}", name(member))
+        again = Wait(f"the next tick tries again after {why}", host_name(member))
         return [_set(member, member.status, said, why), again], Wants()
     said |= _verdict(member, "failed", error.as_detail(world.now))
     return [_set(member, MemberStatus.FAILED, said, f"{error.code}: {error.message}")], Wants()
@@ -233,7 +233,7 @@ def _without_host(world: World, member: Member, because: str) -> Progress:
     if hostname and not world.did("forget", member) and not _is_absent(world, member):
         return [], Wants(forgets=[member])
     if hostname and not _is_absent(world, member):
-        return [Wait("the controller has not confirmed that it is gone", name(member))], Wants()
+        return [Wait("the controller has not confirmed that it is gone", host_name(member))], Wants()
     said = {"phase": "removed", "host_cleaned": False, "host_left": because}
     return [_gone(member, said, f"gone from Slurm; the host was not cleaned: {because}")], Wants()
 
@@ -257,7 +257,7 @@ def cancelled(world: World, member: Member) -> Progress:
     if hostname and not world.did("resume", member):
         return [], Wants(resumes={f"{PREFIX}{note(member).get('operation_id')}": [member]})
     if hostname and (world.snapshot is None or world.snapshot.nodes is None):
-        return [Wait("the controller could not be asked; nothing is assumed", name(member))], Wants()
+        return [Wait("the controller could not be asked; nothing is assumed", host_name(member))], Wants()
     return [_set(member, member.status, _verdict(member, "cancelled"), "its operation was cancelled")], Wants()
 
 

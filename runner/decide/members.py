@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from runner import detail
-from runner.inventory import CONTROLLER, IntentError, read_target
+from runner.inventory import CONTROLLER, IntentError, host_name, read_target
 from runner.plan import AdapterError, Claim, Detail, SetMember, Step, Wait, stamp
 from runner.platform.models import Member, MemberStatus
 from runner.slurm import controller_problem, worker_problem
@@ -19,12 +19,12 @@ def take(world: World, member: Member, why: str) -> tuple[list[Step], bool]:
     known = member.adapter_detail
     held = held_by_another(world, known.get("claimed_by"), read_time(known.get("lease_expires_at")))
     if held:
-        return [Wait(held, name(member))], False
+        return [Wait(held, host_name(member))], False
     due = read_time(known.get("next_attempt_at"))
     if due and due > world.now:
-        return [Wait(f"the next try is at {stamp(due)}", name(member))], False
+        return [Wait(f"the next try is at {stamp(due)}", host_name(member))], False
     if world.played:
-        return [Wait("the next tick goes on with it", name(member))], False
+        return [Wait("the next tick goes on with it", host_name(member))], False
     if not is_ours(world, known.get("claimed_by"), read_time(known.get("lease_expires_at"))):
         return [Claim(why, member)], False
     return [], True
@@ -111,7 +111,3 @@ def read_time(value: object) -> datetime | None:
     except ValueError:
         return None
     return time if time and time.tzinfo else None
-
-
-def name(member: Member) -> str:
-    return f"{member.component_key}-{member.id.hex[:8]}"

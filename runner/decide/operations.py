@@ -7,9 +7,9 @@ from uuid import UUID
 
 from runner.decide import leaving
 from runner.decide.joining import UNFINISHED, join, joined_by
-from runner.decide.members import conclude, fail, held_by_another, is_ours, name, read_time
+from runner.decide.members import conclude, fail, held_by_another, is_ours, read_time
 from runner.decide.wants import Wants
-from runner.inventory import CONTROLLER, WORKER, IntentError, Placement
+from runner.inventory import CONTROLLER, WORKER, IntentError, Placement, host_name
 from runner.plan import AdapterError, Claim, Detail, Finish, Refuse, Step, Wait, stamp
 from runner.platform.models import Member, MemberStatus, Operation, OperationStatus
 from runner.world import World
@@ -86,7 +86,7 @@ def _carry_out(world: World, operation: Operation, controller: Member) -> tuple[
     targets = _targets(world, operation)
     for member in targets:
         if controller.status != MemberStatus.READY:
-            steps.append(Wait("the controller is not ready", name(member)))
+            steps.append(Wait("the controller is not ready", host_name(member)))
             continue
         own, wanted = leaving.leave(world, member, operation, "drain" if verb == "drain" else "remove", terms)
         steps += own
@@ -134,7 +134,7 @@ def _bad_allocations(
             return "allocation_not_found", f"allocation {allocation} is not in this project"
         serving = _serving(world, allocation, operation)
         if serving or allocation in busy:
-            who = name(serving) if serving else "another operation's worker"
+            who = host_name(serving) if serving else "another operation's worker"
             return "allocation_in_use", f"allocation {allocation} already serves as {who}: remove that one first"
     return None
 
@@ -154,7 +154,7 @@ def _bad_targets(world: World, operation: Operation) -> tuple[str, str] | None:
         if member.component_key != WORKER:
             return "controller_not_supported", f"{target} is the controller: {verb} is for workers"
         if member.status not in ALLOWED[verb] and not leaving.belongs_to(member, operation.id):
-            return "member_state", f"{name(member)} is {member.status}: it cannot be asked to {verb}"
+            return "member_state", f"{host_name(member)} is {member.status}: it cannot be asked to {verb}"
     return None
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from runner import log, operator, secrets, verbs, view
+from runner import instance_verbs, log, operator, secrets, verbs, view
 from runner.commands import CANNOT, FAILED, OK, Json, Which, as_reader, load
 from runner.foresee import foresee
 from runner.platform.client import Client
@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 app.command()(verbs.deploy)
 app.add_typer(verbs.get, name="get")
+instance_verbs.add_to(verbs.op)
 app.add_typer(verbs.op, name="op")
 
 
@@ -132,7 +133,7 @@ def status(instance: Which = None, as_json: Json = False) -> None:
         for one in found:
             view.show([view.instance_row(one)], as_json=False, empty="")
             view.show((view.member_row(m) for m in client.members(one.id)), as_json=False, empty="  no members")
-            operations = client.member_operations(one.id, status="accepted,running")
+            operations = operator.operations(client, one, status="accepted,running")
             view.show((view.operation_row(o) for o in operations), as_json=False, empty="no open operations")
             view.out.print()
 
@@ -141,7 +142,7 @@ def _everything(client: Client, one: AppInstance) -> dict[str, Any]:
     return {
         **one.model_dump(mode="json"),
         "members": [member.model_dump(mode="json") for member in client.members(one.id)],
-        "operations": [operation.model_dump(mode="json") for operation in client.member_operations(one.id)],
+        "operations": [operation.model_dump(mode="json") for operation in operator.operations(client, one)],
     }
 
 

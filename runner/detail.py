@@ -11,6 +11,8 @@ from runner.platform.models import AppInstance, Health, Member, MemberStatus
 from runner.slurm import Snapshot, controller_problem, worker_problem
 
 REASONS_SHOWN = 20
+# What stands in status_detail until somebody says otherwise; the rest is said anew each time.
+KEPT = ("observed_at", "config_version", "versions", "lifecycle")
 _COMMON: Detail = {"phase": "requested", "last_adapter_error": None, "last_runtime_observed_at": None, "attempt": 0}
 _CONTROLLER: Detail = dict.fromkeys(
     ("controller_hostname", "slurmctld_state", "config_version", "cluster_name", "slurm_version", "package_version")
@@ -82,6 +84,11 @@ def is_unsettled(member: Member) -> bool:
     return member.status in half_way or (bool(leaving) and leaving.get("verdict") is None) or was_given_back(member)
 
 
+def is_under_way(lifecycle: object) -> bool:
+    """Whether the note of an instance operation has no verdict yet."""
+    return isinstance(lifecycle, dict) and lifecycle.get("verdict") is None
+
+
 def was_given_back(member: Member) -> bool:
     """Undrained by us, but the controller has not shown it serving yet: somebody has to look again."""
     ended = (member.adapter_detail.get("leave") or {}).get("verdict") in ("failed", "cancelled")
@@ -121,9 +128,9 @@ def of_instance(
     """status_detail: the cluster in a few lines, the three versions side by side."""
     workers = [member for member in members if member.component_key != CONTROLLER]
     kept = instance.status_detail or {}
-    seen: dict[str, Any] = {key: kept.get(key) for key in ("observed_at", "config_version", "versions") if key in kept}
+    seen: dict[str, Any] = {key: kept[key] for key in KEPT if key in kept}
     if snapshot:
-        seen = {
+        seen |= {
             "observed_at": stamp(now),
             "config_version": snapshot.controller.config_version,
             "versions": {
@@ -135,7 +142,7 @@ def of_instance(
     return {
         **seen,
         "reasons": reasons,
-        "unsettled": any(is_unsettled(member) for member in members),
+        "unsettled": any(is_unsettled(member) for member in members) or is_under_way(kept.get("lifecycle")),
         "workers": {
             status: count
             for status in MemberStatus

@@ -229,6 +229,7 @@ def build(
     members: Iterable[Member],
     allocations: Mapping[UUID, Allocation],
     work: Mapping[str, Any] | None = None,
+    terms: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], dict[UUID, IntentError]]:
     """The instance's inventory, and for each member that cannot be in it the reason."""
     hosts: dict[str, dict[str, Any]] = {}
@@ -245,6 +246,7 @@ def build(
         "gpuaas_correlation_id": instance.correlation_id,
         "slurm_cluster_name": cluster_name(instance, config),
         "slurm_config": {key: str(value) for key, value in sorted(config.slurm.items())},
+        **(terms or {}),
     }
     for member in sorted(members, key=lambda one: (one.component_key, str(one.id))):
         if member.component_key not in groups:

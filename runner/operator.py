@@ -73,8 +73,19 @@ def request(
     return client.create_operation(instance.id, body, key=uuid.uuid4().hex)
 
 
+def request_of_instance(client: Client, instance: AppInstance, verb: str, parameters: dict[str, Any]) -> Operation:
+    body = {"operation": verb, "parameters": parameters}
+    return client.create_operation(instance.id, body, key=uuid.uuid4().hex, of_instance=True)
+
+
+def operations(client: Client, instance: AppInstance, **filters: str | None) -> list[Operation]:
+    """Those of the instance and those of its members, in order of creation."""
+    found = [*client.instance_operations(instance.id, **filters), *client.member_operations(instance.id, **filters)]
+    return sorted(found, key=lambda one: (str(one.created_at), str(one.id)))
+
+
 def cancel(client: Client, instance: AppInstance, text: str) -> Operation:
-    listed = client.member_operations(instance.id, status="accepted,running")
+    listed = operations(client, instance, status="accepted,running")
     found = [one for one in listed if str(one.id).startswith(text)]
     chosen = _only(found, text, "open operation", [f"{one.id} {one.operation}" for one in listed])
     return client.patch_operation(instance.id, chosen, {"status": "cancelled"}, key=uuid.uuid4().hex)

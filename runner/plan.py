@@ -11,7 +11,42 @@ from runner.platform.models import Member, Operation
 
 ErrorClass = Literal["retryable", "drift", "repairable", "intervention"]
 Detail = dict[str, Any]
-Act = tuple[Literal["join", "drain", "resume", "evict", "remove", "forget", "look"], UUID]
+Act = tuple[
+    Literal[
+        "join",
+        "drain",
+        "resume",
+        "evict",
+        "remove",
+        "forget",
+        "look",  # workers come and go
+        "quiet",
+        "stop",
+        "start",
+        "restart",
+        "change",
+        "upgrade",
+        "rollback",
+        "rotate",
+        "clean",
+        "repair",  # a cluster
+    ],
+    UUID,
+]
+PlayBook = Literal[
+    "deploy",
+    "add_worker",
+    "drain_worker",
+    "remove_worker",
+    "observe",
+    "quiesce",
+    "stop",
+    "restart",
+    "upgrade",
+    "rollback",
+    "rotate",
+    "decommission",
+]
 
 
 @dataclass(frozen=True)
@@ -46,7 +81,6 @@ class Refuse(Step):
 
     operation: Operation
     code: str
-    of_instance: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,12 +133,14 @@ class Finish(Step):
 class Play(Step):
     """One Ansible run for all the members that need it. Always the last step."""
 
-    playbook: Literal["deploy", "add_worker", "drain_worker", "remove_worker", "observe"]
+    playbook: PlayBook
     members: tuple[Member, ...]
     # What is done to whom, so that one tick does not do it twice.
     acts: frozenset[Act] = frozenset()
     # For plays that change nodes: what the controller is told (see library/slurm_nodes.py).
     work: Detail = field(default_factory=dict)
+    # Variables for every host of the run. Checked by whoever puts them here: they come out of an operation.
+    terms: Detail = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def play(
     """Run the playbook on the step's members; `listen` hears of each as it happens."""
     import ansible_runner  # here, because a quiet tick needs no Ansible
 
-    hosts, problems = inventory.build(world.instance, step.members, world.allocations, step.work)
+    hosts, problems = inventory.build(world.instance, step.members, world.allocations, step.work, step.terms)
     members = {inventory.host_name(m): m.id for m in step.members if m.id not in problems}
     story = Story(
         {

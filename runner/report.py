@@ -57,7 +57,7 @@ class Reporter:
         self.members = {member.id: member for member in world.members}
         self.claimed = {
             one.id: one
-            for one in world.operations
+            for one in (*world.operations, *world.instance_operations)
             if one.id in self.claimed and one.claimed_by == self._settings.runner_id
         }
 
@@ -190,7 +190,7 @@ class Reporter:
 
     def _refuse(self, step: Refuse, world: World) -> World:
         body = {"status": OperationStatus.FAILED, "error": {"code": step.code, "message": step.why}}
-        self._patch_operation(step.operation, body, of_instance=step.of_instance)
+        self._patch_operation(step.operation, body)
         self.claimed.pop(step.operation.id, None)
         self.failed_operations += 1
         return world.without_operation(step.operation)
@@ -250,14 +250,14 @@ class Reporter:
             member, body, key=_key("member", member.id, member.etag, body), correlation_id=origin
         )
 
-    def _patch_operation(self, operation: Operation, body: Detail, *, of_instance: bool = False) -> Operation:
+    def _patch_operation(self, operation: Operation, body: Detail) -> Operation:
         key = _key("operation", operation.id, operation.etag, body)
         try:
-            return self._client.patch_operation(self.instance.id, operation, body, key=key, of_instance=of_instance)
+            return self._client.patch_operation(self.instance.id, operation, body, key=key)
         except Conflict:
             if operation.id not in self.claimed:
                 raise
-            newest = self._client.member_operation(self.instance.id, operation.id)
+            newest = self._client.operation_again(self.instance.id, operation)
             if newest.status != OperationStatus.RUNNING:
                 self.claimed.pop(operation.id, None)
                 raise OperationEnded(f"{operation.operation} {operation.id} is {newest.status}") from None

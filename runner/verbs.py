@@ -12,7 +12,7 @@ from runner.commands import Json, Which, as_person, as_reader
 T = TypeVar("T", bound=BaseModel)
 
 get = typer.Typer(help="Read what the platform knows, as tables or with --json.", no_args_is_help=True)
-op = typer.Typer(help="Ask for a member operation; the runner carries it out.", no_args_is_help=True)
+op = typer.Typer(help="Ask for an operation; the runner carries it out.", no_args_is_help=True)
 
 Target = Annotated[str, typer.Argument(help="The instance: id, start of an id, or name.")]
 Members = Annotated[str, typer.Option(help="Members, comma separated: id, start of an id, or node name.")]
@@ -31,7 +31,7 @@ def deploy(
     as_json: Json = False,
 ) -> None:
     """Ask the platform for a cluster. The runner builds it."""
-    config: dict[str, Any] = {"slurm": _pairs(slurm)} if slurm else {}
+    config: dict[str, Any] = {"slurm": pairs(slurm)} if slurm else {}
     if cluster_name:
         config["cluster_name"] = cluster_name
     with as_person() as (client, loaded):
@@ -90,7 +90,7 @@ def op_add(
     as_json: Json = False,
 ) -> None:
     """Make workers of allocations, one or many at once."""
-    _request("add", target, as_json, component=component, allocations=allocations, parameters=_pairs(parameter))
+    _request("add", target, as_json, component=component, allocations=allocations, parameters=pairs(parameter))
 
 
 Reason = Annotated[str, typer.Option(help="Your words; they stand in the node's drain reason.")]
@@ -108,7 +108,7 @@ def _terms(
         "on_deadline": on_deadline,
         "host_patience_seconds": patience,
     }
-    return {key: value for key, value in given.items() if value is not None} | _pairs(more)
+    return {key: value for key, value in given.items() if value is not None} | pairs(more)
 
 
 @op.command("drain")
@@ -194,9 +194,9 @@ def get_members(instance: Which = None, as_json: Json = False) -> None:
 
 @get.command("operations")
 def get_operations(instance: Which = None, as_json: Json = False) -> None:
-    """Member operations of an instance, ended ones too."""
+    """Operations of an instance and of its members, ended ones too."""
     with as_reader() as (client, loaded):
-        found = client.member_operations(operator.find_instance(client, loaded, instance).id)
+        found = operator.operations(client, operator.find_instance(client, loaded, instance))
         _list_of(found, view.operation_row, as_json, "no operations")
 
 
@@ -224,7 +224,7 @@ def _list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _pairs(texts: list[str] | None) -> dict[str, Any]:
+def pairs(texts: list[str] | None) -> dict[str, Any]:
     pairs: dict[str, Any] = {}
     for text in texts or []:
         key, sign, value = text.partition("=")

@@ -62,7 +62,10 @@ class World:
         return self.later(members=(*(one for one in self.members if one.id != member.id), member))
 
     def with_operation(self, operation: Operation) -> "World":
-        return self.later(operations=tuple(operation if one.id == operation.id else one for one in self.operations))
+        return self.later(
+            operations=tuple(operation if one.id == operation.id else one for one in self.operations),
+            instance_operations=tuple(operation if one.id == operation.id else one for one in self.instance_operations),
+        )
 
     def without_operation(self, operation: Operation) -> "World":
         return self.later(

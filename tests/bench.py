@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -103,10 +103,8 @@ def measure_growth(suite: str) -> list[Figure]:
         take_out(cluster, "gs-2")
         to_seven = one_more(cluster)
         hosts = {host.name: host for host in fleet.hosts()}
-        with hand_tools(cluster) as environment, ThreadPoolExecutor(max_workers=7) as pool:
-            # Each from its own ssh to its own idle, so that what the measuring costs is in none of them.
-            walls = pool.map(lambda n: join_by_hand(cluster, hosts[f"gs-{n}"], environment, "gs-4"), range(11, 18))
-            by_hand = max(walls)
+        with hand_tools(cluster) as environment:
+            by_hand = join_by_hand(cluster, [hosts[f"gs-{n}"] for n in range(11, 18)], environment, "gs-4")
         cluster.add("gs-2")
         tick(cluster)
         to_fifteen = one_more(cluster)
@@ -164,7 +162,7 @@ def measure_joins(cluster: Cluster) -> tuple[list[float], list[float]]:
     by_adapter: list[float] = []
     with hand_tools(cluster) as environment:
         for turn in range(ROUNDS):
-            by_hand.append(join_by_hand(cluster, hosts[f"gs-{4 + 2 * turn}"], environment))
+            by_hand.append(join_by_hand(cluster, [hosts[f"gs-{4 + 2 * turn}"]], environment))
             name = f"gs-{5 + 2 * turn}"
             cluster.add(name)
             started = time.monotonic()
@@ -185,27 +183,35 @@ def hand_tools(cluster: Cluster) -> Iterator[dict[str, str]]:
             yield {**os.environ, **environment}
 
 
-def join_by_hand(cluster: Cluster, host: Host, environment: dict[str, str], like: str = "gs-2") -> float:
-    """What an administrator who knows exactly what to do types: one ssh command, then a look at the controller."""
+def join_by_hand(cluster: Cluster, hosts: Sequence[Host], environment: dict[str, str], like: str = "gs-2") -> float:
+    """What an administrator who knows exactly what to do types: one ssh command a host, all at once, and one look at
+    the controller for all of them."""
     controller = cluster.controller_host
     address = next(one.address for one in cluster.fleet.hosts() if one.name == controller)
     script = by_hand_script(cluster.fleet, controller, address, like)
+    # The controller is watched from before the start, by one watcher however many join, so that watching costs nothing.
+    names = shlex.quote(",".join(host.name for host in hosts))
+    shown = (
+        f"until [ $(sinfo -N -h -t idle -n {names} -o %N 2>&1 | sort -u | wc -l) = {len(hosts)} ]; do sleep 0.1; done"
+    )
+    with ThreadPoolExecutor(max_workers=len(hosts) + 1) as pool:
+        idle = pool.submit(cluster.fleet.exec, controller, ["timeout", "60", "sh", "-c", shown])
+        started = time.monotonic()
+        list(pool.map(lambda host: start_by_hand(host, script, environment), hosts))
+        if idle.result().returncode != 0:
+            raise SystemExit(f"bench: {names}, joined by hand, did not become idle")
+        return time.monotonic() - started
+
+
+def start_by_hand(host: Host, script: str, environment: dict[str, str]) -> None:
     ssh = [
         *("ssh", "-o", "UserKnownHostsFile=/dev/null", "-o", "GlobalKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"),
         *("-o", "StrictHostKeyChecking=yes", "-o", f"KnownHostsCommand=/bin/echo {host.address} {host.host_key}"),
         *("-o", "BatchMode=yes", f"ops@{host.address}", "sudo sh -eu"),
     ]
-    # The controller is watched from before the start, so that the watching itself costs the floor nothing.
-    shown = f"until scontrol show node {shlex.quote(host.name)} 2>&1 | grep -q State=IDLE; do sleep 0.05; done"
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        idle = pool.submit(cluster.fleet.exec, controller, ["timeout", "60", "sh", "-c", shown])
-        started = time.monotonic()
-        done = subprocess.run(ssh, input=script, env=environment, text=True, capture_output=True, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"bench: the join by hand failed on {host.name}: {done.stderr.strip()}")
-        if idle.result().returncode != 0:
-            raise SystemExit(f"bench: {host.name}, joined by hand, did not become idle")
-        return time.monotonic() - started
+    done = subprocess.run(ssh, input=script, env=environment, text=True, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"bench: the join by hand failed on {host.name}: {done.stderr.strip()}")
 
 
 def by_hand_script(fleet: Fleet, controller: str, address: str, like: str) -> str:

@@ -5,40 +5,51 @@ assumes that an earlier step worked: it looks at what is.
 """
 
 from runner import detail
+from runner.decide import lifecycle
 from runner.decide.instance import instance_fails, look, report_instance, set_instance
+from runner.decide.lifecycle import Verb
 from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, take
 from runner.decide.operations import end_all, orphans, worker_operations
 from runner.decide.wants import Wants
 from runner.inventory import CONTROLLER, IntentError, Placement, host_name, read_config, read_placement
 from runner.plan import Act, AdapterError, Claim, Finish, NewMember, Plan, Play, Refuse, SetMember, Step, Wait
-from runner.platform.models import Health, InstanceStatus, Member, MemberStatus
+from runner.platform.models import Health, InstanceStatus, Member, MemberStatus, Operation
 from runner.world import World, is_stale
 
 __all__ = ["decide"]
 
 
+# What can be asked of a whole instance. Each verb is a module; see lifecycle.Verb.
+VERBS: dict[str, Verb] = {}
+
+
 def decide(world: World) -> Plan:
     """What to do next, in order; a Play, if any, comes last."""
     status = world.instance.status
-    steps: list[Step] = [
-        Refuse(
-            f"{operation.operation} of an instance is not something this version does",
-            operation,
-            "operation_not_supported",
-            of_instance=True,
-        )
-        for operation in world.instance_operations
-    ]
     if not world.complete or status == InstanceStatus.DELETED:
-        return Plan(tuple(steps))
+        return Plan()
     if status not in set(InstanceStatus):
-        return Plan((*steps, Wait(f"status {status!r} is not one we know: not ours to touch", "instance")))
+        return Plan((Wait(f"status {status!r} is not one we know: not ours to touch", "instance"),))
+    steps, operation = lifecycle.turn(world, VERBS)
+    if operation:
+        return Plan((*steps, *_instance_operation(world, operation)))
+    if any(isinstance(step, Claim | Refuse) for step in steps):
+        return Plan(tuple(steps))
+    undo = lifecycle.called_off(world, VERBS)
+    if undo:
+        return Plan((*steps, *undo))
     if status in (InstanceStatus.STOPPED, InstanceStatus.DELETING):
         waits = (Wait(f"the instance is {status}", f"{op.operation} {str(op.id)[:8]}") for op in world.operations)
         return Plan((*steps, *waits))
     if status == InstanceStatus.FAILED:
         return Plan((*steps, *end_all(world, "instance_failed", "the instance has failed: deploy a new one")))
     return Plan((*steps, *_cluster(world)))
+
+
+def _instance_operation(world: World, operation: Operation) -> list[Step]:
+    """While one is under way, operations on members wait for it."""
+    steps = VERBS[operation.operation].carry_out(world, operation)
+    return [*lifecycle.members_wait(world, operation), *steps]
 
 
 def _cluster(world: World) -> list[Step]:

@@ -80,7 +80,12 @@ class Client:
         return self._one("GET", f"{wire.member_operations(self.project, instance_id)}/{operation_id}", Operation)
 
     def instance_operations(self, instance_id: UUID, **filters: str | None) -> list[Operation]:
-        return list(self._pages(wire.instance_operations(self.project, instance_id), Operation, filters))
+        found = self._pages(wire.instance_operations(self.project, instance_id), Operation, filters)
+        return [one.model_copy(update={"of_instance": True}) for one in found]
+
+    def operation_again(self, instance_id: UUID, operation: Operation) -> Operation:
+        """An operation of either kind as it is now."""
+        return self._operation("GET", instance_id, operation)
 
     def allocations(self) -> list[Allocation]:
         return list(self._pages(wire.allocations(self.project), Allocation, {}))
@@ -105,21 +110,22 @@ class Client:
         path = f"{wire.members(self.project, member.app_instance_id)}/{member.id}"
         return self._one("PATCH", path, Member, body, key=key, match=member.etag, correlation_id=correlation_id)
 
-    def create_operation(self, instance_id: UUID, body: dict[str, Any], *, key: str) -> Operation:
-        return self._one("POST", wire.member_operations(self.project, instance_id), Operation, body, key=key)
-
-    def patch_operation(
-        self,
-        instance_id: UUID,
-        operation: Operation,
-        body: dict[str, Any],
-        *,
-        key: str,
-        of_instance: bool = False,
+    def create_operation(
+        self, instance_id: UUID, body: dict[str, Any], *, key: str, of_instance: bool = False
     ) -> Operation:
         paths = wire.instance_operations if of_instance else wire.member_operations
+        made = self._one("POST", paths(self.project, instance_id), Operation, body, key=key)
+        return made.model_copy(update={"of_instance": of_instance})
+
+    def patch_operation(self, instance_id: UUID, operation: Operation, body: dict[str, Any], *, key: str) -> Operation:
+        return self._operation("PATCH", instance_id, operation, body, key=key, match=operation.etag, about=operation)
+
+    def _operation(self, method: str, instance_id: UUID, operation: Operation, *body: Any, **more: Any) -> Operation:
+        """One operation at its own address, of whichever kind it is."""
+        paths = wire.instance_operations if operation.of_instance else wire.member_operations
         path = f"{paths(self.project, instance_id)}/{operation.id}"
-        return self._one("PATCH", path, Operation, body, key=key, match=operation.etag, about=operation)
+        found = self._one(method, path, Operation, *body, **more)
+        return found.model_copy(update={"of_instance": operation.of_instance})
 
     def post_event(self, instance: AppInstance, kind: str, data: dict[str, Any], *, key: str) -> None:
         body = {"type": kind, "correlation_id": instance.correlation_id, "data": data}

@@ -102,6 +102,8 @@ class Operation(_Object):
     result: dict[str, Any] | None = None
     correlation_id: CorrelationId
     requested_by: dict[str, Any] | None = None
+    # Which of the two lists it came from; the platform's own record has no such field.
+    of_instance: bool = Field(default=False, exclude=True)
 
 
 class Allocation(_Object):

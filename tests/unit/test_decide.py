@@ -264,10 +264,10 @@ def test_same_node_placement_puts_a_worker_on_the_controllers_host() -> None:
     assert [member.allocation_id for member in play.members] == [UUID(int=101), UUID(int=101)]
 
 
-def test_an_instance_operation_is_refused_while_this_version_cannot_do_it() -> None:
-    stop = add(component_key=None, operation="stop")
-    (refusal,) = decide(deployed(instance_operations=(stop,))).steps
-    assert isinstance(refusal, Refuse) and refusal.of_instance
+def test_an_instance_operation_that_nobody_knows_is_refused() -> None:
+    dance = add(component_key=None, operation="dance", of_instance=True)
+    (refusal,) = decide(deployed(instance_operations=(dance,))).steps
+    assert isinstance(refusal, Refuse) and refusal.code == "operation_unknown"
 
 
 def test_a_status_we_do_not_know_is_not_ours_to_touch() -> None:

@@ -37,8 +37,8 @@ class FakeClient:
         self.sent.append((operation.claimed_by, body))
         return self._answer(operation)
 
-    def member_operation(self, _instance: UUID, operation_id: UUID) -> Operation:
-        return self.newest[operation_id]
+    def operation_again(self, _instance: UUID, operation: Operation) -> Operation:
+        return self.newest[operation.id]
 
 
 def reporter(client: FakeClient, *operations: Operation, lease_seconds: float = 120) -> Reporter:

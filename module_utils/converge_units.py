@@ -18,6 +18,7 @@ from .converge_ledger import Ledger
 PROPERTIES = "Id,LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,NeedDaemonReload"
 PROPERTIES += ",ExecMainStartTimestampMonotonic,ConditionResult"
 POLL_SECONDS = 0.05
+POLLS_A_LOOK = 10
 TOLERATED_RESTARTS = 2
 LISTENING = "0A"
 
@@ -102,7 +103,14 @@ def _converge(unit: dict[str, Any], state: dict[str, str], dry: bool) -> list[st
 def _wait_until_up(unit: dict[str, Any]) -> None:
     """Active, and ready in the way the caller named. A unit that systemd skipped or that keeps dying is neither."""
     name, since, deadline = unit["name"], time.time(), time.monotonic() + unit["timeout"]
+    polls = 0
     while True:
+        # Asking systemd costs processes, here and in it, while a daemon wants to start: it is asked when the unit seems
+        # ready, and now and then in between.
+        polls += 1
+        if not _ready(unit) and polls % POLLS_A_LOOK and time.monotonic() <= deadline:
+            time.sleep(POLL_SECONDS)
+            continue
         state = show([name]).get(name, {})
         active = state.get("ActiveState")
         if active == "active" and _ready(unit):

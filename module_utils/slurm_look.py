@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 import subprocess
 import time
@@ -19,6 +20,9 @@ UNITS = {"munge": "munge", "slurmctld": "slurmctld", "slurmdbd": "slurmdbd", "ma
 # Times are printed in the host's zone unless told otherwise; C keeps the words we parse.
 ENVIRONMENT = {**os.environ, "TZ": "UTC", "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
 PATIENCE_SECONDS = 15
+# What fills up and then takes the controller with it, beside the state directory that slurm.conf names.
+FILLING_DIRECTORIES = ("/var/lib/mysql", "/var/log")
+DEFAULT_STATE_DIRECTORY = "/var/lib/slurm/slurmctld"
 
 
 def run(*command: str) -> tuple[int | None, str, str]:
@@ -61,34 +65,84 @@ def look_at_nodes(command: tuple[str, ...]) -> dict[str, Any]:
 
 
 def look(command: tuple[str, ...], config: Path = CONFIGURATION) -> dict[str, Any]:
-    """The whole snapshot. Every question is asked at the same time, since most of the time is waiting."""
+    """The whole snapshot. Every question is asked at the same time, since most of the time is waiting.
+
+    Only a daemon that runs is asked: a question to a dead one waits long and learns nothing that systemd does not know.
+    """
+    units = _units()
+    states = {name: unit["state"] for name, unit in units.items()}
+    answering = states["munge"] == states["slurmctld"] == "active"
+    accounting = states["munge"] == states["slurmdbd"] == states["mariadb"] == "active"
     with ThreadPoolExecutor() as pool:
-        asked_nodes = pool.submit(look_at_nodes, command)
-        asked_daemon = pool.submit(ask, "scontrol", "show", "config")
-        asked_units = pool.submit(_unit_states)
+        asked_nodes = pool.submit(look_at_nodes, command) if answering else None
+        asked_daemon = pool.submit(ask, "scontrol", "show", "config") if answering else None
+        asked_accounts = pool.submit(_submit_account) if accounting else None
         asked_package = pool.submit(_package_version)
-        asked_account = pool.submit(_submit_account)
+    answers, account = asked_accounts.result() if asked_accounts else (False, None)
     return {
         "observed_at": iso(time.time()),
         "controller": {
             "hostname": socket.gethostname().split(".")[0],
-            **asked_units.result(),
-            **parse_daemon(asked_daemon.result()),
+            **states,
+            **parse_daemon(asked_daemon.result() if asked_daemon else None),
             "package_version": asked_package.result(),
+            "outdated": sorted(name for name, unit in units.items() if unit["replaced"]),
             "config_version": _config_version(config),
-            "submit_account": asked_account.result(),
+            "config_changed_at": _changed_at(config),
+            "accounting_answers": answers,
+            "submit_account": account,
+            "disks": _disks([_state_directory(config), *FILLING_DIRECTORIES]),
         },
-        **asked_nodes.result(),
+        **(asked_nodes.result() if asked_nodes else {"nodes": None, "jobs": None, "reservations": None}),
     }
 
 
-def _unit_states() -> dict[str, str]:
-    answer = ask("systemctl", "show", "--property=Id,ActiveState", *UNITS.values()) or ""
-    found: dict[str, str] = {}
+def _units() -> dict[str, dict[str, Any]]:
+    """Of each daemon its state, and whether the program it runs is no longer the one that is installed."""
+    answer = ask("systemctl", "show", "--property=Id,ActiveState,MainPID", *UNITS.values()) or ""
+    found: dict[str, dict[str, Any]] = {}
     for block in answer.split("\n\n"):
         pairs = dict(line.partition("=")[::2] for line in block.splitlines())
-        found[pairs.get("Id", "").removesuffix(".service")] = pairs.get("ActiveState", "unknown")
-    return {key: found.get(unit, "unknown") for key, unit in UNITS.items()}
+        state = pairs.get("ActiveState", "unknown")
+        found[pairs.get("Id", "").removesuffix(".service")] = {
+            "state": "active" if state == "reloading" else state,
+            "replaced": _was_replaced(pairs.get("MainPID", "0")),
+        }
+    return {key: found.get(unit, {"state": "unknown", "replaced": False}) for key, unit in UNITS.items()}
+
+
+def _was_replaced(pid: str) -> bool:
+    """An upgrade puts another file in the place of the program that a daemon was started from."""
+    try:
+        return pid != "0" and str(Path(f"/proc/{pid}/exe").readlink()).endswith(" (deleted)")
+    except OSError:
+        return False
+
+
+def _state_directory(config: Path) -> str:
+    try:
+        named = re.search(r"^\s*StateSaveLocation\s*=\s*(\S+)", config.read_text(), re.MULTILINE | re.IGNORECASE)
+    except (OSError, UnicodeDecodeError):
+        named = None
+    return named.group(1) if named else DEFAULT_STATE_DIRECTORY
+
+
+def _disks(directories: list[str]) -> list[dict[str, Any]]:
+    """Each file system once, under the first directory that is on it, with what is left for others than root."""
+    found: dict[int, dict[str, Any]] = {}
+    for directory in directories:
+        try:
+            device, space = Path(directory).stat().st_dev, os.statvfs(directory)
+        except OSError:
+            continue  # not there yet, or no longer: its daemon says so
+        if device not in found:
+            mib = space.f_frsize / (1024 * 1024)
+            found[device] = {
+                "path": directory,
+                "free_mb": int(space.f_bavail * mib),
+                "size_mb": int(space.f_blocks * mib),
+            }
+    return list(found.values())
 
 
 def _package_version() -> str | None:
@@ -104,9 +158,16 @@ def _config_version(path: Path) -> str | None:
         return None
 
 
-def _submit_account() -> str | None:
-    """An account with a user on it; a person's account is preferred to the one Slurm keeps for root."""
+def _changed_at(path: Path) -> str | None:
+    try:
+        return iso(path.stat().st_mtime)
+    except OSError:
+        return None
+
+
+def _submit_account() -> tuple[bool, str | None]:
+    """Whether slurmdbd answers, and an account with a user on it; a person's is preferred to the one kept for root."""
     answer = ask("sacctmgr", "--noheader", "--parsable2", "show", "association", "format=account,user")
     pairs = [line.split("|") for line in (answer or "").splitlines()]
     accounts = [pair[0] for pair in pairs if len(pair) == 2 and pair[1]]
-    return next((name for name in accounts if name != "root"), accounts[0] if accounts else None)
+    return answer is not None, next((name for name in accounts if name != "root"), accounts[0] if accounts else None)

@@ -58,6 +58,7 @@ class Node(TypedDict):
     state: str
     flags: list[str]
     reason: str | None
+    reason_by: str | None
     cpus: int
     memory_mb: int
     gres: str
@@ -82,6 +83,7 @@ class Daemon(TypedDict):
     slurm_version: str | None
     cluster_name: str | None
     started_at: str | None
+    config_loaded_at: str | None
 
 
 def iso(epoch: float) -> str:
@@ -134,13 +136,18 @@ def parse_daemon(answer: str | None) -> Daemon:
     """
     text = answer or ""
     ping = re.search(r"^Slurmctld\(primary\) at \S+ is (UP|DOWN)\s*$", text, re.MULTILINE)
-    started = _config_value(text, "BOOT_TIME")
+    loaded = re.search(r"^Configuration data as of (\S+)", text, re.MULTILINE)
     return {
         "ping": ping.group(1) if ping else ("UNKNOWN" if text else "DOWN"),
         "slurm_version": _config_value(text, "SLURM_VERSION"),
         "cluster_name": _config_value(text, "ClusterName"),
-        "started_at": f"{started}Z" if started and re.fullmatch(r"[\d-]+T[\d:]+", started) else None,
+        "started_at": _utc(_config_value(text, "BOOT_TIME")),
+        "config_loaded_at": _utc(loaded.group(1) if loaded else None),
     }
+
+
+def _utc(time: str | None) -> str | None:
+    return f"{time}Z" if time and re.fullmatch(r"[\d-]+T[\d:]+", time) else None
 
 
 def expand_hostlist(expression: str) -> list[str]:
@@ -174,6 +181,7 @@ def _node(raw: dict[str, Any]) -> Node:
         "state": base[0] if base else "UNKNOWN",
         "flags": sorted({word for word in words if word not in BASE_STATES}),
         "reason": raw.get("reason") or None,
+        "reason_by": raw.get("reason_set_by_user") or None,
         "cpus": int(raw["cpus"]),
         "memory_mb": int(raw["real_memory"]),
         "gres": str(raw.get("gres") or ""),

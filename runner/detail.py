@@ -1,4 +1,4 @@
-"""adapter_detail and health: what we say of a member and of an instance, from what was observed. Pure."""
+"""adapter_detail and status_detail: what we say of a member and of an instance, from what was observed. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,15 +7,22 @@ from uuid import UUID
 
 from runner.inventory import CONTROLLER, Target
 from runner.plan import Detail, stamp
-from runner.platform.models import AppInstance, Health, Member, MemberStatus
-from runner.slurm import Snapshot, controller_problem, worker_problem
+from runner.platform.models import AppInstance, Member, MemberStatus
+from runner.slurm import Snapshot
 
-REASONS_SHOWN = 20
 # What stands in status_detail until somebody says otherwise; the rest is said anew each time.
 KEPT = ("observed_at", "config_version", "versions", "lifecycle")
 _COMMON: Detail = {"phase": "requested", "last_adapter_error": None, "last_runtime_observed_at": None, "attempt": 0}
 _CONTROLLER: Detail = dict.fromkeys(
-    ("controller_hostname", "slurmctld_state", "config_version", "cluster_name", "slurm_version", "package_version")
+    (
+        "controller_hostname",
+        "slurmctld_state",
+        "config_version",
+        "config_rendered",
+        "cluster_name",
+        "slurm_version",
+        "package_version",
+    )
 )
 _WORKER: Detail = dict.fromkeys(
     (
@@ -47,6 +54,8 @@ def of_controller(snapshot: Snapshot) -> Detail:
         "controller_hostname": seen.hostname,
         "slurmctld_state": seen.slurmctld,
         "slurmdbd_state": seen.slurmdbd,
+        "mariadb_state": seen.mariadb,
+        "munge_state": seen.munge,
         "config_version": seen.config_version,
         "cluster_name": seen.cluster_name,
         "slurm_version": seen.slurm_version,
@@ -93,33 +102,6 @@ def was_given_back(member: Member) -> bool:
     """Undrained by us, but the controller has not shown it serving yet: somebody has to look again."""
     ended = (member.adapter_detail.get("leave") or {}).get("verdict") in ("failed", "cancelled")
     return member.status == MemberStatus.DRAINING and ended and not member.adapter_detail.get("drain_reason")
-
-
-def health(snapshot: Snapshot | None, members: Sequence[Member]) -> tuple[Health, list[Detail]]:
-    """One word for a running instance, with its reasons as data."""
-    if snapshot is None:
-        return Health.UNKNOWN, [{"code": "controller_unknown", "message": "the controller could not be looked at"}]
-    problem = controller_problem(snapshot)
-    if problem:
-        return Health.UNHEALTHY, [{"code": problem[0], "message": problem[1]}]
-    reasons: list[Detail] = []
-    for member in members:
-        if member.component_key == CONTROLLER:
-            continue
-        detail = member.adapter_detail
-        if member.status == MemberStatus.READY:
-            found = worker_problem(snapshot, detail.get("worker_hostname"), detail)
-        elif member.status == MemberStatus.FAILED:
-            error = detail.get("last_adapter_error") or {}
-            found = str(error.get("code", "failed")), str(error.get("message", "this worker failed"))
-        else:
-            found = None
-        if found:
-            reasons.append({"member_id": str(member.id), "code": found[0], "message": found[1][:300]})
-    if len(reasons) > REASONS_SHOWN:
-        more = {"code": "more", "message": f"and {len(reasons) - REASONS_SHOWN} more workers"}
-        reasons = [*reasons[:REASONS_SHOWN], more]
-    return (Health.DEGRADED if reasons else Health.HEALTHY), reasons
 
 
 def of_instance(

@@ -56,7 +56,11 @@ class Settings(BaseSettings):
     lease_seconds: int = Field(120, ge=10, le=3600, description="how long a claim lasts if it is not renewed")
     max_attempts: int = Field(3, ge=1, le=20, description="tries for an error that may pass by itself")
     retry_seconds: int = Field(30, ge=0, le=3600, description="wait before the second try; doubles each time")
-    observe_seconds: int = Field(300, ge=0, description="age at which what we know of a cluster is looked at anew")
+    observe_seconds: int = Field(45, ge=0, description="age at which what we know of a cluster is looked at anew")
+    repair: bool = Field(True, description="whether drift of a running cluster is put right, a bounded number of times")
+    min_free_mb: int = Field(
+        1024, ge=0, le=1_048_576, description="free space on the controller, in MiB, below which it is nearly full"
+    )
     play_timeout_seconds: int = Field(1800, ge=30, le=86400)
     api_timeout_seconds: float = Field(10, gt=0, le=300)
     api_patience_seconds: float = Field(30, ge=0, le=600, description="how long one call is retried in all")

@@ -26,8 +26,30 @@ UNFIT = frozenset(
 )
 
 
+# Which slurmd a slurmctld takes, by series; the roles have the same table.
+WINDOW: dict[str, tuple[str, ...]] = {
+    "22.05": ("22.05",),
+    "23.02": ("22.05", "23.02"),
+    "23.11": ("22.05", "23.02", "23.11"),
+    "24.05": ("23.02", "23.11", "24.05"),
+    "24.11": ("23.02", "23.11", "24.05", "24.11"),
+    "25.05": ("23.11", "24.05", "24.11", "25.05"),
+}
+# Drains that carry this are the adapter's; what follows says whose wish it was.
+OURS = "gpuaas:"
+BY_HAND = "gpuaas:manual:"
+# A slurmd that drains its own node does so as root, like a person; only its words tell.
+SLURMS_WORDS = ("Kill task failed",)
+
+
 class _Observed(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Disk(_Observed):
+    path: str
+    free_mb: int
+    size_mb: int = 0
 
 
 class ControllerState(_Observed):
@@ -43,12 +65,22 @@ class ControllerState(_Observed):
     cluster_name: str | None = None
     started_at: datetime | None = None
     submit_account: str | None = None
+    accounting_answers: bool | None = None
+    # When slurm.conf was last written, and when slurmctld last read it.
+    config_changed_at: datetime | None = None
+    config_loaded_at: datetime | None = None
+    # Daemons whose program was replaced on disk since they started.
+    outdated: list[str] = Field(default_factory=list)
+    disks: list[Disk] = Field(default_factory=list)
+    # The controller's clock against the runner's; positive is ahead.
+    clock_skew_seconds: float | None = None
 
 
 class Node(_Observed):
     state: str
     flags: frozenset[str] = frozenset()
     reason: str | None = None
+    reason_by: str | None = None
     cpus: int = 0
     memory_mb: int = 0
     gres: str = ""
@@ -98,6 +130,13 @@ class Snapshot(_Observed):
 
     def jobs_of(self, hostname: str) -> list[Job]:
         return [job for job in self.jobs or [] if hostname in job.nodes]
+
+    def timed(self, here: datetime) -> "Snapshot":
+        """With the skew of the controller's clock, if this is the time by ours at which the snapshot came."""
+        skew = round((self.observed_at - here).total_seconds(), 1)
+        return self.model_copy(
+            update={"controller": self.controller.model_copy(update={"clock_skew_seconds": skew})},
+        )
 
 
 def read_snapshot(data: Any) -> Snapshot | None:
@@ -151,14 +190,42 @@ def worker_problem(snapshot: Snapshot | None, hostname: str | None, host: dict[s
     if node.state not in SCHEDULABLE or unfit:
         because = f" ({node.reason})" if node.reason else ""
         return "not_schedulable", f"the controller shows {hostname} as {node.words}{because}"
+    wrong = wrong_resource(node, host)
+    return ("wrong_resources", f"the controller shows {hostname} with {wrong}") if wrong else None
+
+
+def wrong_resource(node: Node, host: dict[str, Any]) -> str | None:
+    """What the controller believes a node to have, where the host has something else."""
     for what, theirs in (("cpus", node.cpus), ("memory_mb", node.memory_mb), ("gpus", node.gpus)):
         ours = host.get(what)
         if isinstance(ours, int) and theirs != ours:
-            return (
-                "wrong_resources",
-                f"the controller shows {hostname} with {what}={theirs}, the host has {ours}",
-            )
+            return f"{what}={theirs}, the host has {ours}"
     return None
+
+
+def is_held_by_a_person(node: Node) -> bool:
+    """Drained or set down by somebody, not by Slurm itself and not by an operation."""
+    reason = node.reason or ""
+    by_slurm = node.reason_by == "slurm" or reason.startswith(SLURMS_WORDS)
+    if "DRAIN" not in node.flags:
+        return node.state == "DOWN" and bool(node.reason_by) and not by_slurm
+    if reason.startswith(OURS):
+        return reason.startswith(BY_HAND)
+    return not by_slurm
+
+
+def series(version: str) -> str:
+    """The part of a version that decides what works together: 22.05 of 22.05.8-4+deb12u3."""
+    return ".".join(version.split(".")[:2])
+
+
+def fits_window(worker: str, controller: str) -> bool:
+    return series(worker) in WINDOW.get(series(controller), (series(controller),))
+
+
+def upstream_version(package: str | None) -> str | None:
+    """22.05.8 of 22.05.8-4+deb12u3, as the daemon itself says it."""
+    return package.rpartition(":")[2].partition("-")[0] if package else None
 
 
 def is_drained(node: Node) -> bool:

@@ -6,6 +6,7 @@ no host matched). Task names and stdout decide nothing.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Literal, get_args
 from uuid import UUID
 
@@ -35,6 +36,7 @@ class Heard:
     detail: Detail = field(default_factory=dict)
     snapshot: Any = None
     error: AdapterError | None = None
+    at: datetime | None = None  # by the clock of the machine that Ansible runs on
 
 
 def hear(event: Event, members: Mapping[str, UUID]) -> Heard | Literal["nothing matched"] | None:
@@ -50,7 +52,13 @@ def hear(event: Event, members: Mapping[str, UUID]) -> Heard | Literal["nothing 
     result = result if isinstance(result, dict) else {}
     said = result.get("member_report")
     said = said if isinstance(said, dict) else {}
-    heard = Heard(member_id, _text(said.get("phase")), _object(said.get("detail")), said.get("snapshot"))
+    heard = Heard(
+        member_id,
+        _text(said.get("phase")),
+        _object(said.get("detail")),
+        said.get("snapshot"),
+        at=_time(event.get("created")),
+    )
     if kind == "runner_on_unreachable":
         return replace(heard, error=_unreachable(data, result))
     if kind == "runner_on_failed":
@@ -68,6 +76,8 @@ def tell(story: Story, heard: Heard | Literal["nothing matched"] | None) -> Stor
     before = story.outcomes.get(heard.member_id, Outcome())
     outcome = Outcome(heard.phase or before.phase, {**before.detail, **heard.detail}, before.error or heard.error)
     snapshot = read_snapshot(heard.snapshot) if heard.snapshot is not None else None
+    if snapshot and heard.at:
+        snapshot = snapshot.timed(heard.at)
     return replace(story, outcomes={**story.outcomes, heard.member_id: outcome}, snapshot=snapshot or story.snapshot)
 
 
@@ -116,6 +126,14 @@ def _short(value: object) -> str:
 
 def _text(value: object) -> str | None:
     return str(value) if value is not None else None
+
+
+def _time(value: object) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return time if time and time.tzinfo else None
 
 
 def _object(value: object) -> Detail:

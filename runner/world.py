@@ -30,11 +30,19 @@ class Policy:
 
     max_attempts: int = 3
     retry_seconds: int = 30
-    observe_seconds: int = 300
+    observe_seconds: int = 45
+    repair: bool = True
+    min_free_mb: int = 1024
 
     @classmethod
     def of(cls, settings: Settings) -> "Policy":
-        return cls(settings.max_attempts, settings.retry_seconds, settings.observe_seconds)
+        return cls(
+            max_attempts=settings.max_attempts,
+            retry_seconds=settings.retry_seconds,
+            observe_seconds=settings.observe_seconds,
+            repair=settings.repair,
+            min_free_mb=settings.min_free_mb,
+        )
 
 
 @dataclass(frozen=True)

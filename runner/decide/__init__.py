@@ -5,7 +5,7 @@ assumes that an earlier step worked: it looks at what is.
 """
 
 from runner import detail
-from runner.decide import lifecycle
+from runner.decide import lifecycle, repair
 from runner.decide.instance import instance_fails, look, report_instance, set_instance
 from runner.decide.lifecycle import Verb
 from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, take
@@ -127,8 +127,9 @@ def _play(world: World, controller: Member, bootstrap: bool, wants: Wants) -> li
     play = wants.drain_play(world, controller) or wants.remove_play(controller)
     if play:
         return [play]
-    if world.played:
-        return []
+    mending = repair.steps(world, controller)
+    if mending or world.played:
+        return mending
     if any(detail.was_given_back(member) for member in world.members):
         return [look(controller, "a worker that was given back is not seen serving yet")]
     if is_stale(world.instance, world.now, world.policy):

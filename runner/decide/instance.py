@@ -1,14 +1,20 @@
 """The instance: what is said of it once nothing more is to be done for its members now."""
 
+from datetime import timedelta
+
 from runner import detail
 from runner.decide import leaving
-from runner.decide.members import UNFINISHED, fail
+from runner.decide.members import UNFINISHED, fail, read_time
 from runner.decide.operations import end_all
+from runner.health import health
 from runner.inventory import CONTROLLER, read_target
 from runner.plan import AdapterError, Announce, Detail, Play, SetInstance, SetMember, Step, Wait
 from runner.platform.models import AppInstance, Health, InstanceStatus, Member, MemberStatus
 from runner.slurm import controller_problem, worker_problem
 from runner.world import Outcome, World
+
+LOOKED_AT = "last_runtime_observed_at"
+NEWS = timedelta(minutes=5)
 
 
 def report_instance(world: World, controller: Member) -> list[Step]:
@@ -23,12 +29,12 @@ def report_instance(world: World, controller: Member) -> list[Step]:
         return set_instance(world, InstanceStatus.DEPLOYING, Health.PROGRESSING, said, None)
     if snapshot is None and instance.status == InstanceStatus.RUNNING and not _was_tried(world, controller):
         return []  # nobody looked at the controller: what was said of the instance stands
-    health, reasons = detail.health(snapshot, world.members)
+    word, reasons = health(snapshot, world.members, world.policy)
     said = detail.of_instance(instance, snapshot, world.members, reasons, world.now)
     allocation = world.allocations[controller.allocation_id] if controller.allocation_id else None
     access = detail.access_notes(snapshot, read_target(allocation)) if snapshot and allocation else None
     if instance.status == InstanceStatus.RUNNING or snapshot:
-        return set_instance(world, InstanceStatus.RUNNING, health, said, access)
+        return set_instance(world, InstanceStatus.RUNNING, word, said, access)
     # Everything ended in an earlier tick that died before saying so: look at the cluster, then say it.
     return [] if world.played else [look(controller, "the deploy is done but not yet reported")]
 
@@ -74,9 +80,19 @@ def _refresh(world: World, controller: Member) -> list[Step]:
             seen["last_adapter_error"] = None
         if status != member.status:
             seen |= {"phase": "serving", "jobs": [], "jobs_end_by": None, "drain_held_by": None}
-        if status != member.status or any(member.adapter_detail.get(key) != value for key, value in seen.items()):
+        if status != member.status or _differs(member, seen):
             steps.append(SetMember("as the controller shows it", member, status, seen))
     return steps
+
+
+def _differs(member: Member, seen: Detail) -> bool:
+    """Whether there is something new to write. That it was looked at again is news only now and then: the instance
+    says when it was, and a write for each member at each look would be most of what we do."""
+    known = member.adapter_detail
+    if any(known.get(key) != value for key, value in seen.items() if key != LOOKED_AT):
+        return True
+    before, now = read_time(known.get(LOOKED_AT)), read_time(seen.get(LOOKED_AT))
+    return bool(now and (before is None or now - before >= NEWS))
 
 
 def set_instance(

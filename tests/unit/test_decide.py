@@ -280,7 +280,7 @@ def test_a_quiet_instance_asks_for_nothing() -> None:
 
 
 def test_old_knowledge_is_looked_at_anew() -> None:
-    old = {"observed_at": stamp(NOW - timedelta(seconds=301))}
+    old = {"observed_at": stamp(NOW - timedelta(seconds=46))}
     start = world(
         instance=instance(status="running", health="healthy", status_detail=old), members=(controller(status="ready"),)
     )
@@ -291,9 +291,10 @@ def test_old_knowledge_is_looked_at_anew() -> None:
 def test_a_worker_the_controller_lost_makes_a_running_instance_degraded() -> None:
     operation = add(2)
     member = worker(operation, 2, status="ready", adapter_detail={"worker_hostname": "w1", "cpus": 2})
-    seen = snapshot({"w1": node(state="DOWN", reason="gone")})
-    looked = deployed(workers=(member,), played=frozenset({("look", UUID(int=0xC0 << 120))}), snapshot=seen)
-    end, steps, _ = settle(looked, decide)
+    other = worker(operation, 3, status="ready", adapter_detail={"worker_hostname": "w2", "cpus": 2})
+    seen = snapshot({"w1": node(state="DOWN", reason="gone"), "w2": node()})
+    played = frozenset({("look", UUID(int=0xC0 << 120)), ("repair", member.id)})
+    end, steps, _ = settle(deployed(workers=(member, other), played=played, snapshot=seen), decide)
     assert end.instance.health == "degraded"
     assert "gone" in end.instance.status_detail["reasons"][0]["message"]  # type: ignore[index]
     assert of_kind(steps, SetInstance)

@@ -82,7 +82,7 @@ def test_a_drain_set_by_a_person_is_respected_reported_and_never_undone() -> Non
     assert the(now, one).adapter_detail["drain_reason"] == "alice: bad fan"
     assert the(now, one).adapter_detail["drain_held_by"] == "person"
     now, _, _ = tick(now, slurm)
-    now, steps, _ = tick(now, slurm)  # the deadline: given up, but not undone
+    now, steps, _ = tick(now, slurm, seconds=1)  # the deadline: given up, but not undone
     assert slurm.nodes["w2"].reason == "alice: bad fan"
     assert [finish.status for finish in of_kind(steps, Finish)] == ["failed"]
     assert the(now, one).status == "draining"
@@ -95,7 +95,7 @@ def test_cancelling_a_drain_undrains_what_was_ours() -> None:
     slurm = FakeSlurm({"w2": FakeNode({7})})
     now, _, _ = tick(cluster(one, operations=(ask("drain", one),)), slurm)
     assert slurm.nodes["w2"].reason
-    now, _, _ = tick(now.later(operations=()), slurm)
+    now, _, _ = tick(now.later(operations=()), slurm, seconds=1)
     assert slurm.nodes["w2"].reason is None
     assert the(now, one).status == "ready"
     _, steps, plays = tick(now, slurm)

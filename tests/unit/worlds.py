@@ -144,10 +144,10 @@ def settle(start: World, decide: Any, *, rounds: int = 50) -> tuple[World, list[
     for _ in range(rounds):
         plan: Plan = decide(now)
         steps += plan.steps
-        if plan.idle or plan.play:
-            return now, steps, plan.play
         for step in plan.writes:
             now = imagine(now, step)
+        if plan.idle or plan.play:
+            return now, steps, plan.play
     raise AssertionError(f"does not settle: {steps[-5:]}")
 
 

@@ -224,3 +224,23 @@ def test_a_long_message_is_cut() -> None:
     assert isinstance(heard, Heard)
     assert heard.error is not None
     assert len(heard.error.message) < MESSAGE_LIMIT + 200
+
+
+@pytest.mark.parametrize(
+    ("created", "skew"),
+    [
+        ("2026-01-02T03:04:05+00:00", 60.0),
+        ("2026-01-02T05:04:05+02:00", 60.0),  # whatever zone the runner's machine is in
+        ("2026-01-02T03:14:05+00:00", -540.0),
+        ("2026-01-02T03:04:05", None),
+        ("now", None),
+        (None, None),
+    ],
+)
+def test_the_controllers_clock_is_compared_with_ours_at_the_moment_its_snapshot_comes(
+    created: str | None, skew: float | None
+) -> None:
+    snapshot = {"observed_at": "2026-01-02T03:05:05Z", "controller": {}}
+    story = translate([{**reported(phase="serving", snapshot=snapshot), "created": created}], MEMBERS)
+    assert story.snapshot is not None
+    assert story.snapshot.controller.clock_skew_seconds == skew

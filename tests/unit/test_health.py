@@ -1,0 +1,218 @@
+"""One word for a cluster, and why: by example, by property, and against the table that operators read."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner import slurm
+from runner.health import CAUSES, REASONS_SHOWN, health
+from runner.platform.models import Member
+from runner.slurm import Snapshot, fits_window
+from runner.world import Policy
+from tests.unit.lifecycle import serving
+from tests.unit.worlds import NOW, controller, node, snapshot
+
+ROOT = Path(__file__).parents[2]
+ONE, TWO = serving(2), serving(3)
+POLICY = Policy()
+
+
+def ruler(**known: Any) -> Member:
+    return controller(status="ready", adapter_detail={"config_rendered": "sha256:abc"} | known)
+
+
+def judged(
+    seen: Snapshot | None, *workers: Member, policy: Policy = POLICY, **known: Any
+) -> tuple[str, dict[str, dict[str, Any]]]:
+    word, reasons = health(seen, (ruler(**known), *(workers or (ONE, TWO))), policy)
+    assert all(reason["message"] and reason["code"] for reason in reasons)
+    return word.value, {reason["code"]: reason for reason in reasons}
+
+
+def nodes(**second: Any) -> dict[str, Any]:
+    return {"w2": node(), "w3": node(**second)}
+
+
+def test_a_cluster_that_serves_is_healthy_and_says_nothing() -> None:
+    assert judged(snapshot(nodes())) == ("healthy", {})
+
+
+@pytest.mark.parametrize(
+    ("seen", "word", "code"),
+    [
+        ({"slurmctld": "failed", "ping": "DOWN"}, "unhealthy", "slurmctld_not_active"),
+        ({"munge": "inactive", "ping": "DOWN"}, "unhealthy", "munge_not_active"),
+        ({"ping": "DOWN"}, "unhealthy", "slurmctld_not_answering"),
+        ({"slurmdbd": "failed", "accounting_answers": False}, "degraded", "slurmdbd_not_active"),
+        ({"mariadb": "inactive", "accounting_answers": False}, "degraded", "mariadb_not_active"),
+        ({"accounting_answers": False, "submit_account": None}, "degraded", "slurmdbd_not_answering"),
+        ({"submit_account": None}, "unhealthy", "no_submit_account"),
+        ({"config_version": None}, "degraded", "config_unknown"),
+        ({"config_version": "sha256:other"}, "degraded", "config_changed"),
+        (
+            {"config_changed_at": NOW, "config_loaded_at": NOW - timedelta(seconds=1)},
+            "degraded",
+            "config_not_loaded",
+        ),
+        ({"disks": [{"path": "/var", "free_mb": 1023, "size_mb": 9000}]}, "degraded", "disk_nearly_full"),
+        ({"clock_skew_seconds": 121.0}, "degraded", "clock_skew"),
+        ({"clock_skew_seconds": -121.0}, "degraded", "clock_skew"),
+        ({"slurm_version": "22.05.7"}, "degraded", "version_differs"),
+        ({"outdated": ["slurmdbd"]}, "degraded", "version_differs"),
+    ],
+)
+def test_each_trouble_of_a_controller_has_its_word_and_its_reason(seen: Any, word: str, code: str) -> None:
+    found, reasons = judged(snapshot(nodes(), **seen))
+    assert (found, list(reasons)) == (word, [code])
+    assert reasons[code]["member_id"] == str(ruler().id)
+    assert reasons[code]["host"].startswith("controller-")
+
+
+@pytest.mark.parametrize(
+    ("shown", "word", "code"),
+    [
+        ({"state": "DOWN", "reason": "Not responding", "reason_by": "slurm"}, "degraded", "worker_down"),
+        ({"flags": {"NOT_RESPONDING"}}, "degraded", "worker_not_responding"),
+        (
+            {"flags": {"INVALID_REG", "DRAIN"}, "reason": "Low RealMemory", "reason_by": "slurm"},
+            "degraded",
+            "worker_invalid",
+        ),
+        ({"flags": {"DRAIN"}, "reason": "Kill task failed", "reason_by": "root"}, "degraded", "worker_drained"),
+        ({"flags": {"DRAIN"}, "reason": "Prolog error", "reason_by": "slurm"}, "degraded", "worker_drained"),
+        ({"flags": {"DRAIN"}, "reason": "gpuaas:1234: new disk", "reason_by": "root"}, "degraded", "worker_drained"),
+        ({"flags": {"DRAIN"}, "reason": "bad fan", "reason_by": "root"}, "healthy", "worker_held_by_person"),
+        ({"flags": {"DRAIN"}, "reason": "gpuaas:manual: hot"}, "healthy", "worker_held_by_person"),
+        ({"state": "DOWN", "reason": "bad fan", "reason_by": "alice"}, "healthy", "worker_held_by_person"),
+        ({"state": "DOWN"}, "degraded", "worker_down"),
+        ({"flags": {"REBOOT_ISSUED"}}, "degraded", "worker_not_schedulable"),
+        ({"state": "UNKNOWN"}, "degraded", "worker_not_schedulable"),
+        ({"cpus": 1}, "degraded", "worker_wrong_resources"),
+        ({"slurm_version": "24.11.5"}, "degraded", "worker_version_unfit"),
+        ({"slurmd_started_at": NOW + timedelta(seconds=121)}, "degraded", "worker_clock_skew"),
+    ],
+)
+def test_each_trouble_of_one_worker_of_two_has_its_word_and_its_reason(shown: Any, word: str, code: str) -> None:
+    found, reasons = judged(snapshot(nodes(**shown)))
+    assert (found, list(reasons)) == (word, [code])
+    assert reasons[code]["member_id"] == str(TWO.id)
+
+
+def test_a_worker_the_controller_does_not_have_is_absent_and_not_repaired_by_itself() -> None:
+    word, reasons = judged(snapshot({"w2": node()}))
+    assert word == "degraded"
+    assert reasons["worker_absent"]["class"] == "intervention"
+    assert "op remove" in reasons["worker_absent"]["message"]
+
+
+def test_a_failed_worker_is_shown_with_its_own_error() -> None:
+    error = {"last_adapter_error": {"code": "package_install_failed", "message": "apt says no"}}
+    word, reasons = judged(snapshot({"w2": node()}), ONE, serving(3, status="failed", adapter_detail=error))
+    assert (word, reasons["package_install_failed"]["message"]) == ("degraded", "apt says no")
+
+
+def test_a_cluster_without_a_worker_that_serves_is_unhealthy() -> None:
+    word, reasons = judged(snapshot({"w2": node(state="DOWN"), "w3": node(flags={"NOT_RESPONDING"})}))
+    assert word == "unhealthy"
+    assert list(reasons) == ["no_worker_serves", "worker_down", "worker_not_responding"]
+
+
+def test_a_cluster_whose_workers_all_are_held_by_people_is_as_they_want_it() -> None:
+    held = node(flags={"DRAIN"}, reason="maintenance", reason_by="alice")
+    assert judged(snapshot({"w2": held, "w3": held}))[0] == "healthy"
+
+
+def test_a_cluster_that_nobody_gave_a_worker_is_healthy() -> None:
+    assert health(snapshot({}), (ruler(),), POLICY)[0] == "healthy"
+
+
+def test_a_dead_slurmctld_is_named_although_nothing_is_known_of_the_nodes() -> None:
+    word, reasons = judged(snapshot(None, slurmctld="failed", ping="DOWN"))
+    assert (word, list(reasons)) == ("unhealthy", ["slurmctld_not_active"])
+    assert "journalctl -u slurmctld" in reasons["slurmctld_not_active"]["message"]
+
+
+def test_a_controller_that_cannot_be_reached_makes_the_instance_unknown_and_says_why() -> None:
+    error = {"code": "host_unreachable", "message": "ssh to the host failed: no route"}
+    word, reasons = judged(None, last_adapter_error=error)
+    assert (word, list(reasons)) == ("unknown", ["controller_unknown"])
+    assert "no route" in reasons["controller_unknown"]["message"]
+
+
+def test_the_worst_reason_decides_and_comes_first() -> None:
+    word, reasons = judged(snapshot(nodes(flags={"DRAIN"}, reason="bad fan"), slurmctld="failed", slurmdbd="failed"))
+    assert word == "unhealthy"
+    assert list(reasons) == ["slurmctld_not_active", "slurmdbd_not_active"]
+
+
+@pytest.mark.parametrize(
+    ("note", "policy", "words"),
+    [
+        ({}, Policy(repair=False), "GPUAAS_REPAIR"),
+        ({"attempts": 1, "outcome": "unit_failed", "next_at": "soon"}, POLICY, "due at soon"),
+        ({"attempts": 3, "outcome": "unit_failed"}, POLICY, "Nothing more is tried"),
+    ],
+)
+def test_drift_says_what_was_tried_and_who_is_next(note: Any, policy: Policy, words: str) -> None:
+    _, reasons = judged(snapshot(nodes(), slurmdbd="failed"), policy=policy, repair=note)
+    assert reasons["slurmdbd_not_active"]["class"] == "drift"
+    assert words in reasons["slurmdbd_not_active"]["message"]
+
+
+def test_a_threshold_for_disks_can_be_chosen() -> None:
+    seen = snapshot(nodes(), disks=[{"path": "/var", "free_mb": 10, "size_mb": 100}])
+    assert judged(seen, policy=Policy(min_free_mb=10))[0] == "healthy"
+    assert judged(seen, policy=Policy(min_free_mb=11))[0] == "degraded"
+
+
+def test_many_reasons_are_counted_not_listed() -> None:
+    workers = tuple(serving(number) for number in range(2, 60))
+    _, reasons = health(snapshot({}), (ruler(), *workers), POLICY)
+    assert len(reasons) == REASONS_SHOWN + 1
+    assert reasons[0]["code"] == "no_worker_serves" and reasons[-1]["code"] == "more"
+
+
+def test_the_version_window_is_the_one_that_joins_are_held_to() -> None:
+    variables = yaml.safe_load((ROOT / "roles" / "preflight" / "vars" / "main.yml").read_text())
+    assert {key: list(taken) for key, taken in slurm.WINDOW.items()} == variables["preflight_slurm_window"]
+    assert fits_window("23.11.4", "24.11.5") and not fits_window("22.05.8", "24.11.5")
+
+
+def test_the_table_that_operators_read_has_every_code_as_it_is() -> None:
+    page = (ROOT / "docs" / "health.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (yes|no) \| (.+) \|$", page, re.MULTILINE)
+    table = {code: (word, mended) for code, word, mended, _ in rows}
+    assert table == {
+        code: (cause.health.value, "yes" if cause.klass == "drift" else "no") for code, cause in CAUSES.items()
+    }
+
+
+STATES = st.sampled_from(["IDLE", "MIXED", "ALLOCATED", "DOWN", "UNKNOWN", "ERROR"])
+FLAGS = st.frozensets(st.sampled_from(["DRAIN", "NOT_RESPONDING", "INVALID_REG", "REBOOT_ISSUED", "COMPLETING"]))
+WORDS = st.sampled_from(["active", "inactive", "failed", "activating", "unknown", None])
+
+
+@given(
+    st.fixed_dictionaries(
+        dict.fromkeys(("munge", "slurmctld", "slurmdbd", "mariadb"), WORDS)
+        | {"ping": st.sampled_from(["UP", "DOWN", "UNKNOWN"])}
+    ),
+    st.none() | st.dictionaries(st.sampled_from(["w2", "w3", "w9"]), st.tuples(STATES, FLAGS)),
+)
+def test_healthy_is_said_only_of_what_was_seen_in_order(daemons: dict[str, Any], shown: Any) -> None:
+    seen = None if shown is None else {name: node(state=word, flags=flags) for name, (word, flags) in shown.items()}
+    word, reasons = judged(snapshot(seen, **daemons))
+    in_order = {daemons[name] for name in ("munge", "slurmctld", "slurmdbd", "mariadb")} == {"active"}
+    if word == "healthy":
+        assert seen is not None and in_order and daemons["ping"] == "UP"
+        for name in ("w2", "w3"):
+            assert "DRAIN" in seen[name].flags or seen[name].state in slurm.SCHEDULABLE
+    else:
+        assert reasons, "a word without a reason"
+    assert word != "progressing"

@@ -1,0 +1,316 @@
+"""Drift is put right by the plays that made the cluster, visibly and boundedly; what people want stands."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.decide import VERBS
+from runner.decide.lifecycle import Verb
+from runner.decide.repair import STEADY
+from runner.plan import AdapterError, Play, SetInstance, SetMember
+from runner.platform.models import InstanceStatus, Member, Operation
+from runner.slurm import Snapshot
+from runner.world import Outcome, Policy, World
+from tests.unit.fake_slurm import FakeNode, FakeSlurm
+from tests.unit.lifecycle import ask, cluster, serving, the, tick
+from tests.unit.worlds import NOW, after, controller, of_kind
+
+OURS = "sha256:abc"
+DAEMONS = ("munge", "mariadb", "slurmdbd", "slurmctld")
+
+
+@dataclass
+class Drifting(FakeSlurm):
+    """A cluster in which daemons die; a play that converges starts them again, unless something holds them down."""
+
+    stopped: set[str] = field(default_factory=set)
+    config: str = OURS
+    dead: set[str] = field(default_factory=set)
+    held_down: set[str] = field(default_factory=set)
+    touched: list[str] = field(default_factory=list)
+    breaks_off: bool = False
+
+    def seen(self) -> Snapshot | None:
+        found = super().seen()
+        if found is None:
+            return None
+        nodes: Any = {
+            name: node.model_copy(update={"flags": node.flags | {"NOT_RESPONDING"}}) if name in self.dead else node
+            for name, node in (found.nodes or {}).items()
+        }
+        daemons: dict[str, Any] = dict.fromkeys(self.stopped, "inactive")
+        if self.stopped & {"munge", "slurmctld"}:
+            nodes, daemons["ping"] = None, "DOWN"
+        ruler = found.controller.model_copy(update={"config_version": self.config, **daemons})
+        return found.model_copy(update={"controller": ruler, "nodes": nodes})
+
+    def run(self, world: World, play: Play) -> World:
+        if not self.answers or not any(kind == "repair" for kind, _ in play.acts):
+            return super().run(world, play)
+        if play.playbook == "deploy":
+            self.touched.append("controller")
+            self.stopped &= self.held_down
+            self.config = OURS
+            if self.breaks_off:
+                broken = AdapterError("unit_failed", "it does not start", "repairable")
+                return after(world, play, {play.members[0].id: Outcome("accounting", {}, broken)}, None)
+            return after(world, play, {play.members[0].id: Outcome("serving", {"config_rendered": OURS})}, self.seen())
+        outcomes: dict[UUID, Outcome] = {}
+        for member in play.members[1:]:
+            name = member.adapter_detail["worker_hostname"]
+            if name in self.hosts_down:
+                gone = AdapterError("host_unreachable", "no route", "retryable")
+                outcomes[member.id] = Outcome("preflight", {}, gone)
+                continue
+            self.touched.append(name)
+            if name not in self.held_down:
+                self.dead.discard(name)
+            outcomes[member.id] = Outcome("serving", {"worker_hostname": name})
+        # Where every worker fell out, the run ends before the controller is asked.
+        everyone_gone = all(outcome.error for outcome in outcomes.values())
+        return after(world, play, outcomes, None if everyone_gone else self.seen())
+
+
+def world_of(slurm: FakeSlurm, *workers: Member, **changes: Any) -> World:
+    ruler = controller(status="ready", adapter_detail={"config_rendered": OURS, "config_settings": {}})
+    now = cluster(*workers)
+    stale = NOW - timedelta(days=1)
+    status = {"observed_at": stale.isoformat(), "reasons": []}
+    return now.later(
+        members=(ruler, *workers),
+        instance=now.instance.model_copy(update={"status_detail": status | changes.pop("status", {})}),
+        **changes,
+    )
+
+
+def repairs(plays: Iterable[Play]) -> list[Play]:
+    return [play for play in plays if any(kind == "repair" for kind, _ in play.acts)]
+
+
+def note(now: World, member: Member) -> dict[str, Any]:
+    return the(now, member).adapter_detail.get("repair") or {}
+
+
+def a_cluster(**broken: Any) -> tuple[Drifting, Member, World]:
+    one = serving(2)
+    slurm = Drifting({"w2": FakeNode({7}), "w3": FakeNode()}, **broken)
+    return slurm, one, world_of(slurm, one, serving(3))
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+def test_a_stopped_daemon_of_the_controller_is_started_in_the_tick_that_sees_it(daemon: str) -> None:
+    slurm, _, now = a_cluster(stopped={daemon})
+    now, _, plays = tick(now, slurm)
+    assert [(play.playbook, len(play.members)) for play in plays] == [("observe", 1), ("deploy", 1)]
+    assert (now.instance.health, slurm.stopped) == ("healthy", set())
+    ruler = now.members[0] if now.members[0].component_key == "controller" else now.members[-1]
+    assert {key: note(now, ruler)[key] for key in ("why", "attempts", "outcome")} == {
+        "why": f"{daemon}_not_active",
+        "attempts": 1,
+        "outcome": "mended",
+    }
+
+
+def test_a_config_changed_by_hand_is_written_anew_from_the_wishes_it_was_made_of() -> None:
+    slurm, _, now = a_cluster(config="sha256:changed")
+    made_of = {"MessageTimeout": "20"}
+    ruler = controller(status="ready", adapter_detail={"config_rendered": OURS, "config_settings": made_of})
+    newer = now.instance.model_copy(update={"config": {"slurm": {"MessageTimeout": 99}}})
+    now, _, plays = tick(now.later(instance=newer).with_member(ruler), slurm)
+    (play,) = repairs(plays)
+    assert play.terms == {"slurm_config": made_of}
+    assert (slurm.config, now.instance.health) == (OURS, "healthy")
+
+
+@pytest.mark.parametrize("settings_kept", [{"Prolog": "/bin/evil"}, "nonsense"])
+def test_a_record_that_is_not_ours_never_reaches_a_config_file(settings_kept: Any) -> None:
+    slurm, _, now = a_cluster(stopped={"slurmdbd"})
+    odd = controller(status="ready", adapter_detail={"config_rendered": OURS, "config_settings": settings_kept})
+    now, _, plays = tick(now.with_member(odd), slurm)
+    assert repairs(plays) == [] and now.instance.health == "degraded"
+
+
+def test_a_dead_worker_is_repaired_without_touching_any_other() -> None:
+    slurm, one, now = a_cluster(dead={"w2"})
+    now, _, plays = tick(now, slurm)
+    (play,) = repairs(plays)
+    assert play.playbook == "add_worker" and [member.id for member in play.members[1:]] == [one.id]
+    assert (slurm.touched, now.instance.health) == (["w2"], "healthy")
+    assert note(now, one)["outcome"] == "mended"
+    assert the(now, one).status == "ready"
+
+
+def test_what_cannot_be_repaired_is_tried_a_bounded_number_of_times_with_growing_pauses_and_then_told() -> None:
+    slurm, one, now = a_cluster(dead={"w2"}, held_down={"w2"})
+    began: list[int] = []
+    for second in range(0, 1200, 10):
+        now, _, plays = tick(now, slurm, seconds=10)
+        began += [second] * len(repairs(plays))
+    assert len(began) == now.policy.max_attempts == len(slurm.touched)
+    pauses = [later - sooner for sooner, later in pairwise(began)]
+    assert pauses[0] >= 30 and pauses[1] >= 60
+    (reason,) = now.instance.status_detail["reasons"]  # type: ignore[index]
+    assert reason["code"] == "worker_not_responding" and reason["class"] == "drift"
+    assert "Nothing more is tried" in reason["message"] and reason["repair"]["attempts"] == 3
+    assert the(now, one).adapter_detail["last_adapter_error"]["class"] == "drift"
+
+
+def test_a_repair_that_breaks_off_leaves_the_true_reason_not_the_unknown() -> None:
+    slurm, _, now = a_cluster(stopped={"slurmdbd"}, held_down={"slurmdbd"}, breaks_off=True)
+    now, _, plays = tick(now, slurm)
+    assert [play.playbook for play in plays] == ["observe", "deploy", "observe"]
+    assert now.instance.health == "degraded"
+    (reason,) = now.instance.status_detail["reasons"]  # type: ignore[index]
+    assert reason["code"] == "slurmdbd_not_active" and reason["repair"]["outcome"] == "unit_failed"
+
+
+def test_a_daemon_that_stops_again_and_again_spends_its_tries_and_the_bound_holds() -> None:
+    slurm, _, now = a_cluster()
+    count = 0
+    for _ in range(8):
+        slurm.stopped = {"slurmdbd"}
+        now, _, plays = tick(now, slurm, seconds=70)
+        count += len(repairs(plays))
+    assert count == now.policy.max_attempts
+    assert slurm.stopped == {"slurmdbd"}
+
+
+def test_after_a_while_in_order_the_count_begins_anew() -> None:
+    slurm, _, now = a_cluster(stopped={"slurmdbd"})
+    now, _, _ = tick(now, slurm)
+    ruler = next(one for one in now.members if one.component_key == "controller")
+    assert note(now, ruler)["attempts"] == 1
+    now, _, _ = tick(now, slurm, seconds=int(STEADY.total_seconds()))
+    assert note(now, ruler)["attempts"] == 1, "not long enough yet"
+    now, _, _ = tick(now, slurm)
+    assert note(now, ruler) == {}
+
+
+def test_a_host_that_cannot_be_reached_costs_no_try_and_is_told() -> None:
+    slurm, one, now = a_cluster(dead={"w2"}, hosts_down={"w2"})
+    dials = 0
+    for _ in range(20):
+        now, _, plays = tick(now, slurm)
+        dials += len(repairs(plays))
+    assert slurm.touched == [] and 5 < dials < 15
+    assert (note(now, one)["attempts"], note(now, one)["outcome"]) == (0, "host_unreachable")
+    (reason,) = now.instance.status_detail["reasons"]  # type: ignore[index]
+    assert "host_unreachable" in reason["message"]
+    slurm.hosts_down.clear()
+    for _ in range(3):
+        now, _, _ = tick(now, slurm)
+    assert (slurm.touched, now.instance.health) == (["w2"], "healthy")
+
+
+def test_a_worker_that_comes_back_by_itself_shows_no_old_trouble() -> None:
+    slurm, one, now = a_cluster(dead={"w2"}, hosts_down={"w2"})
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).adapter_detail["last_adapter_error"]["code"] == "host_unreachable"
+    slurm.dead.clear()
+    now, _, _ = tick(now, slurm)
+    assert now.instance.health == "healthy" and note(now, one) == {}
+    assert the(now, one).adapter_detail["last_adapter_error"] is None
+
+
+def test_a_runner_killed_in_the_middle_has_counted() -> None:
+    slurm, one, now = a_cluster(dead={"w2"}, held_down={"w2"})
+    attempts = 0
+    for _ in range(20):
+        ahead, steps, plays = tick(now, slurm)
+        if repairs(plays):
+            # Only what was written before the play is known afterwards.
+            attempts += 1
+            (written,) = [step for step in of_kind(steps, SetMember) if step.detail.get("repair")][:1]
+            known = {**the(now, one).adapter_detail, **written.detail}
+            ahead = now.with_member(the(now, one).model_copy(update={"adapter_detail": known}))
+            ahead = ahead.later(now=now.now + timedelta(seconds=60))
+        now = ahead
+    assert attempts == now.policy.max_attempts
+
+
+def test_repair_can_be_switched_off() -> None:
+    one = serving(2)
+    slurm = Drifting({"w2": FakeNode()}, dead={"w2"}, stopped={"slurmdbd"})
+    now, _, plays = tick(world_of(slurm, one, policy=Policy(repair=False)), slurm)
+    assert repairs(plays) == [] and slurm.touched == []
+    assert "GPUAAS_REPAIR" in str(now.instance.status_detail)
+
+
+def test_a_cluster_that_another_runner_is_stopping_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VERBS, "stop", Verb((InstanceStatus.RUNNING,), lambda _world, _operation: []))
+    slurm, _, now = a_cluster(stopped={"slurmctld"})
+    theirs = Operation(
+        id=uuid4(),
+        operation="stop",
+        status="running",
+        correlation_id="corr-3",
+        created_at=NOW,
+        claimed_by="another",
+        lease_expires_at=NOW + timedelta(hours=1),
+    )
+    _, _, plays = tick(now.later(instance_operations=(theirs,)), slurm)
+    assert repairs(plays) == [] and slurm.stopped == {"slurmctld"}
+
+
+def test_a_stopped_instance_is_left_alone() -> None:
+    slurm, _, now = a_cluster(stopped={"slurmctld"})
+    stopped = now.instance.model_copy(update={"status": "stopped"})
+    _, _, plays = tick(now.later(instance=stopped), slurm)
+    assert plays == []
+
+
+def test_a_worker_that_an_operation_is_at_is_left_to_it() -> None:
+    slurm, one, now = a_cluster(dead={"w2"})
+    _, _, plays = tick(now.later(operations=(ask("drain", one),)), slurm)
+    assert repairs(plays) == []
+
+
+@pytest.mark.parametrize("reason", ["alice: bad fan", "gpuaas:manual: hot", "gpuaas:1234: left over"])
+def test_nothing_is_repaired_behind_a_drain(reason: str) -> None:
+    one = serving(2)
+    slurm = Drifting({"w2": FakeNode(reason=reason), "w3": FakeNode()}, dead={"w2"})
+    now, _, plays = tick(world_of(slurm, one, serving(3)), slurm)
+    assert repairs(plays) == [] and slurm.nodes["w2"].reason == reason
+    assert now.instance.health == ("degraded" if "1234" in reason else "healthy")
+
+
+def test_health_is_never_progressing_while_something_is_repaired() -> None:
+    slurm, _, now = a_cluster(stopped={"slurmctld"})
+    _, steps, _ = tick(now, slurm)
+    assert {step.health for step in of_kind(steps, SetInstance)} == {"healthy"}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_whatever_breaks_tries_are_bounded_and_a_persons_drain_is_never_touched(data: st.DataObject) -> None:
+    names = ("w2", "w3")
+    slurm = Drifting({name: FakeNode() for name in names})
+    now = world_of(slurm, serving(2), serving(3))
+    for _ in range(data.draw(st.integers(2, 10))):
+        slurm.stopped |= set(data.draw(st.lists(st.sampled_from(DAEMONS), max_size=2)))
+        slurm.dead |= set(data.draw(st.lists(st.sampled_from(names), max_size=2)))
+        slurm.held_down = set(data.draw(st.lists(st.sampled_from([*names, *DAEMONS]), max_size=3)))
+        slurm.hosts_down = set(data.draw(st.lists(st.sampled_from(names), max_size=1)))
+        slurm.answers = data.draw(st.integers(0, 4)) > 0
+        slurm.breaks_off = data.draw(st.booleans())
+        for name in names:
+            slurm.nodes[name].reason = data.draw(st.sampled_from([None, None, "alice: bad fan"]))
+        before, slurm.touched = {name: slurm.nodes[name].reason for name in names}, []
+        now, _, plays = tick(now, slurm, seconds=data.draw(st.sampled_from([5, 60, 700])))
+        assert {name: slurm.nodes[name].reason for name in names} == before, "a drain was touched"
+        assert not [name for name in slurm.touched if before.get(name)], "repaired behind a drain"
+        assert len(slurm.touched) == len(set(slurm.touched)), "twice in a tick"
+        for member in now.members:
+            known = note(now, member)
+            assert known.get("attempts", 0) <= now.policy.max_attempts
+            assert known.get("outcome") != "trying", "a play was left without a word on what came of it"
+            assert member.status == "ready"
+        if not slurm.answers and plays:
+            assert now.instance.health == "unknown"

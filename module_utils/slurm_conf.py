@@ -5,6 +5,7 @@ The same settings give the same bytes, since the digest of these bytes is the ve
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from .adapter_error import INTERVENTION, AdapterError
@@ -16,6 +17,9 @@ VALUE = re.compile(r"[^\x00-\x1f\x7f#\\]+")
 # Lines that describe nodes and partitions, and ones that pull in other files, are never a plain setting.
 STRUCTURAL = frozenset({"nodename", "nodeset", "partitionname", "include", "downnodes", "frontendname", "switchname"})
 HEADER = "# Written by gpuaas-slurm. A change made here is replaced; use the instance's configuration."
+# The first line vouches for the others, so that a change by hand shows without anybody having to remember what was
+# written.
+SEALED = re.compile(re.escape(HEADER) + r" Digest ([0-9a-f]{16})\.")
 
 
 def render(
@@ -32,11 +36,25 @@ def render(
     settings = {**managed, **requested}
     if len({key.lower() for key in settings}) != len(settings):
         raise _refused("a setting is given twice, in different spelling")
-    lines = [HEADER]
-    lines += [_setting(key, settings[key]) for key in sorted(settings, key=str.lower)]
+    lines = [_setting(key, settings[key]) for key in sorted(settings, key=str.lower)]
     lines += [_line("NodeSet", name, nodesets[name]) for name in sorted(nodesets)]
     lines += [_line("PartitionName", name, partitions[name]) for name in sorted(partitions)]
-    return "\n".join(lines) + "\n"
+    return _sealed("\n".join(lines) + "\n")
+
+
+def is_intact(text: str) -> bool:
+    """Whether the text is, to the byte, one that `render` gave."""
+    first, _, rest = text.partition("\n")
+    seal = SEALED.fullmatch(first)
+    return seal is not None and seal.group(1) == _digest(rest)
+
+
+def _sealed(body: str) -> str:
+    return f"{HEADER} Digest {_digest(body)}.\n{body}"
+
+
+def _digest(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()[:16]
 
 
 def replace_settings(text: str, replacements: dict[str, str]) -> str:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from .slurm_conf import is_intact
 from .slurm_reservations import parse_reservations
 from .slurm_state import iso, parse_daemon, parse_jobs, parse_nodes, with_jobs
 
@@ -88,7 +89,7 @@ def look(command: tuple[str, ...], config: Path = CONFIGURATION) -> dict[str, An
             "package_version": asked_package.result(),
             "outdated": sorted(name for name, unit in units.items() if unit["replaced"]),
             "config_version": _config_version(config),
-            "config_changed_at": _changed_at(config),
+            "config_intact": _is_intact(config),
             "accounting_answers": answers,
             "submit_account": account,
             "disks": _disks([_state_directory(config), *FILLING_DIRECTORIES]),
@@ -158,9 +159,12 @@ def _config_version(path: Path) -> str | None:
         return None
 
 
-def _changed_at(path: Path) -> str | None:
+def _is_intact(path: Path) -> bool | None:
+    """Whether slurm.conf is as the adapter wrote it; None if there is none to read."""
     try:
-        return iso(path.stat().st_mtime)
+        return bool(is_intact(path.read_text()))
+    except UnicodeDecodeError:
+        return False
     except OSError:
         return None
 

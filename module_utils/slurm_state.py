@@ -83,7 +83,7 @@ class Daemon(TypedDict):
     slurm_version: str | None
     cluster_name: str | None
     started_at: str | None
-    config_loaded_at: str | None
+    config_loaded: bool | None
 
 
 def iso(epoch: float) -> str:
@@ -136,18 +136,16 @@ def parse_daemon(answer: str | None) -> Daemon:
     """
     text = answer or ""
     ping = re.search(r"^Slurmctld\(primary\) at \S+ is (UP|DOWN)\s*$", text, re.MULTILINE)
-    loaded = re.search(r"^Configuration data as of (\S+)", text, re.MULTILINE)
+    started = _config_value(text, "BOOT_TIME")
+    # Slurm's own comparison of slurm.conf as it is now with the one slurmctld has read.
+    compared = _config_value(text, "HASH_VAL") or ""
     return {
         "ping": ping.group(1) if ping else ("UNKNOWN" if text else "DOWN"),
         "slurm_version": _config_value(text, "SLURM_VERSION"),
         "cluster_name": _config_value(text, "ClusterName"),
-        "started_at": _utc(_config_value(text, "BOOT_TIME")),
-        "config_loaded_at": _utc(loaded.group(1) if loaded else None),
+        "started_at": f"{started}Z" if started and re.fullmatch(r"[\d-]+T[\d:]+", started) else None,
+        "config_loaded": {"Match": True, "Different": False}.get(compared.partition(" ")[0]),
     }
-
-
-def _utc(time: str | None) -> str | None:
-    return f"{time}Z" if time and re.fullmatch(r"[\d-]+T[\d:]+", time) else None
 
 
 def expand_hostlist(expression: str) -> list[str]:

@@ -18,7 +18,6 @@ _CONTROLLER: Detail = dict.fromkeys(
         "controller_hostname",
         "slurmctld_state",
         "config_version",
-        "config_rendered",
         "cluster_name",
         "slurm_version",
         "package_version",

@@ -60,7 +60,7 @@ CAUSES: dict[str, Cause] = {
     "worker_absent": Cause(Health.DEGRADED),
     "worker_down": Cause(Health.DEGRADED, _DRIFT),
     "worker_not_responding": Cause(Health.DEGRADED, _DRIFT),
-    "worker_invalid": Cause(Health.DEGRADED, _DRIFT),
+    "worker_invalid": Cause(Health.DEGRADED),
     "worker_not_schedulable": Cause(Health.DEGRADED),
     "worker_drained": Cause(Health.DEGRADED),
     "worker_held_by_person": Cause(Health.HEALTHY),
@@ -152,7 +152,7 @@ def _tried(finding: Finding, policy: Policy) -> str:
         return ". It is not repaired by itself, since GPUAAS_REPAIR is false"
     if not note:
         return ""
-    tried = f"repaired {note.get('attempts')} of at most {policy.max_attempts} times, last: {note.get('outcome')}"
+    tried = f"repair was tried {note.get('attempts')} of at most {policy.max_attempts} times: {note.get('outcome')}"
     if note.get("attempts", 0) < policy.max_attempts:
         return f" ({tried}; the next try is due at {note.get('next_at')})"
     return f" ({tried}). Nothing more is tried: put it right on the host, as docs/health.md says"
@@ -209,16 +209,14 @@ def _accounting(seen: ControllerState, member: Member | None) -> Iterator[Findin
 
 
 def _configuration(seen: ControllerState, member: Member | None) -> Iterator[Finding]:
-    ours = member.adapter_detail.get("config_rendered") if member else None
-    changed, loaded = seen.config_changed_at, seen.config_loaded_at
     if not seen.config_version:
         message = "the controller has no readable slurm.conf: slurmctld would not start again"
         yield Finding("config_unknown", message, member)
-    elif ours and seen.config_version != ours:
-        message = f"slurm.conf was changed by hand: it is {seen.config_version}, and {ours} was written"
+    elif seen.config_intact is False:
+        message = "slurm.conf on the controller was changed by hand: what is wished belongs into the instance's config"
         yield Finding("config_changed", message, member)
-    elif changed and loaded and changed > loaded:
-        message = f"slurm.conf was written at {changed:%H:%M:%S}, after slurmctld last read it at {loaded:%H:%M:%S}"
+    elif seen.config_loaded is False:
+        message = "slurmctld runs with another slurm.conf than is there: somebody changed it and did not have it read"
         yield Finding("config_not_loaded", message, member)
 
 
@@ -257,7 +255,7 @@ def _worker(snapshot: Snapshot, member: Member, name: str, node: Node) -> Iterat
     if is_held_by_a_person(node):
         yield Finding("worker_held_by_person", f"{shown}: somebody holds it, and it is theirs to give back", member)
     elif "INVALID_REG" in node.flags:
-        message = f"{shown}: what its slurmd reports is not what is configured. See slurmd's journal on it"
+        message = f"{shown}: the host is not what the node was made for. Put it right, or remove and add the worker"
         yield Finding("worker_invalid", message, member)
     elif "DRAIN" in node.flags:
         message = f"{shown}: see what the reason names, then give it back with scontrol or recover.yml"
@@ -286,6 +284,10 @@ def _worker_fits(snapshot: Snapshot, member: Member, name: str, node: Node) -> I
         ahead = (started - snapshot.observed_at).total_seconds()
         message = f"slurmd on {name} started {ahead:.0f} s from now by its own clock: put its time service right"
         yield Finding("worker_clock_skew", message, member)
+    error = member.adapter_detail.get("last_adapter_error") or {}
+    if error.get("code") == "clock_skew":
+        # Found by a repair, which measures the host before it touches it.
+        yield Finding("worker_clock_skew", str(error.get("message")), member)
 
 
 def _failed(members: Sequence[Member]) -> Iterator[Finding]:

@@ -66,9 +66,9 @@ class ControllerState(_Observed):
     started_at: datetime | None = None
     submit_account: str | None = None
     accounting_answers: bool | None = None
-    # When slurm.conf was last written, and when slurmctld last read it.
-    config_changed_at: datetime | None = None
-    config_loaded_at: datetime | None = None
+    # Whether slurm.conf is as the adapter wrote it, and whether it is what slurmctld has read.
+    config_intact: bool | None = None
+    config_loaded: bool | None = None
     # Daemons whose program was replaced on disk since they started.
     outdated: list[str] = Field(default_factory=list)
     disks: list[Disk] = Field(default_factory=list)

@@ -10,13 +10,11 @@ the instance is under way or the instance does not run; a host that cannot be re
 
 from datetime import timedelta
 
-from pydantic import ValidationError
-
 from runner import detail
 from runner.decide.instance import look
 from runner.decide.members import allocation_problem, read_time
 from runner.health import Finding, findings
-from runner.inventory import CONTROLLER, Config, IntentError, host_name, node_name, read_config
+from runner.inventory import CONTROLLER, IntentError, host_name, node_name, read_config
 from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
 from runner.platform.models import InstanceStatus, Member, MemberStatus
 from runner.world import Outcome, World
@@ -84,28 +82,25 @@ def _why_not(world: World, member: Member) -> str | None:
     due = read_time(known.get("next_at"))
     if due and due > world.now:
         return f"the next repair is due at {stamp(due)}"
+    if detail.is_unsettled(member) or any(member.id in operation.member_ids for operation in world.operations):
+        return "something else is being done with it"
+    error, waiting = allocation_problem(world, member.allocation_id)
+    if error or waiting:
+        return error.message if error else waiting
     if member.component_key == CONTROLLER:
-        return None if _terms(world, member) is not None else "its configuration cannot be used: nothing to repair by"
+        return _unusable(world)
     name = node_name(member)
     node = (world.snapshot.nodes or {}).get(name) if world.snapshot and name else None
-    if node is None or "DRAIN" in node.flags:
-        return "it is drained: nothing is repaired behind that"
-    if detail.is_unsettled(member) or any(member.id in operation.member_ids for operation in world.operations):
-        return "an operation is at it"
-    error, waiting = allocation_problem(world, member.allocation_id)
-    return (error.message if error else None) or waiting
+    return "it is drained: nothing is repaired behind that" if node is None or "DRAIN" in node.flags else None
 
 
-def _terms(world: World, controller: Member) -> Detail | None:
-    """The wishes that the running configuration was made from: a repair changes nothing that was not asked for yet."""
-    known = controller.adapter_detail.get("config_settings")
+def _unusable(world: World) -> str | None:
+    """Why there is no configuration to write: without a wish that can be read, a repair could only guess."""
     try:
-        if known is None:
-            return {} if read_config(world.instance) else None
-        config = Config.model_validate({"slurm": known})
-    except (IntentError, ValidationError):
-        return None
-    return {"slurm_config": {key: str(value) for key, value in sorted(config.slurm.items())}}
+        read_config(world.instance)
+    except IntentError as error:
+        return f"its configuration cannot be written: {error.message}"
+    return None
 
 
 def _try(world: World, controller: Member, due: list[Member], drift: dict[str, list[Finding]]) -> list[Step]:
@@ -125,9 +120,7 @@ def _try(world: World, controller: Member, due: list[Member], drift: dict[str, l
     about = "; ".join(f"{host_name(member)}: {drift[str(member.id)][0].code}" for member in due)
     acts: frozenset[Act] = frozenset(("repair", member.id) for member in due)
     if due == [controller]:
-        play = Play(
-            f"put right what drifted, {about}", "deploy", (controller,), acts, terms=_terms(world, controller) or {}
-        )
+        play = Play(f"put right what drifted, {about}", "deploy", (controller,), acts)
     else:
         play = Play(f"put right what drifted, {about}", "add_worker", (controller, *due), acts)
     return [*written, play]

@@ -24,7 +24,7 @@ POLICY = Policy()
 
 
 def ruler(**known: Any) -> Member:
-    return controller(status="ready", adapter_detail={"config_rendered": "sha256:abc"} | known)
+    return controller(status="ready", adapter_detail=known)
 
 
 def judged(
@@ -54,12 +54,8 @@ def test_a_cluster_that_serves_is_healthy_and_says_nothing() -> None:
         ({"accounting_answers": False, "submit_account": None}, "degraded", "slurmdbd_not_answering"),
         ({"submit_account": None}, "unhealthy", "no_submit_account"),
         ({"config_version": None}, "degraded", "config_unknown"),
-        ({"config_version": "sha256:other"}, "degraded", "config_changed"),
-        (
-            {"config_changed_at": NOW, "config_loaded_at": NOW - timedelta(seconds=1)},
-            "degraded",
-            "config_not_loaded",
-        ),
+        ({"config_intact": False}, "degraded", "config_changed"),
+        ({"config_loaded": False}, "degraded", "config_not_loaded"),
         ({"disks": [{"path": "/var", "free_mb": 1023, "size_mb": 9000}]}, "degraded", "disk_nearly_full"),
         ({"clock_skew_seconds": 121.0}, "degraded", "clock_skew"),
         ({"clock_skew_seconds": -121.0}, "degraded", "clock_skew"),
@@ -109,6 +105,12 @@ def test_a_worker_the_controller_does_not_have_is_absent_and_not_repaired_by_its
     assert word == "degraded"
     assert reasons["worker_absent"]["class"] == "intervention"
     assert "op remove" in reasons["worker_absent"]["message"]
+
+
+def test_a_clock_that_a_repair_found_wrong_is_a_reason_of_its_own() -> None:
+    error = {"last_adapter_error": {"code": "clock_skew", "message": "600 s ahead"}}
+    _, reasons = judged(snapshot(nodes(flags={"NOT_RESPONDING"})), ONE, serving(3, adapter_detail=error))
+    assert list(reasons) == ["worker_not_responding", "worker_clock_skew"]
 
 
 def test_a_failed_worker_is_shown_with_its_own_error() -> None:

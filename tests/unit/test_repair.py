@@ -14,15 +14,14 @@ from hypothesis import strategies as st
 from runner.decide import VERBS
 from runner.decide.lifecycle import Verb
 from runner.decide.repair import STEADY
-from runner.plan import AdapterError, Play, SetInstance, SetMember
+from runner.plan import AdapterError, Play, SetInstance, SetMember, Wait
 from runner.platform.models import InstanceStatus, Member, Operation
 from runner.slurm import Snapshot
 from runner.world import Outcome, Policy, World
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, the, tick
-from tests.unit.worlds import NOW, after, controller, of_kind
+from tests.unit.worlds import NOW, after, of_kind
 
-OURS = "sha256:abc"
 DAEMONS = ("munge", "mariadb", "slurmdbd", "slurmctld")
 
 
@@ -31,7 +30,7 @@ class Drifting(FakeSlurm):
     """A cluster in which daemons die; a play that converges starts them again, unless something holds them down."""
 
     stopped: set[str] = field(default_factory=set)
-    config: str = OURS
+    config_changed: bool = False
     dead: set[str] = field(default_factory=set)
     held_down: set[str] = field(default_factory=set)
     touched: list[str] = field(default_factory=list)
@@ -48,7 +47,7 @@ class Drifting(FakeSlurm):
         daemons: dict[str, Any] = dict.fromkeys(self.stopped, "inactive")
         if self.stopped & {"munge", "slurmctld"}:
             nodes, daemons["ping"] = None, "DOWN"
-        ruler = found.controller.model_copy(update={"config_version": self.config, **daemons})
+        ruler = found.controller.model_copy(update={"config_intact": not self.config_changed, **daemons})
         return found.model_copy(update={"controller": ruler, "nodes": nodes})
 
     def run(self, world: World, play: Play) -> World:
@@ -57,11 +56,11 @@ class Drifting(FakeSlurm):
         if play.playbook == "deploy":
             self.touched.append("controller")
             self.stopped &= self.held_down
-            self.config = OURS
+            self.config_changed = False
             if self.breaks_off:
                 broken = AdapterError("unit_failed", "it does not start", "repairable")
                 return after(world, play, {play.members[0].id: Outcome("accounting", {}, broken)}, None)
-            return after(world, play, {play.members[0].id: Outcome("serving", {"config_rendered": OURS})}, self.seen())
+            return after(world, play, {play.members[0].id: Outcome("serving")}, self.seen())
         outcomes: dict[UUID, Outcome] = {}
         for member in play.members[1:]:
             name = member.adapter_detail["worker_hostname"]
@@ -79,12 +78,10 @@ class Drifting(FakeSlurm):
 
 
 def world_of(slurm: FakeSlurm, *workers: Member, **changes: Any) -> World:
-    ruler = controller(status="ready", adapter_detail={"config_rendered": OURS, "config_settings": {}})
     now = cluster(*workers)
     stale = NOW - timedelta(days=1)
     status = {"observed_at": stale.isoformat(), "reasons": []}
     return now.later(
-        members=(ruler, *workers),
         instance=now.instance.model_copy(update={"status_detail": status | changes.pop("status", {})}),
         **changes,
     )
@@ -118,23 +115,19 @@ def test_a_stopped_daemon_of_the_controller_is_started_in_the_tick_that_sees_it(
     }
 
 
-def test_a_config_changed_by_hand_is_written_anew_from_the_wishes_it_was_made_of() -> None:
-    slurm, _, now = a_cluster(config="sha256:changed")
-    made_of = {"MessageTimeout": "20"}
-    ruler = controller(status="ready", adapter_detail={"config_rendered": OURS, "config_settings": made_of})
-    newer = now.instance.model_copy(update={"config": {"slurm": {"MessageTimeout": 99}}})
-    now, _, plays = tick(now.later(instance=newer).with_member(ruler), slurm)
-    (play,) = repairs(plays)
-    assert play.terms == {"slurm_config": made_of}
-    assert (slurm.config, now.instance.health) == (OURS, "healthy")
+def test_a_config_changed_by_hand_is_written_anew() -> None:
+    slurm, _, now = a_cluster(config_changed=True)
+    now, _, plays = tick(now, slurm)
+    assert [play.playbook for play in repairs(plays)] == ["deploy"]
+    assert (slurm.config_changed, now.instance.health) == (False, "healthy")
 
 
-@pytest.mark.parametrize("settings_kept", [{"Prolog": "/bin/evil"}, "nonsense"])
-def test_a_record_that_is_not_ours_never_reaches_a_config_file(settings_kept: Any) -> None:
+def test_a_wish_that_cannot_be_read_is_nothing_to_repair_by() -> None:
     slurm, _, now = a_cluster(stopped={"slurmdbd"})
-    odd = controller(status="ready", adapter_detail={"config_rendered": OURS, "config_settings": settings_kept})
-    now, _, plays = tick(now.with_member(odd), slurm)
+    odd = now.instance.model_copy(update={"config": {"slurm": {"Prolog": "/bin/evil"}}})
+    now, steps, plays = tick(now.later(instance=odd), slurm)
     assert repairs(plays) == [] and now.instance.health == "degraded"
+    assert "Prolog" in " ".join(step.why for step in of_kind(steps, Wait))
 
 
 def test_a_dead_worker_is_repaired_without_touching_any_other() -> None:

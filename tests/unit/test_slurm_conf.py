@@ -3,7 +3,7 @@
 import pytest
 
 from module_utils.adapter_error import AdapterError
-from module_utils.slurm_conf import render, replace_settings
+from module_utils.slurm_conf import is_intact, render, replace_settings
 
 MANAGED: dict[str, object] = {"SlurmUser": "slurm", "ClusterName": "alpha", "MaxNodeCount": 10}
 
@@ -26,6 +26,19 @@ def test_lines_are_sorted_and_partitions_follow_the_nodesets_they_name() -> None
         "NodeSet=workers Feature=worker",
         "PartitionName=main Default=YES Nodes=workers",
     ]
+
+
+def test_a_text_vouches_for_itself_until_a_byte_of_it_is_changed() -> None:
+    text = render(MANAGED, {"MinJobAge": 60}, {}, {})
+    assert is_intact(text)
+    for changed in (
+        text + "\n",
+        text.replace("60", "61"),
+        text.partition("\n")[2],
+        "",
+        text.replace("Digest", "digest"),
+    ):
+        assert not is_intact(changed)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from .slurm_partitions import parse_partitions
 from .slurm_reservations import parse_reservations
 from .slurm_state import iso, parse_daemon, parse_jobs, parse_nodes, with_jobs
 
@@ -68,6 +69,7 @@ def look(command: tuple[str, ...], config: Path = CONFIGURATION) -> dict[str, An
         asked_units = pool.submit(_unit_states)
         asked_package = pool.submit(_package_version)
         asked_account = pool.submit(_submit_account)
+        asked_partitions = pool.submit(ask, "scontrol", "--all", "--oneliner", "show", "partitions")
     return {
         "observed_at": iso(time.time()),
         "controller": {
@@ -79,6 +81,7 @@ def look(command: tuple[str, ...], config: Path = CONFIGURATION) -> dict[str, An
             "submit_account": asked_account.result(),
         },
         **asked_nodes.result(),
+        "partitions": parse_partitions(asked_partitions.result()),
     }
 
 

@@ -54,9 +54,14 @@ def converge_units(units: list[dict[str, Any]], dry: bool) -> list[str]:
     return changes
 
 
+def started_monotonic(state: dict[str, str]) -> float:
+    """When the unit's process started, by the host's monotonic clock; 0 if it has none."""
+    return int(state.get("ExecMainStartTimestampMonotonic") or 0) / 1e6
+
+
 def needs_restart(state: dict[str, str], watched: list[str]) -> bool:
     """True if the unit's process started before the last change of what it watches."""
-    started = int(state.get("ExecMainStartTimestampMonotonic") or 0) / 1e6
+    started = started_monotonic(state)
     if not started:
         return False
     started_at = time.time() - (time.monotonic() - started)
@@ -86,22 +91,34 @@ def _converge(unit: dict[str, Any], state: dict[str, str], dry: bool) -> list[st
         )
     if unit["enabled"] and state.get("UnitFileState") != "enabled":
         if not dry:
-            _systemctl("--quiet", "enable", name, check=True)
+            enable(name)
         changes.append(f"unit {name} enabled")
     running = state.get("ActiveState") == "active"
     if running and not needs_restart(state, [*unit["watches"], dropin_path(name)]):
         return changes
     changes.append(f"unit {name} {'restarted' if running else 'started'}")
     if not dry:
-        _systemctl("reset-failed", name)
-        # Not blocking: a start that hangs is noticed by our own clock, which knows the reason to give.
-        _systemctl("--no-block", "restart", name)
-        _wait_until_up(unit)
+        restart(unit)
     return changes
 
 
-def _wait_until_up(unit: dict[str, Any]) -> None:
-    """Active, and ready in the way the caller named. A unit that systemd skipped or that keeps dying is neither."""
+def enable(name: str) -> None:
+    _systemctl("--quiet", "enable", name, check=True)
+
+
+def restart(unit: dict[str, Any]) -> None:
+    asked = time.monotonic()
+    _systemctl("reset-failed", unit["name"])
+    # Not blocking: a start that hangs is noticed by our own clock, which knows the reason to give.
+    _systemctl("--no-block", "restart", unit["name"])
+    _wait_until_up(unit, asked)
+
+
+def _wait_until_up(unit: dict[str, Any], asked: float) -> None:
+    """Active, and ready in the way the caller named. A unit that systemd skipped or that keeps dying is neither.
+
+    Nor is one that is the old process still: systemd may take a moment to begin.
+    """
     name, since, deadline = unit["name"], time.time(), time.monotonic() + unit["timeout"]
     polls = 0
     while True:
@@ -113,7 +130,7 @@ def _wait_until_up(unit: dict[str, Any]) -> None:
             continue
         state = show([name]).get(name, {})
         active = state.get("ActiveState")
-        if active == "active" and _ready(unit):
+        if active == "active" and _ready(unit) and started_monotonic(state) >= asked:
             return
         skipped = active == "inactive" and state.get("ConditionResult") == "no"
         dying = active == "failed" or int(state.get("NRestarts") or 0) > TOLERATED_RESTARTS

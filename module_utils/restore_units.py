@@ -18,20 +18,20 @@ AT_BOOT = ("enabled", "enabled-runtime", "linked")
 
 def stop_units(noted: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Stop and disable each unit, and see that it stopped. One that does not exist has stopped already."""
-    changes = []
     states = show(list(noted))
-    for name in sorted(noted):
-        state = states.get(name, {})
-        running, at_boot = state.get("ActiveState") in RUNNING, state.get("UnitFileState") in AT_BOOT
-        if at_boot:
-            _systemctl("disable", name)
-        if running or state.get("ActiveState") == "failed":
-            _systemctl("--no-block", "stop", name)
-            _await_stop(name)
-            _systemctl("reset-failed", name)
-        if running or at_boot:
-            changes.append(f"unit {name} stopped")
-    return changes
+    return [f"unit {name} stopped" for name in sorted(noted) if stop_unit(name, states.get(name, {}))]
+
+
+def stop_unit(name: str, state: Mapping[str, str]) -> bool:
+    """Stop it, keep it from starting at boot, and see that it stopped; whether there was anything to do."""
+    running, at_boot = state.get("ActiveState") in RUNNING, state.get("UnitFileState") in AT_BOOT
+    if at_boot:
+        _systemctl("disable", name)
+    if running or state.get("ActiveState") == "failed":
+        _systemctl("--no-block", "stop", name)
+        _await_stop(name)
+        _systemctl("reset-failed", name)
+    return running or at_boot
 
 
 def bring_back_units(noted: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .slurm_conf import is_intact
+from .slurm_partitions import parse_partitions
 from .slurm_reservations import parse_reservations
 from .slurm_state import iso, parse_daemon, parse_jobs, parse_nodes, with_jobs
 
@@ -21,6 +22,7 @@ UNITS = {"munge": "munge", "slurmctld": "slurmctld", "slurmdbd": "slurmdbd", "ma
 # Times are printed in the host's zone unless told otherwise; C keeps the words we parse.
 ENVIRONMENT = {**os.environ, "TZ": "UTC", "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
 PATIENCE_SECONDS = 15
+PARTITIONS = ("scontrol", "--all", "--oneliner", "show", "partitions")
 # What fills up and then takes the controller with it, beside the state directory that slurm.conf names.
 FILLING_DIRECTORIES = ("/var/lib/mysql", "/var/log")
 DEFAULT_STATE_DIRECTORY = "/var/lib/slurm/slurmctld"
@@ -79,6 +81,7 @@ def look(command: tuple[str, ...], config: Path = CONFIGURATION) -> dict[str, An
         asked_daemon = pool.submit(ask, "scontrol", "show", "config") if answering else None
         asked_accounts = pool.submit(_submit_account) if accounting else None
         asked_package = pool.submit(_package_version)
+        asked_partitions = pool.submit(ask, *PARTITIONS) if answering else None
     answers, account = asked_accounts.result() if asked_accounts else (False, None)
     return {
         "observed_at": iso(time.time()),
@@ -95,6 +98,7 @@ def look(command: tuple[str, ...], config: Path = CONFIGURATION) -> dict[str, An
             "disks": _disks([_state_directory(config), *FILLING_DIRECTORIES]),
         },
         **(asked_nodes.result() if asked_nodes else {"nodes": None, "jobs": None, "reservations": None}),
+        "partitions": parse_partitions(asked_partitions.result() if asked_partitions else None),
     }
 
 

@@ -95,6 +95,22 @@ def is_serving(node: Node) -> bool:
     return node["state"] in SERVING_STATES and not HOLDING_FLAGS.intersection(node["flags"])
 
 
+def is_held(node: Node) -> bool:
+    """Registered and answering, and kept from work by nothing but a drain."""
+    holding = HOLDING_FLAGS.intersection(node["flags"])
+    return node["state"] in SERVING_STATES and holding == {"DRAIN"}
+
+
+def has_come(node: Node, started: float | None = None) -> bool:
+    """Serves, or is only held; and, told when its slurmd started, that it is this slurmd which registered."""
+    if not (is_serving(node) or is_held(node)):
+        return False
+    if started is None:
+        return True
+    # Slurm counts whole seconds, from a moment after the process began.
+    return node["slurmd_started_at"] is not None and node["slurmd_started_at"] >= iso(started - 1)
+
+
 def parse_nodes(answer: str | None) -> dict[str, Node] | None:
     """The nodes Slurm named, or None if the answer is not one (a controller away, cut off, not JSON)."""
     listed = _listed(answer, "nodes")

@@ -134,7 +134,7 @@ def status(instance: Which = None, as_json: Json = False) -> None:
             view.show([view.instance_row(one)], as_json=False, empty="")
             view.show((view.member_row(m) for m in client.members(one.id)), as_json=False, empty="  no members")
             operations = operator.operations(client, one, status="accepted,running")
-            view.show((view.operation_row(o) for o in operations), as_json=False, empty="no open operations")
+            view.show((view.operation_row(o, one) for o in operations), as_json=False, empty="no open operations")
             view.out.print()
 
 

@@ -85,8 +85,16 @@ def of_worker(snapshot: Snapshot, hostname: str | None) -> Detail:
     return seen
 
 
+def is_stopped(member: Member) -> bool:
+    """Taken down with its instance, and to come back with it: not half way, though nothing of it is started."""
+    unfinished = member.status in (MemberStatus.REQUESTED, MemberStatus.RECONCILING)
+    return unfinished and isinstance(member.adapter_detail.get("stopped"), dict)
+
+
 def is_unsettled(member: Member) -> bool:
     """Half way somewhere: a later tick has to come back to it, whatever becomes of the operation."""
+    if is_stopped(member):
+        return False
     leaving = member.adapter_detail.get("leave") or {}
     half_way = (MemberStatus.REQUESTED, MemberStatus.RECONCILING, MemberStatus.DELETING)
     return member.status in half_way or (bool(leaving) and leaving.get("verdict") is None) or was_given_back(member)

@@ -6,9 +6,7 @@ import typer
 
 from runner import operator, view
 from runner.commands import Json, as_person
-from runner.verbs import Parameter, Target, pairs
-
-Deadline = Annotated[int | None, typer.Option(help="Seconds to wait for running jobs; default: for ever.")]
+from runner.verbs import Deadline, OnDeadline, Parameter, Target, pairs
 
 
 def ask(verb: str, target: str, as_json: bool, parameters: dict[str, Any]) -> None:
@@ -23,11 +21,38 @@ def ask(verb: str, target: str, as_json: bool, parameters: dict[str, Any]) -> No
             view.out.print(f"{verb} {made.id} is {made.status}; correlation {made.correlation_id}")
 
 
+def stop(
+    target: Target,
+    deadline: Deadline = None,
+    on_deadline: OnDeadline = None,
+    reason: Annotated[str | None, typer.Option(help="Your words; they are shown while it is under way.")] = None,
+    parameter: Parameter = None,
+    as_json: Json = False,
+) -> None:
+    """Let running jobs end and start no others, then stop every daemon. Waiting jobs and accounting are kept."""
+    terms = {"deadline_seconds": deadline, "on_deadline": on_deadline, "reason": reason}
+    ask("stop", target, as_json, terms | pairs(parameter))
+
+
 def start(target: Target, parameter: Parameter = None, as_json: Json = False) -> None:
     """Bring a stopped cluster back with the nodes it had."""
     ask("start", target, as_json, pairs(parameter))
 
 
+def restart(
+    target: Target,
+    patience: Annotated[
+        int | None, typer.Option(help="Seconds until everybody who served must serve again; default: 300.")
+    ] = None,
+    parameter: Parameter = None,
+    as_json: Json = False,
+) -> None:
+    """Restart slurmdbd, slurmctld and every slurmd. Running jobs run on."""
+    ask("restart", target, as_json, {"patience_seconds": patience} | pairs(parameter))
+
+
 def add_to(op: typer.Typer) -> None:
     """The verbs stand beside those for members."""
+    op.command("stop")(stop)
     op.command("start")(start)
+    op.command("restart")(restart)

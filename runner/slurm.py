@@ -127,6 +127,7 @@ class Snapshot(_Observed):
     nodes: dict[str, Node] | None = None
     jobs: list[Job] | None = None
     reservations: list[Reservation] | None = None
+    partitions: dict[str, str] | None = None  # by name: UP, DOWN, DRAIN or INACTIVE
 
     def jobs_of(self, hostname: str) -> list[Job]:
         return [job for job in self.jobs or [] if hostname in job.nodes]
@@ -174,8 +175,20 @@ def controller_problem(snapshot: Snapshot | None) -> tuple[str, str] | None:
     return None
 
 
-def worker_problem(snapshot: Snapshot | None, hostname: str | None, host: dict[str, Any]) -> tuple[str, str] | None:
-    """Why a worker is not ready, from the controller's point of view; None when it is."""
+def running_jobs(snapshot: Snapshot | None) -> list[Job] | None:
+    """Jobs that hold nodes; None if that cannot be known. A waiting job holds none."""
+    if snapshot is None or snapshot.jobs is None:
+        return None
+    return [job for job in snapshot.jobs if job.state != "PENDING" and job.nodes]
+
+
+def worker_problem(
+    snapshot: Snapshot | None, hostname: str | None, host: dict[str, Any], *, may_be_held: bool = False
+) -> tuple[str, str] | None:
+    """Why a worker is not ready, from the controller's point of view; None when it is.
+
+    `may_be_held`: a drain is no problem, for one that only comes back as it was.
+    """
     if snapshot is None or snapshot.nodes is None:
         return "controller_unknown", "the controller could not be asked about its nodes"
     if not hostname:
@@ -186,7 +199,7 @@ def worker_problem(snapshot: Snapshot | None, hostname: str | None, host: dict[s
             "not_registered",
             f"the controller does not know a node {hostname}: see slurmd's journal on the worker",
         )
-    unfit = node.flags & UNFIT
+    unfit = node.flags & (UNFIT - {"DRAIN"} if may_be_held else UNFIT)
     if node.state not in SCHEDULABLE or unfit:
         because = f" ({node.reason})" if node.reason else ""
         return "not_schedulable", f"the controller shows {hostname} as {node.words}{because}"

@@ -196,8 +196,9 @@ def get_members(instance: Which = None, as_json: Json = False) -> None:
 def get_operations(instance: Which = None, as_json: Json = False) -> None:
     """Operations of an instance and of its members, ended ones too."""
     with as_reader() as (client, loaded):
-        found = operator.operations(client, operator.find_instance(client, loaded, instance))
-        _list_of(found, view.operation_row, as_json, "no operations")
+        one = operator.find_instance(client, loaded, instance)
+        found = operator.operations(client, one)
+        _list_of(found, lambda operation: view.operation_row(operation, one), as_json, "no operations")
 
 
 @get.command("allocations")

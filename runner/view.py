@@ -85,8 +85,10 @@ def member_row(member: Member) -> Row:
     }
 
 
-def operation_row(operation: Operation) -> Row:
+def operation_row(operation: Operation, instance: AppInstance) -> Row:
     error = operation.error or {}
+    note = (instance.status_detail or {}).get("lifecycle") or {}
+    under_way = note.get("operation_id") == str(operation.id) and note.get("verdict") is None
     return {
         "operation": operation.id,
         "what": f"{operation.operation} {operation.component_key or ''}".strip(),
@@ -94,6 +96,7 @@ def operation_row(operation: Operation) -> Row:
         "attempt": operation.attempt,
         "claimed_by": operation.claimed_by if operation.status == "running" else None,
         "created": operation.created_at,
+        "waiting": note.get("waiting") or note.get("phase") if under_way else None,
         "error": f"{error.get('code')}: {error.get('message')}" if error else None,
         "correlation": operation.correlation_id,
     }

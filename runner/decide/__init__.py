@@ -10,6 +10,9 @@ from runner.decide.instance import instance_fails, look, report_instance, set_in
 from runner.decide.lifecycle import Verb
 from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, take
 from runner.decide.operations import end_all, orphans, worker_operations
+from runner.decide.restarting import RESTART
+from runner.decide.starting import START
+from runner.decide.stopping import STOP
 from runner.decide.wants import Wants
 from runner.inventory import CONTROLLER, IntentError, Placement, host_name, read_config, read_placement
 from runner.plan import Act, AdapterError, Claim, Finish, NewMember, Plan, Play, Refuse, SetMember, Step, Wait
@@ -20,7 +23,7 @@ __all__ = ["decide"]
 
 
 # What can be asked of a whole instance. Each verb is a module; see lifecycle.Verb.
-VERBS: dict[str, Verb] = {}
+VERBS: dict[str, Verb] = {"stop": STOP, "start": START, "restart": RESTART}
 
 
 def decide(world: World) -> Plan:
@@ -35,6 +38,9 @@ def decide(world: World) -> Plan:
         return Plan((*steps, *_instance_operation(world, operation)))
     if any(isinstance(step, Claim | Refuse) for step in steps):
         return Plan(tuple(steps))
+    elsewhere = lifecycle.kept_waiting(world)
+    if elsewhere:
+        return Plan((*steps, *lifecycle.members_wait(world, elsewhere)))
     undo = lifecycle.called_off(world, VERBS)
     if undo:
         return Plan((*steps, *undo))
@@ -96,6 +102,8 @@ def _bootstrap(world: World, controller: Member) -> tuple[list[Step], bool]:
     """Steps for a controller that is not ready yet, and whether it is ours to bootstrap now."""
     if controller.status == MemberStatus.READY:
         return [], False
+    if detail.is_stopped(controller):
+        return [Wait("the controller is stopped", host_name(controller))], False
     if controller.status not in UNFINISHED:
         return [Wait(f"the controller is {controller.status}", host_name(controller))], False
     outcome = world.outcomes.get(controller.id)

@@ -7,7 +7,7 @@ agreed with an operation stands in the member's own `leave` note, so any runner 
 
 import re
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Self, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -27,21 +27,21 @@ JOBS_SHOWN = 20
 # What the play itself found in the way: not an error of the attempt, but a reason to look again later.
 NOT_YET = ("not_drained", "jobs_need_node", "node_reserved", "state_unknown")
 
+M = TypeVar("M", bound=BaseModel)
 Progress = tuple[list[Step], Wants]
 
 
-class Terms(BaseModel):
-    """`parameters` of drain, remove and replace."""
+class JobTerms(BaseModel):
+    """What becomes of running jobs: `parameters` of whatever waits for them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     reason: str = Field("", max_length=120, pattern=r"^[A-Za-z0-9 _.,:/@+-]*$")
     deadline_seconds: int | None = Field(None, ge=0, le=31_536_000)
     on_deadline: Literal["give_up", "requeue", "cancel"] | None = None
-    host_patience_seconds: int = Field(600, ge=0, le=31_536_000)
 
     @model_validator(mode="after")
-    def _together(self) -> "Terms":
+    def _together(self) -> Self:
         if self.on_deadline and self.deadline_seconds is None:
             raise ValueError("on_deadline needs deadline_seconds")
         return self
@@ -51,9 +51,20 @@ class Terms(BaseModel):
         return self.on_deadline or "give_up"
 
 
+class Terms(JobTerms):
+    """`parameters` of drain, remove and replace."""
+
+    host_patience_seconds: int = Field(600, ge=0, le=31_536_000)
+
+
 def read_terms(parameters: Detail) -> Terms:
+    return read_as(Terms, parameters)
+
+
+def read_as(model: type[M], parameters: Detail) -> M:
+    """An operation's parameters, strictly; IntentError `parameters_invalid` names the one that is wrong."""
     try:
-        return Terms.model_validate(parameters)
+        return model.model_validate(parameters)
     except ValidationError as error:
         problem = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in problem["loc"])

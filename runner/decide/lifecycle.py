@@ -85,6 +85,9 @@ COMING = (InstanceStatus.REQUESTED, InstanceStatus.DEPLOYING)
 def _take(world: World, operation: Operation, verb: Verb) -> tuple[list[Step], bool]:
     if world.instance.status not in verb.allowed and not noted(world, operation):
         return [Wait(f"the instance is {world.instance.status}", _label(operation))], False
+    busy = next((one for one in world.operations if held_by_another(world, one.claimed_by, one.lease_expires_at)), None)
+    if busy and busy.status == OperationStatus.RUNNING:
+        return [Wait(f"{_label(busy)} is another runner's at this moment", _label(operation))], False
     if operation.status == OperationStatus.RUNNING:
         held = held_by_another(world, operation.claimed_by, operation.lease_expires_at)
         if held:
@@ -94,6 +97,15 @@ def _take(world: World, operation: Operation, verb: Verb) -> tuple[list[Step], b
     if world.played:
         return [Wait("the next tick takes it", _label(operation))], False
     return [Claim(f"{operation.operation} was asked for", operation)], False
+
+
+def kept_waiting(world: World) -> Operation | None:
+    """An operation that another runner carries out, or that waits for one at work on members: nothing else begins."""
+    for operation in world.instance_operations:
+        held = held_by_another(world, operation.claimed_by, operation.lease_expires_at)
+        if operation.status == OperationStatus.RUNNING and (held or noted(world, operation)):
+            return operation
+    return None
 
 
 def called_off(world: World, verbs: Mapping[str, Verb]) -> list[Step]:
@@ -133,6 +145,8 @@ def say(
         }
     said = detail.of_instance(world.instance, world.snapshot, world.members, list(reasons), world.now)
     said["lifecycle"] = known | more
+    # A person may call it off before it is written again, and only this brings the next tick to notice.
+    said["unsettled"] = any(map(detail.is_unsettled, world.members)) or detail.is_under_way(said["lifecycle"])
     return set_instance(world, status or InstanceStatus(world.instance.status), health, said, None)
 
 

@@ -9,6 +9,7 @@ from runner.decide import leaving
 from runner.decide.joining import UNFINISHED, join, joined_by
 from runner.decide.members import conclude, fail, held_by_another, is_ours, read_time
 from runner.decide.wants import Wants
+from runner.detail import is_stopped
 from runner.inventory import CONTROLLER, WORKER, IntentError, Placement, host_name
 from runner.plan import AdapterError, Claim, Detail, Finish, Refuse, Step, Wait, stamp
 from runner.platform.models import Member, MemberStatus, Operation, OperationStatus
@@ -186,7 +187,7 @@ def _serving(world: World, allocation: UUID, operation: Operation) -> Member | N
 
 def _finish_add(operation: Operation, members: Sequence[Member]) -> Finish:
     failed = [member for member in members if member.status != MemberStatus.READY]
-    result = _fitted({str(member.id): _result(member, _join_error(member)) for member in members})
+    result = joined_results(members)
     if not failed:
         return Finish("every worker is ready", operation, OperationStatus.SUCCEEDED, result)
     first = _join_error(failed[0]) or {}
@@ -195,6 +196,11 @@ def _finish_add(operation: Operation, members: Sequence[Member]) -> Finish:
     code = str(first.get("code") or "worker_failed") if len(failed) == len(members) else "partly_failed"
     code = "replacement_failed" if operation.operation == "replace" else code
     return Finish(why, operation, OperationStatus.FAILED, result, {"code": code, "message": why})
+
+
+def joined_results(members: Sequence[Member]) -> Detail:
+    """Of each member how it came up, and why not."""
+    return _fitted({str(member.id): _result(member, _join_error(member)) for member in members})
 
 
 def _finish_leave(operation: Operation, targets: Sequence[Member], arrived: Sequence[Member]) -> Finish:
@@ -263,7 +269,7 @@ def orphans(world: World) -> tuple[list[Step], Wants]:
     steps: list[Step] = []
     wants = Wants()
     for member in world.members:
-        if member.component_key != WORKER or member.status == MemberStatus.DELETED:
+        if member.component_key != WORKER or member.status == MemberStatus.DELETED or is_stopped(member):
             continue
         left = leaving.note(member)
         if left and left.get("verdict") is None and left.get("operation_id") not in open_now:

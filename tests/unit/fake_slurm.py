@@ -1,6 +1,7 @@
 """A cluster in mind: does what the plays do, by Slurm's rules, so that whole lifecycles can be told by property."""
 
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from runner.inventory import node_name
@@ -8,7 +9,7 @@ from runner.plan import AdapterError, Play
 from runner.platform.models import Member
 from runner.slurm import Job, Node, Reservation, Snapshot, deletion_problem
 from runner.world import Outcome, World
-from tests.unit.worlds import after, snapshot
+from tests.unit.worlds import NOW, after, snapshot
 
 
 @dataclass
@@ -28,10 +29,18 @@ class FakeSlurm:
     deleted_with_jobs: list[str] = field(default_factory=list)
     breaks_on_host: set[str] = field(default_factory=set)
     distrusts_resumed: bool = False  # as slurmctld does until the node has answered
+    waiting: set[int] = field(default_factory=set)  # jobs that name no node
+    partitions: dict[str, str] = field(default_factory=lambda: {"main": "UP"})
+    up: bool = True  # whether slurmctld runs
+    started_at: datetime = NOW - timedelta(hours=1)
+    restarts: dict[str, int] = field(default_factory=dict)  # by node, and of slurmctld
+    ctl_error: AdapterError | None = None  # what the next play meets on the controller
 
     def seen(self) -> Snapshot | None:
         if not self.answers:
             return None
+        if not self.up:
+            return snapshot(None, ping="DOWN", slurmctld="inactive")
         nodes = {}
         for name, fake in self.nodes.items():
             flags = {"DYNAMIC_NORM"} | ({"DRAIN"} if fake.reason else set())
@@ -42,15 +51,29 @@ class FakeSlurm:
             )
         jobs = [Job(id=job, state="RUNNING", nodes=[name]) for name, fake in self.nodes.items() for job in fake.jobs]
         jobs += [Job(id=job, state="PENDING", required_nodes=[name]) for job, name in self.pending_on.items()]
+        jobs += [Job(id=job, state="PENDING") for job in sorted(self.waiting)]
         held = [Reservation(name=name, nodes=[node]) for name, node in self.reservations.items()]
-        return snapshot(nodes).model_copy(update={"jobs": jobs, "reservations": held})
+        found = {"jobs": jobs, "reservations": held, "partitions": dict(self.partitions)}
+        return snapshot(nodes, started_at=self.started_at).model_copy(update=found)
 
     def run(self, world: World, play: Play) -> World:
         """Carry the play out and give back the world as it is then observed."""
         if not self.answers:
             unreachable = AdapterError("host_unreachable", "no route", "retryable")
             return after(world, play, {play.members[0].id: Outcome(error=unreachable)}, None)
+        if self.ctl_error:
+            return after(world, play, {play.members[0].id: Outcome(error=self.ctl_error)}, self.seen())
+        if play.playbook == "stop":
+            return self._stop(world, play)
+        if play.playbook in ("deploy", "restart"):
+            self._start(play)
         work = play.work
+        if not self.up and work:
+            silent = AdapterError("slurm_silent", "slurmctld does not answer", "retryable")
+            return after(world, play, {play.members[0].id: Outcome(error=silent)}, None)
+        self.partitions |= {
+            name: state for name, state in work.get("partitions", {}).items() if name in self.partitions
+        }
         for order in work.get("drain", []):
             for name in order["nodes"]:
                 if name in self.nodes and self.nodes[name].reason is None:
@@ -61,10 +84,12 @@ class FakeSlurm:
                     self.nodes[name].reason = None
         for job in (*work.get("requeue", []), *work.get("cancel", [])):
             for fake in self.nodes.values():
+                if job in fake.jobs and job in work.get("requeue", []):
+                    self.waiting.add(job)
                 fake.jobs.discard(job)
         for name in work.get("delete", []):
             self._delete(name)
-        outcomes: dict[UUID, Outcome] = {}
+        outcomes: dict[UUID, Outcome] = {play.members[0].id: Outcome("serving")}
         for member in play.members[1:]:
             outcomes[member.id] = self._on_host(play, member)
         return after(world, play, outcomes, self.seen())
@@ -75,11 +100,42 @@ class FakeSlurm:
             return Outcome(error=AdapterError("host_unreachable", "no route", "retryable"))
         if name in self.breaks_on_host:
             return Outcome("stopping", {}, AdapterError("unit_failed", "it does not stop", "retryable"))
+        if play.playbook == "restart":
+            self._restarted(name)
+            return Outcome("restarted")
         if play.playbook == "remove_worker":
             refused = self._delete(name)
             return Outcome("stopping", {}, refused) if refused else Outcome("removed", {"residue": []})
         self.nodes.setdefault(name, FakeNode())
         return Outcome("serving", {"worker_hostname": name, "cpus": 2, "memory_mb": 1000, "gpus": 0})
+
+    def _stop(self, world: World, play: Play) -> World:
+        controller = play.members[0].id
+        if self.up and any(fake.jobs for fake in self.nodes.values()):
+            busy = Outcome("stopping", {}, AdapterError("jobs_running", "jobs are running", "retryable"))
+            return after(world, play, {controller: busy}, self.seen())
+        gone = Outcome(error=AdapterError("host_unreachable", "no route", "retryable"))
+        outcomes = {
+            one.id: gone if node_name(one) in self.hosts_down else Outcome("stopped") for one in play.members[1:]
+        }
+        self.up = False
+        return after(world, play, {**outcomes, controller: Outcome("stopped")}, None)
+
+    def _start(self, play: Play) -> None:
+        """slurmctld takes partitions as slurm.conf has them, and knows nodes, drains and jobs as before."""
+        fresh = not self.up
+        since = play.terms.get("restart_since")
+        if play.playbook == "restart" and self.started_at < datetime.fromisoformat(str(since)):
+            fresh = True
+        if fresh:
+            self.partitions = dict.fromkeys(self.partitions, "UP")
+            self.started_at = NOW + timedelta(minutes=1)
+            self.restarts["slurmctld"] = self.restarts.get("slurmctld", 0) + 1
+        self.up = True
+
+    def _restarted(self, name: str) -> None:
+        """The play goes by the age of the process; here one restart a node is the one that was asked for."""
+        self.restarts.setdefault(name, 1)
 
     def _delete(self, name: str) -> AdapterError | None:
         seen = self.seen()

@@ -39,12 +39,27 @@ def ask(verb: str, *members: Member, allocations: tuple[int, ...] = (), **change
     )
 
 
-def cluster(*members: Member, operations: tuple[Operation, ...] = ()) -> World:
+def ask_whole(verb: str, **changes: Any) -> Operation:
+    """An operation on the whole instance."""
+    return Operation(
+        id=changes.pop("id", uuid4()),
+        operation=verb,
+        parameters=changes.pop("parameters", {}),
+        status="accepted",
+        correlation_id="corr-3",
+        created_at=NOW + timedelta(seconds=changes.pop("age", 0)),
+        of_instance=True,
+        **changes,
+    )
+
+
+def cluster(*members: Member, operations: tuple[Operation, ...] = (), whole: tuple[Operation, ...] = ()) -> World:
     status = {"observed_at": stamp(NOW), "reasons": []}
     return world(
         instance=instance(status="running", health="healthy", status_detail=status),
         members=(controller(status="ready"), *members),
         operations=operations,
+        instance_operations=whole,
     )
 
 
@@ -61,9 +76,34 @@ def tick(now: World, slurm: FakeSlurm, *, seconds: int = 60) -> tuple[World, lis
         now = slurm.run(now, play)
     else:
         raise AssertionError("plays without end")
-    free = tuple(one.model_copy(update={"lease_expires_at": now.now}) for one in now.operations)
-    later = now.now + timedelta(seconds=seconds)
-    return now.later(operations=free, now=later, played=frozenset(), outcomes={}, snapshot=None), steps, plays
+    return between(now, seconds), steps, plays
+
+
+def between(now: World, seconds: int = 60) -> World:
+    """The world as the next tick finds it."""
+    return now.later(
+        operations=tuple(one.model_copy(update={"lease_expires_at": now.now}) for one in now.operations),
+        instance_operations=tuple(
+            one.model_copy(update={"lease_expires_at": now.now}) for one in now.instance_operations
+        ),
+        now=now.now + timedelta(seconds=seconds),
+        played=frozenset(),
+        outcomes={},
+        snapshot=None,
+    )
+
+
+def killed_in(now: World, slurm: FakeSlurm, playbook: str, *, done: bool) -> World:
+    """A tick whose runner is killed in that play, before it does anything or right after it has done everything."""
+    for _ in range(20):
+        now, _, play = settle(now, decide)
+        assert play is not None, f"no {playbook} was played"
+        if play.playbook == playbook:
+            if done:
+                slurm.run(now, play)
+            return between(now, 200)
+        now = slurm.run(now, play)
+    raise AssertionError("plays without end")
 
 
 def the(now: World, member: Member) -> Member:

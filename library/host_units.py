@@ -1,0 +1,128 @@
+#!/usr/bin/python3
+"""Stop a member's services in order, or restart those that are older than a moment."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import socket
+import time
+from datetime import datetime
+from typing import Any
+
+from ansible.module_utils.adapter_error import REPAIRABLE, AdapterError, from_os_error
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.converge_ledger import STATE_DIRECTORY
+from ansible.module_utils.converge_units import show, started_monotonic
+from ansible.module_utils.unit_orders import found_running, restart_older, stop_in_order
+
+DOCUMENTATION = r"""
+module: host_units
+short_description: Stop units in order, or restart those that are older than a moment
+description:
+  - Looks at what runs and does what is left to do, so it may be run again at any point.
+  - A unit that ran on the host before this cluster came is not stopped, and is named in what is returned.
+options:
+  stop:
+    type: list
+    elements: str
+    default: []
+    description: Units to stop and to keep from starting at boot, each once the one before has stopped.
+  restart:
+    type: list
+    elements: dict
+    default: []
+    description: Units to restart, in this order.
+    suboptions:
+      name: {type: str, required: true, description: Without .service.}
+      ready_port: {type: int, description: Up when it listens here.}
+      timeout: {type: float, default: 45, description: Seconds to come up.}
+  since:
+    type: str
+    description: A moment by this host's clock, in ISO 8601. What started after it is not restarted.
+  younger_than:
+    type: float
+    description: What started less than so many seconds ago is not restarted. For hosts that did not set the moment.
+author: [gpuaas-slurm]
+"""
+
+RETURN = r"""
+changes: {type: list, returned: always, description: What changed, by name.}
+hostname: {type: str, returned: always, description: Short name of the host.}
+units: {type: dict, returned: always, description: ActiveState of each unit.}
+left: {type: dict, returned: always, description: "Units that were not stopped, and why."}
+started: {type: dict, returned: always, description: When each unit's process started, in seconds by this host's clock.}
+elapsed: {type: float, returned: always, description: "Seconds since O(since) at the end, null without one."}
+"""
+
+
+def ledger() -> dict[str, Any]:
+    try:
+        entries: dict[str, Any] = json.loads((STATE_DIRECTORY / "ledger.json").read_text())["entries"]
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError):
+        raise AdapterError(
+            "ledger_unreadable",
+            "The ledger on the host cannot be read, so it is not known whose services these are. Stop them by hand.",
+            REPAIRABLE,
+        ) from None
+    return entries
+
+
+def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
+    since = datetime.fromisoformat(params["since"]).timestamp() if params["since"] else None
+    seconds = params["younger_than"] if since is None else time.time() - since
+    changes, left = stop_in_order(params["stop"], found_running(ledger()), dry)
+    changes += restart_older(params["restart"], seconds, dry)
+    states = show([*params["stop"], *(unit["name"] for unit in params["restart"])])
+    moment = time.time() - time.monotonic()
+    return {
+        "changes": changes,
+        "left": left,
+        "hostname": socket.gethostname().split(".")[0],
+        "units": {name: state.get("ActiveState", "unknown") for name, state in states.items()},
+        "started": {name: moment + at for name, state in states.items() if (at := started_monotonic(state))},
+        "elapsed": None if since is None else time.time() - since,
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "stop": {"type": "list", "elements": "str", "default": []},
+            "restart": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "ready_port": {"type": "int"},
+                    "timeout": {"type": "float", "default": 45},
+                },
+            },
+            "since": {"type": "str"},
+            "younger_than": {"type": "float"},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        if not STATE_DIRECTORY.is_dir():
+            told = act(module.params, module.check_mode)
+        else:
+            # Two members may share a host, and one may be converging at this moment.
+            with (STATE_DIRECTORY / "lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                told = act(module.params, module.check_mode)
+    except ValueError as error:
+        module.fail_json(msg=f"since is not a moment: {error}")
+    except OSError as error:
+        problem = from_os_error(error, "asking its units")
+        module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
+    except AdapterError as error:
+        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    module.exit_json(changed=bool(told["changes"]), **told)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""Every daemon of a cluster is restarted once, jobs run on, and it ends within its bound: on a cluster in mind."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from runner.decide import decide
+from runner.plan import AdapterError, Finish, Play, Refuse
+from runner.world import World
+from tests.unit.fake_slurm import FakeNode, FakeSlurm
+from tests.unit.lifecycle import ask_whole, cluster, killed_in, serving, tick
+from tests.unit.worlds import NOW, of_kind, settle
+
+ONCE = {"slurmctld": 1, "w2": 1, "w3": 1}
+
+
+def two() -> FakeSlurm:
+    return FakeSlurm({"w2": FakeNode({7}), "w3": FakeNode()})
+
+
+def asked(*members: Any, **parameters: Any) -> World:
+    workers = members or (serving(2), serving(3))
+    return cluster(*workers, whole=(ask_whole("restart", parameters=parameters),))
+
+
+def note(now: World) -> dict[str, Any]:
+    found: dict[str, Any] = (now.instance.status_detail or {})["lifecycle"]
+    return found
+
+
+def said(now: World) -> tuple[str, str | None, list[str]]:
+    reasons = (now.instance.status_detail or {})["reasons"]
+    return now.instance.status, now.instance.health, [reason["code"] for reason in reasons]
+
+
+def ended(steps: list[Any]) -> list[tuple[str, str | None]]:
+    return [(end.status, (end.error or {}).get("code")) for end in of_kind(steps, Finish)]
+
+
+def restart_play(now: World, slurm: FakeSlurm) -> tuple[World, Play]:
+    """Up to the play, with the look before it carried out."""
+    now, _, first = settle(now, decide)
+    assert first and first.playbook == "observe"
+    now, _, play = settle(slurm.run(now, first), decide)
+    assert play and play.playbook == "restart"
+    return now, play
+
+
+def test_every_daemon_is_restarted_in_one_run_and_jobs_run_on() -> None:
+    slurm = two()
+    now, steps, plays = tick(asked(), slurm)
+    assert [play.playbook for play in plays] == ["observe", "restart"] and len(plays[1].members) == 3
+    assert ended(steps) == [("succeeded", None)]
+    assert slurm.restarts == ONCE and slurm.nodes["w2"].jobs == {7}
+    assert said(now) == ("running", "healthy", [])
+
+
+def test_while_it_goes_on_the_instance_says_so() -> None:
+    now, _ = restart_play(asked(), two())
+    assert said(now) == ("running", "progressing", ["restarting"])
+
+
+def test_the_moment_is_the_controllers_and_lies_after_whatever_runs_there_now() -> None:
+    now = asked()
+    behind = now.later(now=NOW - timedelta(hours=5))  # the runner's own clock is far off
+    _, play = restart_play(behind, two())
+    assert datetime.fromisoformat(play.terms["restart_since"]) == NOW + timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_killed_runners_successor_does_only_what_is_left(done: bool) -> None:
+    slurm = two()
+    now = killed_in(asked(), slurm, "restart", done=done)
+    moment = note(now)["after"]
+    now, steps, plays = tick(now, slurm)
+    assert [play.playbook for play in plays] == ["restart"] and plays[0].terms == {"restart_since": moment}
+    assert ended(steps) == [("succeeded", None)]
+    assert slurm.restarts == ONCE, "nothing was restarted twice"
+
+
+def test_it_is_not_done_before_everybody_who_served_serves_again() -> None:
+    slurm = two()
+    now, play = restart_play(asked(), slurm)
+    now = slurm.run(now, play)
+    slurm.nodes["w3"].responding = False
+    seen = slurm.seen()
+    assert seen and seen.nodes
+    away = seen.nodes["w3"].model_copy(update={"flags": frozenset({"NOT_RESPONDING"})})
+    now = now.later(snapshot=seen.model_copy(update={"nodes": {**seen.nodes, "w3": away}}))
+    now, steps, more = settle(now, decide)
+    assert ended(steps) == [] and more is None
+    assert len(note(now)["left"]) == 1 and "waits for worker-" in note(now)["waiting"]
+
+
+def test_later_ticks_ask_only_those_that_are_left() -> None:
+    one, other = serving(2), serving(3)
+    slurm = two()
+    slurm.hosts_down.add("w3")
+    now, steps, _ = tick(asked(one, other), slurm)
+    assert ended(steps) == []
+    slurm.hosts_down.clear()
+    now, steps, plays = tick(now, slurm)
+    assert [member.id for member in plays[0].members[1:]] == [other.id]
+    assert ended(steps) == [("succeeded", None)]
+
+
+def test_after_its_patience_it_fails_and_names_who_is_missing() -> None:
+    one, other = serving(2), serving(3)
+    slurm = two()
+    slurm.hosts_down.add("w3")
+    now = asked(one, other, patience_seconds=100)
+    for _ in range(2):
+        now, steps, _ = tick(now, slurm)
+        assert ended(steps) == []
+    now, steps, _ = tick(now, slurm)
+    (finish,) = of_kind(steps, Finish)
+    assert (finish.status, finish.error["code"]) == ("failed", "restart_incomplete")
+    assert list(finish.result["missing"]) == [f"worker-{other.id.hex[:8]}"]
+    assert now.instance.status == "running"
+
+
+def test_what_no_waiting_can_help_is_not_waited_for() -> None:
+    slurm = two()
+    slurm.ctl_error = None
+    now, play = restart_play(asked(), slurm)
+    slurm.ctl_error = AdapterError("host_key_mismatch", "another machine answers", "intervention")
+    _, steps, _ = settle(slurm.run(now, play), decide)
+    assert ended(steps) == [("failed", "restart_incomplete")]
+
+
+def test_a_worker_that_did_not_serve_before_is_not_waited_for_but_named() -> None:
+    one, other = serving(2), serving(3)
+    slurm = FakeSlurm({"w2": FakeNode()}, hosts_down={"w3"})
+    _, steps, _ = tick(asked(one, other), slurm)
+    (finish,) = of_kind(steps, Finish)
+    assert finish.status == "succeeded"
+    assert list(finish.result["not_restarted"]) == [f"worker-{other.id.hex[:8]}"]
+
+
+def test_a_drained_worker_is_restarted_and_stays_drained() -> None:
+    slurm = two()
+    slurm.nodes["w3"].reason = "alice: bad fan"
+    _, steps, _ = tick(asked(), slurm)
+    assert ended(steps) == [("succeeded", None)]
+    assert slurm.restarts == ONCE and slurm.nodes["w3"].reason == "alice: bad fan"
+
+
+def test_what_a_person_closed_is_closed_afterwards() -> None:
+    slurm = two()
+    slurm.partitions = {"main": "UP", "night": "DRAIN"}
+    tick(asked(), slurm)
+    assert slurm.partitions == {"main": "UP", "night": "DRAIN"}
+
+
+def test_a_cluster_whose_slurmctld_is_down_is_brought_back() -> None:
+    slurm = two()
+    slurm.up = False
+    now, steps, _ = tick(asked(), slurm)
+    assert ended(steps) == [("succeeded", None)] and slurm.up
+    assert said(now) == ("running", "healthy", [])
+
+
+def test_a_controller_that_cannot_be_reached_is_waited_for_and_nothing_is_restarted() -> None:
+    slurm = two()
+    slurm.answers = False
+    now = asked(patience_seconds=100)
+    for _ in range(2):
+        now, steps, plays = tick(now, slurm)
+        assert ended(steps) == [] and [play.playbook for play in plays] == ["observe"]
+    now, steps, _ = tick(now, slurm)
+    assert ended(steps) == [("failed", "restart_incomplete")] and slurm.restarts == {}
+
+
+def test_called_off_it_undoes_nothing_and_closes_what_was_closed() -> None:
+    slurm = two()
+    slurm.partitions = {"main": "UP", "night": "DOWN"}
+    now = killed_in(asked(), slurm, "restart", done=True)
+    slurm.partitions["night"] = "UP"  # as slurmctld has it, if the runner died before it was closed
+    now, _, _ = tick(now.later(instance_operations=()), slurm)
+    assert slurm.partitions == {"main": "UP", "night": "DOWN"} and slurm.restarts == ONCE
+    assert said(now) == ("running", "healthy", []) and note(now)["verdict"] == "cancelled"
+
+
+@pytest.mark.parametrize("parameters", [{"patience_seconds": -1}, {"patience_seconds": "soon"}, {"jobs": "kill"}])
+def test_terms_that_make_no_sense_are_refused(parameters: dict[str, Any]) -> None:
+    _, steps, plays = tick(asked(**parameters), two())
+    assert [refusal.code for refusal in of_kind(steps, Refuse)] == ["parameters_invalid"] and plays == []

@@ -7,6 +7,7 @@ from typing import Any
 from runner import detail
 from runner.decide import lifecycle
 from runner.decide.members import read_time
+from runner.health import health as judge
 from runner.inventory import CONTROLLER, WORKER, IntentError
 from runner.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
 from runner.platform.models import Health, InstanceStatus, Member, MemberStatus, Operation
@@ -36,10 +37,6 @@ def partitions(known: Detail) -> dict[str, str]:
     listed = known.get("partitions")
     pairs = listed.items() if isinstance(listed, dict) else ()
     return {name: state for name, state in pairs if _PARTITION.fullmatch(str(name)) and state in STATES}
-
-
-def health_seen(world: World) -> tuple[Health, list[Detail]]:
-    return detail.health(world.snapshot, world.members)
 
 
 def label(operation: Operation | None) -> str:
@@ -103,7 +100,7 @@ def end(
 ) -> list[Step]:
     """The verdict in the note, and the operation's end. Without an operation, a person called it off."""
     if health is None:
-        health, seen = health_seen(world)
+        health, seen = judge(world.snapshot, world.members, world.policy)
         reasons = seen if reasons is None else reasons
     told = {"code": error.code, "message": error.message} if error else None
     verdict = "cancelled" if operation is None else "failed" if error else "done"

@@ -33,6 +33,9 @@ def decide(world: World) -> Plan:
         return Plan()
     if status not in set(InstanceStatus):
         return Plan((Wait(f"status {status!r} is not one we know: not ours to touch", "instance"),))
+    undo = lifecycle.called_off(world, VERBS)
+    if undo:  # before anything else begins: its note, which says what is to be undone, would be overwritten
+        return Plan(tuple(undo))
     steps, operation = lifecycle.turn(world, VERBS)
     if operation:
         return Plan((*steps, *_instance_operation(world, operation)))
@@ -41,9 +44,6 @@ def decide(world: World) -> Plan:
     elsewhere = lifecycle.kept_waiting(world)
     if elsewhere:
         return Plan((*steps, *lifecycle.members_wait(world, elsewhere)))
-    undo = lifecycle.called_off(world, VERBS)
-    if undo:
-        return Plan((*steps, *undo))
     if status in (InstanceStatus.STOPPED, InstanceStatus.DELETING):
         waits = (Wait(f"the instance is {status}", f"{op.operation} {str(op.id)[:8]}") for op in world.operations)
         return Plan((*steps, *waits))

@@ -469,3 +469,15 @@ def test_a_plan_with_a_look_at_the_cluster_names_the_jobs_in_the_way() -> None:
     _, steps, play = settle(live, decide)
     assert play and play.playbook == "quiesce" and "job 7" in play.why
     assert of_kind(steps, SetInstance) and between(live).runner_id == ME
+
+
+def test_a_stop_that_was_called_off_is_undone_before_the_next_one_begins() -> None:
+    slurm = two()
+    slurm.nodes["w2"].jobs.add(7)
+    now, _, _ = tick(cluster(*ready(), whole=(ask_whole("stop"),)), slurm)
+    second = ask_whole("stop", age=1)
+    now, _, _ = tick(now.later(instance_operations=(second,)), slurm)
+    now, _, _ = tick(now, slurm)
+    assert note(now)["operation_id"] == str(second.id) and note(now)["partitions"] == {"main": "UP"}
+    now, _, _ = tick(now.later(instance_operations=()), slurm)
+    assert slurm.partitions == {"main": "UP"}

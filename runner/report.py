@@ -235,6 +235,8 @@ class Reporter:
         return written
 
     def _check_still_ours(self, newest: Member) -> None:
+        if any(operation.of_instance for operation in self.claimed.values()):
+            return  # who carries out an operation on the instance holds all its members
         origin = _at_work(newest)
         if newest.component_key == CONTROLLER and newest.status != MemberStatus.READY:
             if not self._holds(newest):

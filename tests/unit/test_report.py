@@ -9,11 +9,13 @@ from uuid import UUID
 
 import pytest
 
+from runner.leases import LostLease
+from runner.plan import SetMember
 from runner.platform.errors import Conflict, Unavailable
-from runner.platform.models import Operation
+from runner.platform.models import Member, Operation
 from runner.report import Reporter
-from tests.unit.lifecycle import ask, cluster, serving
-from tests.unit.worlds import ME, NOW, mine
+from tests.unit.lifecycle import ask, ask_whole, cluster, serving
+from tests.unit.worlds import ME, NOW, controller, mine
 
 
 class FakeClient:
@@ -22,6 +24,7 @@ class FakeClient:
     def __init__(self, answer: Callable[[Operation], Operation] = lambda one: one) -> None:
         self.sent: list[tuple[str | None, dict[str, Any]]] = []
         self.newest: dict[UUID, Operation] = {}
+        self.members: dict[UUID, Member] = {}
         self._answer = answer
 
     def clone(self, *, patience: float | None = None) -> "FakeClient":
@@ -36,6 +39,14 @@ class FakeClient:
     def patch_operation(self, _instance: UUID, operation: Operation, body: dict[str, Any], **_: Any) -> Operation:
         self.sent.append((operation.claimed_by, body))
         return self._answer(operation)
+
+    def patch_member(self, member: Member, body: dict[str, Any], **_: Any) -> Member:
+        if member.etag != "newest":
+            raise Conflict("changed meanwhile", status=412)
+        return member.model_copy(update=body)
+
+    def member(self, _instance: UUID, member_id: UUID) -> Member:
+        return self.members[member_id]
 
     def operation_again(self, _instance: UUID, operation: Operation) -> Operation:
         return self.newest[operation.id]
@@ -96,3 +107,15 @@ def test_a_lease_that_is_somebody_elses_now_is_lost(taken_by: str | None) -> Non
     client.newest[ours.id] = ours.model_copy(update={"claimed_by": taken_by})
     with reporter(client, ours, lease_seconds=0.3).leases_kept() as lost:
         assert lost.wait(5)
+
+
+def test_who_carries_out_an_operation_on_the_instance_may_write_all_its_members() -> None:
+    """A controller that is stopped is not claimed by itself; after a lost answer our own write is in the way."""
+    member = controller(status="requested")
+    client = FakeClient()
+    client.members[member.id] = member.model_copy(update={"etag": "newest"})
+    ours = mine(ask_whole("start"))
+    told = SetMember("it comes up", member, "reconciling", {"phase": "munge"})
+    assert reporter(client, ours).apply(told, cluster()).members[-1].status == "reconciling"
+    with pytest.raises(LostLease):
+        reporter(client).apply(told, cluster())

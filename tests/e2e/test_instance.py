@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.e2e.cluster import Cluster, deploy, fleet_named, kill, until
+from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, kill, until
 from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
-from tests.runner_process import answer
+from tests.runner_process import COMMAND, answer
 
 pytestmark = pytest.mark.e2e
 
@@ -61,7 +61,9 @@ class Whole:
         return asked
 
     def run(self, **changes: str) -> int:
-        return self.cluster.run(**changes).returncode
+        done = self.cluster.run(**changes)
+        print(done.stderr)  # shown if the test fails
+        return done.returncode
 
     def operation(self, asked: Doc) -> Doc:
         listed: list[Doc] = answer(self.cluster.variables, "get", "operations", "--instance", self.cluster.instance_id)
@@ -70,6 +72,12 @@ class Whole:
     def is_over(self, asked: Doc, **changes: str) -> bool:
         self.run(**changes)
         return self.operation(asked)["status"] not in ("accepted", "running")
+
+    def play(self, playbook: str, *more: str) -> tuple[int, str]:
+        """What a person types, with the inventory plugin and nothing of the runner's; what it said if it failed."""
+        play = ("ansible-playbook", "-i", "gpuaas.yml", f"playbooks/{playbook}.yml", *more)
+        done = by_hand(self.cluster, COMMAND, "exec", "--instance", self.cluster.instance_id, "--", *play)
+        return done.returncode, "" if done.returncode == 0 else done.stdout + done.stderr
 
     # -- what the API says --
 
@@ -185,6 +193,26 @@ def test_a_stop_that_is_called_off_opens_the_cluster_again(whole: Whole) -> None
     assert whole.state(job) == "RUNNING"
     whole.let_go("gs-2", job)
     whole.cluster.runs_a_job_on_every_worker()
+
+
+def test_a_person_with_ansible_closes_restarts_and_opens_a_cluster(whole: Whole) -> None:
+    """On the other suite than the next one, to share the time."""
+    if whole.suite != SUITES[1]:
+        pytest.skip("does not depend on the version of Slurm")
+    job = whole.start_job("gs-2")
+    before = whole.queued(job)
+    assert whole.play("quiesce") == (0, "")
+    assert whole.partition() == "down"
+    code, said = whole.play("stop")
+    assert code != 0 and f"Jobs are running: {job}" in said
+    assert whole.units("gs-1", *CONTROLLER_UNITS) == whole.units("gs-2", "slurmd") == {("active", "enabled")}
+    first = whole.cluster.process("gs-2", "slurmd")
+    assert whole.play("restart") == (0, "")
+    assert whole.cluster.process("gs-2", "slurmd") != first
+    assert (whole.queued(job), whole.partition()) == (before, "down")
+    assert whole.play("quiesce", "-e", "reopen=true") == (0, "")
+    assert whole.partition() == "up"
+    whole.let_go("gs-2", job)
 
 
 def test_at_the_deadline_jobs_are_ended_and_a_dead_host_holds_nobody_up(whole: Whole) -> None:

@@ -17,10 +17,11 @@ from runner.health import Finding, findings
 from runner.inventory import CONTROLLER, IntentError, host_name, node_name, read_config
 from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
 from runner.platform.models import InstanceStatus, Member, MemberStatus
-from runner.world import Outcome, World
+from runner.world import Outcome, World, observed_at
 
 # In order for so long: the next trouble is a new one, with tries of its own.
 STEADY = timedelta(minutes=10)
+PASSING = ("worker_not_responding",)
 TRYING, MENDED, UNREACHABLE = "trying", "mended", "host_unreachable"
 
 
@@ -40,6 +41,7 @@ def steps(world: World, controller: Member) -> list[Step]:
     for finding in findings(world.snapshot, world.members, world.policy):
         if finding.member and finding.is_drift:
             drift.setdefault(str(finding.member.id), []).append(finding)
+    lasting = {key: found for key, found in drift.items() if any(_lasts(world, one) for one in found)}
     settled = [
         step
         for member in world.members
@@ -48,7 +50,18 @@ def steps(world: World, controller: Member) -> list[Step]:
     ]
     if settled or not world.policy.repair:
         return settled
-    return _begin(world, controller, drift)
+    return _begin(world, controller, lasting)
+
+
+def _lasts(world: World, finding: Finding) -> bool:
+    """Whether it is more than a moment. A node is silent for one after slurmctld was started or it was undrained, so
+    only one that an earlier look saw silent as well is repaired."""
+    if finding.code not in PASSING:
+        return True
+    seen, known = observed_at(world.instance), (world.instance.status_detail or {}).get("reasons") or []
+    earlier = seen is not None and stamp(seen) < stamp(world.now)
+    whose = str(finding.member.id) if finding.member else ""
+    return earlier and any(one.get("code") == finding.code and one.get("member_id") == whose for one in known)
 
 
 def _may(world: World) -> bool:

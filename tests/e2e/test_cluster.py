@@ -268,8 +268,9 @@ def test_a_look_at_the_cluster_reports_a_drain_by_a_person_and_leaves_it_theirs(
         said = one.workers()["gs-2"]["adapter_detail"]
         assert (said["drain_reason"], said["node_state"]) == ("bad fan", "IDLE+DRAIN")
         instance = one.instance()
-        assert (instance["status"], instance["health"]) == ("running", "degraded")
-        assert "bad fan" in instance["status_detail"]["reasons"][0]["message"]
+        assert (instance["status"], instance["health"]) == ("running", "healthy")
+        (reason,) = instance["status_detail"]["reasons"]
+        assert reason["code"] == "worker_held_by_person" and "bad fan" in reason["message"]
         assert "Reason=bad fan" in one.on(host, "scontrol", "show", "node", "gs-2")
     finally:
         one.on(host, "scontrol", "update", "nodename=gs-2", "state=resume")

@@ -165,7 +165,8 @@ def test_a_drain_by_hand_is_what_the_next_tick_reports(life: Life) -> None:
     play_by_hand(life, "drain_worker", "gs-4", "-e", "drain_reason='hot'")
     assert life.run(GPUAAS_OBSERVE_SECONDS="0") == 0
     assert life.worker("gs-4")["adapter_detail"]["drain_reason"].startswith("gpuaas:manual: hot")
-    assert life.cluster.instance()["health"] == "degraded"
+    (reason,) = life.cluster.instance()["status_detail"]["reasons"]
+    assert reason["code"] == "worker_held_by_person" and "hot" in reason["message"]
 
 
 def test_recovering_by_hand_gives_a_drained_worker_back_and_restarts_nothing(life: Life) -> None:

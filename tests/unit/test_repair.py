@@ -16,13 +16,18 @@ from runner.decide.lifecycle import Verb
 from runner.decide.repair import STEADY
 from runner.plan import AdapterError, Play, SetInstance, SetMember, Wait
 from runner.platform.models import InstanceStatus, Member, Operation
-from runner.slurm import Snapshot
+from runner.slurm import Node, Snapshot
 from runner.world import Outcome, Policy, World
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, the, tick
 from tests.unit.worlds import NOW, after, of_kind
 
 DAEMONS = ("munge", "mariadb", "slurmdbd", "slurmctld")
+
+
+def _silent(node: Node, given_up: bool) -> dict[str, Any]:
+    down = {"state": "DOWN", "reason": node.reason or "Not responding", "reason_by": None if node.reason else "slurm"}
+    return {"flags": node.flags | {"NOT_RESPONDING"}, **(down if given_up else {})}
 
 
 @dataclass
@@ -35,13 +40,14 @@ class Drifting(FakeSlurm):
     held_down: set[str] = field(default_factory=set)
     touched: list[str] = field(default_factory=list)
     breaks_off: bool = False
+    given_up: bool = True  # Slurm shows a dead worker as silent first, and as down after a while
 
     def seen(self) -> Snapshot | None:
         found = super().seen()
         if found is None:
             return None
         nodes: Any = {
-            name: node.model_copy(update={"flags": node.flags | {"NOT_RESPONDING"}}) if name in self.dead else node
+            name: node.model_copy(update=_silent(node, self.given_up)) if name in self.dead else node
             for name, node in (found.nodes or {}).items()
         }
         daemons: dict[str, Any] = dict.fromkeys(self.stopped, "inactive")
@@ -140,6 +146,14 @@ def test_a_dead_worker_is_repaired_without_touching_any_other() -> None:
     assert the(now, one).status == "ready"
 
 
+def test_a_worker_that_is_silent_is_repaired_once_a_second_look_finds_it_so() -> None:
+    slurm, _, now = a_cluster(dead={"w2"}, given_up=False)
+    now, _, plays = tick(now, slurm)
+    assert repairs(plays) == [] and now.instance.health == "degraded"
+    now, _, plays = tick(now, slurm)
+    assert len(repairs(plays)) == 1 and now.instance.health == "healthy"
+
+
 def test_what_cannot_be_repaired_is_tried_a_bounded_number_of_times_with_growing_pauses_and_then_told() -> None:
     slurm, one, now = a_cluster(dead={"w2"}, held_down={"w2"})
     began: list[int] = []
@@ -150,7 +164,7 @@ def test_what_cannot_be_repaired_is_tried_a_bounded_number_of_times_with_growing
     pauses = [later - sooner for sooner, later in pairwise(began)]
     assert pauses[0] >= 30 and pauses[1] >= 60
     (reason,) = now.instance.status_detail["reasons"]  # type: ignore[index]
-    assert reason["code"] == "worker_not_responding" and reason["class"] == "drift"
+    assert reason["code"] == "worker_down" and reason["class"] == "drift"
     assert "Nothing more is tried" in reason["message"] and reason["repair"]["attempts"] == 3
     assert the(now, one).adapter_detail["last_adapter_error"]["class"] == "drift"
 

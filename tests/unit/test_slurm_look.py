@@ -98,17 +98,22 @@ def test_a_configuration_that_is_gone_is_unknown_and_breaks_nothing(
 def test_a_program_that_was_replaced_under_a_running_daemon_is_noticed(tmp_path: Path) -> None:
     program = tmp_path / "daemon"
     shutil.copy("/bin/sleep", program)
+    time.sleep(0.05)  # file systems count time in coarse steps
+    started = time.monotonic()
     daemon = subprocess.Popen([program, "60"])
     try:
-        link = Path(f"/proc/{daemon.pid}/exe")
+        command = Path(f"/proc/{daemon.pid}/cmdline")
         deadline = time.monotonic() + 10
-        while link.readlink() != program and time.monotonic() < deadline:
+        while str(program) not in command.read_text() and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert not slurm_look._was_replaced(str(daemon.pid))
+        assert not slurm_look._was_replaced(str(daemon.pid), started)
+        time.sleep(0.05)
         shutil.copy("/bin/sleep", tmp_path / "newer")
         (tmp_path / "newer").replace(program)
-        assert slurm_look._was_replaced(str(daemon.pid))
+        assert slurm_look._was_replaced(str(daemon.pid), started)
+        program.unlink()
+        assert slurm_look._was_replaced(str(daemon.pid), started)
     finally:
         daemon.kill()
         daemon.wait()
-    assert not slurm_look._was_replaced("0")
+    assert not slurm_look._was_replaced("0", started)

@@ -13,7 +13,7 @@ from module_utils.converge_files import converge_directories, converge_files, co
 from module_utils.converge_ledger import Ledger
 from module_utils.restore_entries import leaving, of_kind, remaining
 from module_utils.restore_packages import purge_packages
-from module_utils.restore_paths import residue, restore_paths, restore_trees, without
+from module_utils.restore_paths import residue, restore_paths, restore_trees
 
 GROUP = grp.getgrgid(os.getgid()).gr_name
 
@@ -126,11 +126,6 @@ def test_restoring_twice_is_restoring_once(host: Host) -> None:
     host.converge({"a/b": "x"}, {}, ["t"])
     assert (host.restore(), host.restore()) == ([], [])
     assert host.picture() == before
-
-
-def test_policy_keeps_a_directory_and_all_below_it() -> None:
-    noted: dict[str, Any] = {"/var/log/munge": {}, "/var/log/munge/old": {}, "/var/log/munged": {}}
-    assert sorted(without(noted, ["/var/log/munge"])) == ["/var/log/munged"]
 
 
 @pytest.fixture

@@ -1,23 +1,25 @@
 """Writes back: only what changed, each write with a deterministic key, and never without the lease."""
 
+import contextlib
 import functools
 import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from runner import detail, log
+from runner import detail, log, secrets
 from runner.inventory import CONTROLLER
 from runner.leases import LostLease, OperationEnded, renewing
 from runner.plan import (
+    AdapterError,
     Announce,
     Claim,
     Detail,
     Finish,
+    ForgetSecrets,
     NewMember,
     Refuse,
     SetInstance,
@@ -27,7 +29,7 @@ from runner.plan import (
     stamp,
 )
 from runner.platform.client import Client
-from runner.platform.errors import Conflict, PlatformError
+from runner.platform.errors import Conflict, NotFound, PlatformError
 from runner.platform.models import AppInstance, Member, MemberStatus, Operation, OperationStatus
 from runner.settings import Settings
 from runner.translate import Heard
@@ -72,7 +74,7 @@ class Reporter:
                 case Claim(subject=Operation() as operation):
                     return world.with_operation(self._claim_operation(operation))
                 case Claim(subject=Member() as member):
-                    return self._claim_member(member, world)
+                    return self._claim_member(member, step.status, world)
                 case NewMember():
                     return self._new_member(step, world)
                 case SetMember():
@@ -83,6 +85,8 @@ class Reporter:
                 case Announce():
                     self._announce(step)
                     return world
+                case ForgetSecrets():
+                    return self._forget_secrets(world)
                 case Finish():
                     return self._finish(step, world)
         raise AssertionError(f"not a write: {step}")
@@ -102,7 +106,7 @@ class Reporter:
 
     # -- leases ----------------------------------------------------------------------------------------------
 
-    @contextmanager
+    @contextlib.contextmanager
     def leases_kept(self) -> Iterator[threading.Event]:
         """Renew in the background; the event it yields is set when a lease was lost."""
         with (
@@ -132,7 +136,7 @@ class Reporter:
     def _until(self) -> str:
         return stamp(datetime.now(UTC) + timedelta(seconds=self._settings.lease_seconds))
 
-    @contextmanager
+    @contextlib.contextmanager
     def _asking(self, client: Client) -> Iterator[None]:
         """Write through another client for a moment; only while holding the lock."""
         usual, self._client = self._client, client
@@ -167,9 +171,9 @@ class Reporter:
         self.claimed[operation.id] = claimed
         return claimed
 
-    def _claim_member(self, member: Member, world: World) -> World:
+    def _claim_member(self, member: Member, status: str, world: World) -> World:
         changes = {"claimed_by": self._settings.runner_id, "lease_expires_at": self._until()}
-        body = {"status": MemberStatus.RECONCILING, "adapter_detail": {**detail.filled(member), **changes}}
+        body = {"status": status, "adapter_detail": {**detail.filled(member), **changes}}
         try:
             claimed = self._patch_member(member, body)
         except Conflict as conflict:
@@ -204,6 +208,14 @@ class Reporter:
         self.failed_operations += step.status == OperationStatus.FAILED
         return world.without_operation(step.operation)
 
+    def _forget_secrets(self, world: World) -> World:
+        try:
+            secrets.Vault(self._settings).forget(self.instance.id)
+        except secrets.SecretsError as error:
+            self._log().warning("secrets not forgotten", problem=error.message)
+            return world.later(not_forgotten=AdapterError(error.code, error.message, "retryable"))
+        return world.later(forgotten=True)
+
     def _new_member(self, step: NewMember, world: World) -> World:
         body = {
             "component_key": step.component_key,
@@ -235,14 +247,30 @@ class Reporter:
         return written
 
     def _check_still_ours(self, newest: Member) -> None:
+        """Whoever is at the member now must be us: by its own claim, or by that on what is done to it."""
         origin = _at_work(newest)
         if newest.component_key == CONTROLLER and newest.status != MemberStatus.READY:
             if not self._holds(newest):
                 raise LostLease(f"{newest.component_key} {newest.id} is another runner's now")
+        elif origin == str(self.instance.id):
+            self._check_keeper()
         elif origin:
-            operation = self._client.member_operation(self.instance.id, UUID(origin))
-            if operation.claimed_by not in (None, self._settings.runner_id):
+            operation = self._operation(UUID(origin))
+            if operation and operation.claimed_by not in (None, self._settings.runner_id):
                 raise LostLease(f"{operation.operation} {operation.id} is another runner's now")
+
+    def _check_keeper(self) -> None:
+        """A teardown that nobody asked for is claimed by one of its members."""
+        for member in self.members.values():
+            if self._holds(member) and not self._holds(self._client.member(self.instance.id, member.id)):
+                raise LostLease(f"the teardown of {self.instance.id} is another runner's now")
+
+    def _operation(self, operation_id: UUID) -> Operation | None:
+        """One of a member or of the instance: a member's note does not tell which."""
+        for ask in (self._client.member_operation, self._client.instance_operation):
+            with contextlib.suppress(NotFound):
+                return ask(self.instance.id, operation_id)
+        return None
 
     def _patch_member(self, member: Member, body: Detail) -> Member:
         origin = member.correlation_id or self.instance.correlation_id

@@ -1,4 +1,4 @@
-"""Everything on a host that a cluster could leave behind, as lines that can be compared: what is there, file by file."""
+"""Everything on a host that a cluster could leave behind, file by file, as lines that can be compared."""
 
 from sandbox.fleet.fleet import Fleet
 

@@ -15,7 +15,7 @@ from typing import Any
 from ansible.module_utils.adapter_error import REPAIRABLE, RETRYABLE, AdapterError, from_os_error
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_ledger import STATE_DIRECTORY, read, write
-from ansible.module_utils.host_baseline import Picture, left_behind, take
+from ansible.module_utils.host_baseline import ACCOUNTS, Picture, left_behind, take
 from ansible.module_utils.job_processes import end_jobs, running_jobs
 from ansible.module_utils.kept_logs import keep_logs
 from ansible.module_utils.restore_database import SERVER, databases_left, drop_databases
@@ -92,14 +92,26 @@ def clean(entries: dict[str, dict[str, Any]], component: str) -> tuple[list[str]
     return changes, left
 
 
+def accounts_brought(entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str) -> list[str]:
+    """Packages make accounts and not all take them back. Those that were not there before us go with the last of us."""
+    if baseline is None or remaining(entries, component) or _needed(entries):
+        return []
+    made = [name for name in ACCOUNTS if name not in baseline["account"] and name not in baseline["group"]]
+    return _remove_users(made)
+
+
 def unnoted(entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str) -> list[str]:
     """What nobody wrote down: the host now against the picture of it before the first change."""
     if baseline is None or remaining(entries, component):
         return []  # another member here still needs what would be missing from it
-    brought = [name for name, before in of_kind(entries, "package").items() if not before["installed"]]
-    if still_needed(brought):
+    if _needed(entries):
         return []  # somebody has come to depend on a part of it, and on whatever belongs to that
     return list(left_behind(baseline, take()))
+
+
+def _needed(entries: dict[str, dict[str, Any]]) -> list[str]:
+    brought = [name for name, before in of_kind(entries, "package").items() if not before["installed"]]
+    return list(still_needed(brought))
 
 
 def forget(entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str) -> None:
@@ -170,7 +182,7 @@ def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
     if params["keep_logs"]:
         told["changes"] += keep_logs(mine, component, told["units_noted"])
     changes, left = clean(entries, component)
-    told["changes"] += changes
+    told["changes"] += changes + accounts_brought(entries, baseline, component)
     told["residue"] = sorted({*left, *unnoted(entries, baseline, component)})
     if not told["residue"] and entries:
         forget(entries, baseline, component)

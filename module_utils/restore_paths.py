@@ -63,6 +63,8 @@ def strangers(path: Path, before: Before) -> list[Path]:
         return []
     if before["kind"] == "absent":
         return [path]
+    if before["kind"] != "directory":
+        return []  # a file that was there is not ours
     known = set(before["entries"])
     found: list[Path] = []
     for directory, names, files in os.walk(path):

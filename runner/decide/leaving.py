@@ -305,8 +305,8 @@ def gone(member: Member, said: Detail, why: str) -> SetMember:
         left |= {"registered_in_controller": False, "node_state": "ABSENT", "slurmd_state": "removed"}
         left |= {"jobs_remaining": 0}
     else:
-        left |= {"slurmctld_state": "removed"}
-    return _set(member, MemberStatus.DELETED, left | said | _verdict(member, "done"), why)
+        left |= {"slurmctld_state": "removed", "slurmdbd_state": "removed"}
+    return _set(member, MemberStatus.DELETED, said | left | _verdict(member, "done"), why)
 
 
 def _set(member: Member, status: str, said: Detail, why: str) -> SetMember:

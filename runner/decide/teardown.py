@@ -228,6 +228,10 @@ def _rest(
         if not world.forgotten:
             return [ForgetSecrets("no member needs them any more")]
         note = note | {"secrets_forgotten": True}
+    if note.get("controller_silent_since") and waited_for:
+        told = f"the controller cannot be asked since {note['controller_silent_since']}; after"
+        told += f" {terms.host_patience_seconds} s of that its workers are taken down without it"
+        reasons = [{"code": "controller_silent", "message": told}, *reasons]
     if world.not_forgotten:
         reasons = [{"code": world.not_forgotten.code, "message": world.not_forgotten.message}, *reasons]
     phase = "waiting for jobs" if waited_for else "failed" if failed else "waiting for hosts"
@@ -263,7 +267,7 @@ def _end(world: World, note: Detail) -> list[Step]:
         for one in _asked(world)
     ]
     said = detail.of_instance(world.instance, None, world.members, [], world.now)
-    said["lifecycle"] = note | {"verdict": "done", "phase": "done"}
+    said |= {"lifecycle": note | {"verdict": "done", "phase": "done"}, "unsettled": False}
     return [*done, *set_instance(world, InstanceStatus.DELETED, Health.UNKNOWN, said, {})]
 
 

@@ -283,6 +283,7 @@ def test_a_silent_controller_is_waited_for_and_then_done_without() -> None:
     for _ in range(2):
         now, _, plays = tick(now, slurm)
         assert books(plays) == ["drain_worker"] and the(now, one).status == "draining"
+        assert [reason["code"] for reason in now.instance.status_detail["reasons"]] == ["controller_silent"]  # type: ignore[index]
     now, _, _ = tick(now, slurm)
     assert the(now, one).status == "deleted"
     assert ctl(now).status == "deleting" and "ctl is out of reach" in str(now.instance.status_detail)

@@ -222,11 +222,12 @@ def _from_host(world: World, member: Member, terms: Terms) -> Progress:
             said = {**outcome.detail, "phase": "removed", "host_cleaned": True}
             return [gone(member, said, "absent from the controller, and its host is clean")], Wants()
         return [Wait("the controller has not confirmed that it is gone", host_name(member))], Wants()
-    return _remove_failed(world, member, outcome.error, terms)
+    left = {"residue": outcome.detail["residue"]} if outcome.detail.get("residue") else {}
+    return _remove_failed(world, member, outcome.error, terms, left)
 
 
-def _remove_failed(world: World, member: Member, error: AdapterError, terms: Terms) -> Progress:
-    said: Detail = {"last_adapter_error": error.as_detail(world.now)}
+def _remove_failed(world: World, member: Member, error: AdapterError, terms: Terms, left: Detail) -> Progress:
+    said: Detail = {**left, "last_adapter_error": error.as_detail(world.now)}
     if error.code == "host_unreachable":
         first = read_time(note(member).get("unreachable_since")) or world.now
         until = first + timedelta(seconds=terms.host_patience_seconds)

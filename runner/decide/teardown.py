@@ -234,7 +234,7 @@ def _rest(
         reasons = [{"code": "controller_silent", "message": told}, *reasons]
     if world.not_forgotten:
         reasons = [{"code": world.not_forgotten.code, "message": world.not_forgotten.message}, *reasons]
-    phase = "waiting for jobs" if waited_for else "failed" if failed else "waiting for hosts"
+    phase = _resting(reasons, waited_for, failed)
     steps = _say(world, note | {"phase": phase}, reasons)
     agreed = agreement(note, terms, operation)
     if operation and agreed.gives_up_at and world.now >= agreed.gives_up_at and waited_for:
@@ -249,6 +249,14 @@ def _rest(
         return [*steps, _fail(world, operation, AdapterError(code, why))]
     waiting = "; ".join(str(reason["message"]) for reason in reasons) or phase
     return [*steps, Wait(waiting, "instance")]
+
+
+def _resting(reasons: list[Detail], waited_for: list[Member], failed: list[Member]) -> str:
+    if any(reason["code"] in ("jobs_running", "jobs_on_host") for reason in reasons):
+        return "waiting for jobs"
+    if waited_for:
+        return "waiting for the next look"
+    return "failed" if failed else "waiting for hosts"
 
 
 def _end(world: World, note: Detail) -> list[Step]:

@@ -15,6 +15,7 @@ from runner.decide.lifecycle import Verb
 from runner.decide.members import held_by_another, is_ours, read_time
 from runner.decide.operations import fitted, member_result
 from runner.decide.wants import Wants
+from runner.health import REASONS_SHOWN
 from runner.inventory import CONTROLLER, IntentError, host_name, node_name
 from runner.plan import AdapterError, Claim, Detail, Finish, ForgetSecrets, Play, Refuse, SetMember, Step, Wait, stamp
 from runner.platform.models import Health, InstanceStatus, Member, MemberStatus, Operation, OperationStatus
@@ -138,7 +139,7 @@ def _controller_is_lost(world: World, note: Detail, terms: Terms) -> str | None:
     if controller is None or controller.status == MemberStatus.DELETED:
         return "there is no controller"
     known = controller.adapter_detail
-    if not known.get("controller_hostname") or known.get("phase") == "stopped":
+    if not known.get("controller_hostname") or detail.is_stopped(controller):
         return "its controller does not serve"
     allocation = world.allocations.get(controller.allocation_id) if controller.allocation_id else None
     if allocation is None or allocation.status != "active":
@@ -289,7 +290,7 @@ def _results(world: World) -> Detail:
 
 
 def _say(world: World, note: Detail, reasons: list[Detail]) -> list[Step]:
-    said = detail.of_instance(world.instance, world.snapshot, world.members, reasons[: detail.REASONS_SHOWN], world.now)
+    said = detail.of_instance(world.instance, world.snapshot, world.members, reasons[:REASONS_SHOWN], world.now)
     said["lifecycle"] = note
     health = Health.DEGRADED if reasons else Health.PROGRESSING
     return set_instance(world, InstanceStatus.DELETING, health, said, None)

@@ -255,6 +255,18 @@ def test_a_half_deployed_instance_is_cleaned_without_asking_a_controller(status:
     assert slurm.cleaned == ["w2", "ctl"]
 
 
+def test_a_stopped_cluster_goes_without_being_started() -> None:
+    note = {"stopped": {"operation_id": str(uuid4())}, "phase": "stopped"}
+    one = serving(2, status="requested", adapter_detail=note)
+    known = note | {"controller_hostname": "ctl", "host_touched": True}
+    now = running(one, asked=(decommission(),)).later(
+        instance=instance(status="stopped"), members=(controller(status="requested", adapter_detail=known), one)
+    )
+    slurm = FakeSlurm({"w2": FakeNode()}, answers=False)
+    now, _, plays = tick(now, slurm)
+    assert now.instance.status == "deleted" and books(plays) == ["decommission", "decommission"]
+
+
 def test_a_host_that_was_never_touched_and_never_answers_holds_nobody_up() -> None:
     members = (controller(status="failed", adapter_detail={"phase": "preflight", "attempt": 3}),)
     slurm = FakeSlurm(hosts_down={"ctl"})

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from runner.decide import leaving
 from runner.decide.agreement import NAME, Agreement
 from runner.decide.members import allocation_problem, read_time
-from runner.inventory import host_name, node_name
+from runner.inventory import CONTROLLER, WORKER, host_name, node_name
 from runner.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
 from runner.platform.models import Member, MemberStatus
 from runner.world import World
@@ -30,6 +30,12 @@ def is_silent(member: Member) -> bool:
     return member.status == MemberStatus.DELETING and bool(leaving.note(member).get("unreachable_since"))
 
 
+def is_at_work(member: Member) -> bool:
+    """Whether jobs are what it is waited for: not drained yet, or one was found on its host."""
+    code = (leaving.note(member).get("error") or {}).get("code")
+    return member.status == MemberStatus.DRAINING or code == "jobs_on_host"
+
+
 def is_out_of_the_way(member: Member) -> bool:
     """Nothing is waited for before the rest goes on: gone, given up on, or out of reach."""
     return member.status == MemberStatus.DELETED or has_failed(member) or is_silent(member)
@@ -45,6 +51,8 @@ def leave(world: World, member: Member, agreed: Agreement) -> tuple[list[Step], 
     if member.status != MemberStatus.DELETING:
         said = {"phase": "stopping", "leave": note | {"verdict": None, "error": None, "attempts": 0}}
         return [SetMember("nothing is on it any more", member, MemberStatus.DELETING, said)], False
+    if member.component_key not in (CONTROLLER, WORKER):
+        return [_without_host(member, f"{member.component_key!r} is no component of this app")], False
     allocation = world.allocations.get(member.allocation_id) if member.allocation_id else None
     if allocation is None or allocation.status == "released":
         return [_without_host(member, "its allocation is released")], False

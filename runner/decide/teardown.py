@@ -135,8 +135,9 @@ def _keeper(world: World) -> Member | None:
 
 def _controller_is_lost(world: World, note: Detail, terms: Terms) -> str | None:
     """Why no controller can be asked about its workers; None while one can."""
-    controller = next((m for m in world.members if m.component_key == CONTROLLER), None)
-    if controller is None or controller.status == MemberStatus.DELETED:
+    alive = [one for one in world.members if one.status != MemberStatus.DELETED]
+    controller = next((one for one in alive if one.component_key == CONTROLLER), None)
+    if controller is None:
         return "there is no controller"
     known = controller.adapter_detail
     if not known.get("controller_hostname") or detail.is_stopped(controller):
@@ -238,7 +239,8 @@ def _rest(
     phase = _resting(reasons, waited_for, failed)
     steps = _say(world, note | {"phase": phase}, reasons)
     agreed = agreement(note, terms, operation)
-    if operation and agreed.gives_up_at and world.now >= agreed.gives_up_at and waited_for:
+    at_work = any(offhost.is_at_work(member) for member in waited_for)
+    if operation and agreed.gives_up_at and world.now >= agreed.gives_up_at and at_work:
         late = (
             f"not drained in {terms.deadline_seconds} s, so given up; the instance stays deleting and no job is ended"
         )

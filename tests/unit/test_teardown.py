@@ -399,6 +399,19 @@ def test_a_fault_that_may_pass_is_tried_again_a_bounded_number_of_times() -> Non
     assert the(now, one).status == "failed" and now.instance_operations == ()
 
 
+def test_a_deadline_for_jobs_is_no_deadline_for_anything_else() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()}, hosts_down={"w2"})
+    now, steps, _ = tick(running(one, asked=(decommission(deadline_seconds=0),)), slurm)
+    assert not of_kind(steps, Finish) and now.instance_operations, "nothing runs on it: only its host does not answer"
+
+
+def test_a_member_of_no_component_of_ours_holds_nothing_up() -> None:
+    stranger = serving(4).model_copy(update={"component_key": "gpu-dashboard"})
+    now, _, _ = tick(running(stranger, asked=(decommission(),)), FakeSlurm())
+    assert now.instance.status == "deleted"
+
+
 # -- whose it is -----------------------------------------------------------------------------------------------
 
 

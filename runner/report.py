@@ -11,8 +11,8 @@ from typing import Any
 from uuid import UUID
 
 from runner import detail, log, secrets
-from runner.inventory import CONTROLLER
 from runner.leases import LostLease, OperationEnded, renewing
+from runner.ownership import at_work, check_still_ours, holds
 from runner.plan import (
     AdapterError,
     Announce,
@@ -29,7 +29,7 @@ from runner.plan import (
     stamp,
 )
 from runner.platform.client import Client
-from runner.platform.errors import Conflict, NotFound, PlatformError
+from runner.platform.errors import Conflict, PlatformError
 from runner.platform.models import AppInstance, Member, MemberStatus, Operation, OperationStatus
 from runner.settings import Settings
 from runner.translate import Heard
@@ -131,7 +131,7 @@ class Reporter:
             self._log().warning("not handed back; the lease will run out", problem=str(error))
 
     def _holds(self, member: Member) -> bool:
-        return member.adapter_detail.get("claimed_by") == self._settings.runner_id
+        return holds(self._settings.runner_id, member)
 
     def _until(self) -> str:
         return stamp(datetime.now(UTC) + timedelta(seconds=self._settings.lease_seconds))
@@ -241,36 +241,12 @@ class Reporter:
         except Conflict:
             # Somebody wrote in between. Ours to overwrite only while the lease is ours.
             newest = self._client.member(self.instance.id, member_id)
-            self._check_still_ours(newest)
+            check_still_ours(
+                self._client, self._settings.runner_id, self.instance.id, newest, list(self.members.values())
+            )
             written = self._patch_member(newest, body)
         self.members[member_id] = written
         return written
-
-    def _check_still_ours(self, newest: Member) -> None:
-        """Whoever is at the member now must be us: by its own claim, or by that on what is done to it."""
-        origin = _at_work(newest)
-        if newest.component_key == CONTROLLER and newest.status != MemberStatus.READY:
-            if not self._holds(newest):
-                raise LostLease(f"{newest.component_key} {newest.id} is another runner's now")
-        elif origin == str(self.instance.id):
-            self._check_keeper()
-        elif origin:
-            operation = self._operation(UUID(origin))
-            if operation and operation.claimed_by not in (None, self._settings.runner_id):
-                raise LostLease(f"{operation.operation} {operation.id} is another runner's now")
-
-    def _check_keeper(self) -> None:
-        """A teardown that nobody asked for is claimed by one of its members."""
-        for member in self.members.values():
-            if self._holds(member) and not self._holds(self._client.member(self.instance.id, member.id)):
-                raise LostLease(f"the teardown of {self.instance.id} is another runner's now")
-
-    def _operation(self, operation_id: UUID) -> Operation | None:
-        """One of a member or of the instance: a member's note does not tell which."""
-        for ask in (self._client.member_operation, self._client.instance_operation):
-            with contextlib.suppress(NotFound):
-                return ask(self.instance.id, operation_id)
-        return None
 
     def _patch_member(self, member: Member, body: Detail) -> Member:
         origin = member.correlation_id or self.instance.correlation_id
@@ -318,15 +294,8 @@ class Reporter:
         if isinstance(subject, Operation):
             ids = {"operation_id": subject.id, "correlation_id": subject.correlation_id, **ids}
         elif isinstance(subject, Member):
-            ids = {"member_id": subject.id, "operation_id": _at_work(subject), **ids}
+            ids = {"member_id": subject.id, "operation_id": at_work(subject), **ids}
         return log.get(**ids)
-
-
-def _at_work(member: Member) -> str | None:
-    """The operation that is at a member now: the one that takes it out, else the one that brought it."""
-    leaving = member.adapter_detail.get("leave") or {}
-    out = leaving.get("operation_id") if leaving.get("verdict") is None else None
-    return out or member.adapter_detail.get("operation_id")
 
 
 def _key(*parts: object) -> str:

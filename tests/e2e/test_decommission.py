@@ -109,7 +109,7 @@ def test_when_it_has_ended_every_member_goes_and_each_result_says_so(story: Stor
         assert ran.returncode == 0, ran.stderr
         return bool(cluster.instance()["status"] == "deleted")
 
-    until(gone, 240, "the instance is deleted", every=1)
+    until(gone, 600, "the instance is deleted", every=1)
     members = cluster.members()
     assert {member["status"] for member in members} == {"deleted"}
     assert all(member["adapter_detail"]["host_cleaned"] for member in members)
@@ -190,7 +190,7 @@ def test_hosts_that_answer_are_cleaned_though_the_others_are_not_and_a_killed_ru
         lambda: (
             cluster.workers()["gs-2"]["adapter_detail"]["phase"] in ("cleaning", "removed") or runner.poll() is not None
         ),
-        120,
+        300,
         "its host is being cleaned",
     )
     kill(runner)
@@ -199,7 +199,7 @@ def test_hosts_that_answer_are_cleaned_though_the_others_are_not_and_a_killed_ru
         cluster.run()
         return bool(cluster.workers()["gs-2"]["status"] == "deleted")
 
-    until(cleaned, 300, "the next runner goes on", every=2)
+    until(cleaned, 600, "the next runner goes on", every=2)
     assert cluster.workers()["gs-2"]["adapter_detail"]["host_cleaned"] is True
     assert cluster.workers()["gs-3"]["status"] == "deleting"
 
@@ -215,7 +215,7 @@ def test_the_rest_ends_when_a_host_answers_again_or_its_allocation_is_released(i
         cluster.run()
         return bool(cluster.instance()["status"] == "deleted")
 
-    until(gone, 240, "the instance is deleted", every=1)
+    until(gone, 600, "the instance is deleted", every=1)
     assert cluster.workers()["gs-3"]["adapter_detail"]["host_cleaned"] is True
     lost = cluster.controller()["adapter_detail"]
     assert lost["host_cleaned"] is False and "released" in lost["host_left"]

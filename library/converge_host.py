@@ -23,6 +23,7 @@ from ansible.module_utils.converge_files import (
 from ansible.module_utils.converge_ledger import STATE_DIRECTORY, Ledger
 from ansible.module_utils.converge_packages import converge_packages, installed_versions
 from ansible.module_utils.converge_units import converge_units, dropin_path, note_units, show
+from ansible.module_utils.restore_database import note_databases
 
 DOCUMENTATION = r"""
 module: converge_host
@@ -79,6 +80,14 @@ options:
     elements: path
     default: []
     description: Directories that fill up while the services run. What is there before is noted, nothing is changed.
+  databases:
+    type: list
+    elements: dict
+    default: []
+    description: MariaDB databases that the services will make. Noted, so that they can be dropped again.
+    suboptions:
+      name: {type: str, required: true, description: The database.}
+      user: {type: str, required: true, description: The user that is made with it.}
   units:
     type: list
     elements: dict
@@ -197,6 +206,7 @@ def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, An
     if not dry:
         note_paths(ledger, params)
         note_trees(ledger, params["trees"])
+        note_databases(ledger, params["databases"])
     note_units(ledger, units)
     changes = converge_users(params["users"], ledger, dry)
     changes += converge_packages(params["packages"], ledger, dry)
@@ -253,6 +263,10 @@ def main() -> None:
             },
             "links": {**several, "options": {"path": path, "target": {"type": "str", "required": True}}},
             "trees": {"type": "list", "elements": "path", "default": []},
+            "databases": {
+                **several,
+                "options": {"name": {"type": "str", "required": True}, "user": {"type": "str", "required": True}},
+            },
             "units": {
                 **several,
                 "options": {

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import fcntl
 import grp
-import json
 import pwd
 import shutil
 import socket
@@ -13,12 +12,16 @@ import subprocess
 from collections.abc import Iterable
 from typing import Any
 
-from ansible.module_utils.adapter_error import REPAIRABLE, AdapterError, from_os_error
+from ansible.module_utils.adapter_error import REPAIRABLE, RETRYABLE, AdapterError, from_os_error
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY, write_atomically
+from ansible.module_utils.converge_ledger import STATE_DIRECTORY, read, write
+from ansible.module_utils.host_baseline import ACCOUNTS, Picture, left_behind, take
+from ansible.module_utils.job_processes import end_jobs, running_jobs
+from ansible.module_utils.kept_logs import keep_logs
+from ansible.module_utils.restore_database import SERVER, databases_left, drop_databases
 from ansible.module_utils.restore_entries import leaving, of_kind, remaining
 from ansible.module_utils.restore_packages import purge_packages, statuses, still_needed
-from ansible.module_utils.restore_paths import residue, restore_paths, restore_trees, without
+from ansible.module_utils.restore_paths import residue, restore_paths, restore_trees
 from ansible.module_utils.restore_units import bring_back_units, reload_units, stop_units, units_left
 
 DOCUMENTATION = r"""
@@ -26,8 +29,9 @@ module: restore_host
 short_description: Stop a member's services, or take the member off its host altogether
 description:
   - Goes by the ledger that converge_host keeps. Only what no other member on the host asked for is touched.
-  - Order is units, packages, files, directories, users; the ledger goes last, so that a run which was cut off is
-    taken up by the next. Without a ledger there is nothing to do.
+  - Order is units, databases, packages, files, directories, users; the ledger goes last, so that a run which was cut
+    off is taken up by the next. Without a ledger there is nothing to do.
+  - When the last member leaves, the host is compared with the picture of it that the ledger began with.
 options:
   mode:
     type: str
@@ -38,7 +42,14 @@ options:
       fails if anything is left.
   owner: {type: str, required: true, description: The component that leaves; the first part of its owners' names.}
   units: {type: list, elements: str, default: [], description: Units to stop, without .service.}
-  keep: {type: list, elements: path, default: [], description: Paths to leave, with all below them.}
+  jobs:
+    type: str
+    choices: [ignore, wait, end]
+    default: ignore
+    description: >-
+      With C(stop), what to do about jobs that run here. C(wait) fails and stops nothing, C(end) ends them, C(ignore)
+      is for a caller who knows from the controller that there are none.
+  keep_logs: {type: bool, default: false, description: Keep the daemons' logs in /var/log/gpuaas-slurm.}
 author: [gpuaas-slurm]
 """
 
@@ -50,31 +61,26 @@ residue: {type: list, returned: "mode=clean", description: What is left and shou
 """
 
 LEDGER = STATE_DIRECTORY / "ledger.json"
+# The message is for a person; the whole list is in `residue`.
+NAMED = 12
 
 
-def read_entries() -> dict[str, dict[str, Any]]:
-    try:
-        entries: dict[str, dict[str, Any]] = json.loads(LEDGER.read_text())["entries"]
-    except FileNotFoundError:
-        return {}
-    except (ValueError, KeyError):
-        raise AdapterError(
-            "ledger_unreadable",
-            f"{LEDGER} on the host cannot be read, so what was there before is not known. Clean the host by hand or"
-            " give it back to be rebuilt.",
-            REPAIRABLE,
-        ) from None
-    return entries
-
-
-def clean(entries: dict[str, dict[str, Any]], component: str, keep: list[str]) -> tuple[list[str], list[str]]:
+def clean(entries: dict[str, dict[str, Any]], component: str) -> tuple[list[str], list[str]]:
     """What changed, and what is left that should not be."""
     going = leaving(entries, component)
     units, packages, users = of_kind(going, "unit"), of_kind(going, "package"), of_kind(going, "user")
-    paths, trees = of_kind(going, "path"), without(of_kind(going, "tree"), keep)
-    paths = without(paths, keep)
+    paths, trees, databases = of_kind(going, "path"), of_kind(going, "tree"), of_kind(going, "database")
     ours = [name for name, before in packages.items() if not before["installed"]]
-    changes = stop_units(units)
+    server = {name: before for name, before in units.items() if name == SERVER}
+    changes = stop_units({name: before for name, before in units.items() if name not in server})
+    if "slurmd" in units and not running_jobs():
+        end_jobs()  # the one process that slurmd keeps for jobs to come
+    if not any(name.startswith("mariadb-server") for name in ours):
+        # Without our settings: they would make the database again if the server has to be started to drop it.
+        settings = {name: before for name, before in paths.items() if name.startswith("/etc/mysql/")}
+        changes += restore_paths(settings, STATE_DIRECTORY / "before")
+        changes += drop_databases(databases)
+    changes += stop_units(server)
     changes += purge_packages(ours)
     changes += restore_trees(trees)
     changes += restore_paths(paths, STATE_DIRECTORY / "before")
@@ -82,16 +88,37 @@ def clean(entries: dict[str, dict[str, Any]], component: str, keep: list[str]) -
     reload_units()
     changes += bring_back_units(units)
     left = [f"package {name}" for name in sorted(set(statuses(ours)) - set(still_needed(ours)))]
-    left += residue(paths, trees) + units_left(units) + _users_left(users)
+    left += residue(paths, trees) + units_left(units) + _users_left(users) + databases_left(databases)
     return changes, left
 
 
-def forget(entries: dict[str, dict[str, Any]], component: str) -> None:
+def accounts_brought(entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str) -> list[str]:
+    """Packages make accounts and not all take them back. Those that were not there before us go with the last of us."""
+    if baseline is None or remaining(entries, component) or _needed(entries):
+        return []
+    made = [name for name in ACCOUNTS if name not in baseline["account"] and name not in baseline["group"]]
+    return _remove_users(made)
+
+
+def unnoted(entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str) -> list[str]:
+    """What nobody wrote down: the host now against the picture of it before the first change."""
+    if baseline is None or remaining(entries, component):
+        return []  # another member here still needs what would be missing from it
+    if _needed(entries):
+        return []  # somebody has come to depend on a part of it, and on whatever belongs to that
+    return list(left_behind(baseline, take()))
+
+
+def _needed(entries: dict[str, dict[str, Any]]) -> list[str]:
+    brought = [name for name, before in of_kind(entries, "package").items() if not before["installed"]]
+    return list(still_needed(brought))
+
+
+def forget(entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str) -> None:
     """The ledger goes last, and only when nobody else on the host needs it."""
     rest = remaining(entries, component)
     if rest:
-        document = {"format": 1, "entries": dict(sorted(rest.items()))}
-        write_atomically(LEDGER, json.dumps(document, indent=1, sort_keys=True).encode(), mode=0o600)
+        write(LEDGER, rest, baseline)
     else:
         shutil.rmtree(STATE_DIRECTORY)
 
@@ -110,7 +137,7 @@ def _remove_users(names: Iterable[str]) -> list[str]:
 
 def _users_left(users: dict[str, dict[str, Any]]) -> list[str]:
     absent = sorted(name for name, before in users.items() if not before["present"])
-    left = [f"user {name}" for name in absent if _exists(pwd.getpwnam, name)]
+    left = [f"account {name}" for name in absent if _exists(pwd.getpwnam, name)]
     return left + [f"group {name}" for name in absent if _exists(grp.getgrnam, name)]
 
 
@@ -127,8 +154,20 @@ def _command(*command: str) -> None:
     subprocess.run(command, capture_output=True, check=False)
 
 
+def stop(params: dict[str, Any]) -> list[str]:
+    running = running_jobs() if params["jobs"] != "ignore" else []
+    if running and params["jobs"] == "wait":
+        raise AdapterError(
+            "jobs_on_host",
+            f"Job {', '.join(running)} still runs on the host, so nothing was stopped. It is waited for.",
+            RETRYABLE,
+        )
+    changes: list[str] = stop_units({name: {} for name in params["units"]})
+    return changes + (end_jobs() if params["jobs"] == "end" else [])
+
+
 def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
-    entries, component = read_entries(), params["owner"]
+    (entries, baseline), component = read(LEDGER), params["owner"]
     mine = {key: entry for key, entry in entries.items() if any(o.startswith(f"{component}/") for o in entry["owners"])}
     told: dict[str, Any] = {
         "hostname": socket.gethostname().split(".")[0],
@@ -138,20 +177,27 @@ def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
     if dry or params["mode"] == "look":
         return told
     if params["mode"] == "stop":
-        told["changes"] = stop_units({name: {} for name in params["units"]})
+        told["changes"] = stop(params)
         return told
-    told["changes"], told["residue"] = clean(entries, component, params["keep"])
-    if told["residue"]:
-        raise AdapterError(
-            "residue_left",
-            f"The host is not as it was found; left are: {', '.join(told['residue'])}. Remove these by hand, or see"
-            " who uses them, then ask for the removal again.",
-            REPAIRABLE,
-        )
-    if entries:
-        forget(entries, component)
+    if params["keep_logs"]:
+        told["changes"] += keep_logs(mine, component, told["units_noted"])
+    changes, left = clean(entries, component)
+    told["changes"] += changes + accounts_brought(entries, baseline, component)
+    told["residue"] = sorted({*left, *unnoted(entries, baseline, component)})
+    if not told["residue"] and entries:
+        forget(entries, baseline, component)
         told["changes"].append("ledger")
     return told
+
+
+def residue_left(residue: list[str]) -> AdapterError:
+    more = f" and {len(residue) - NAMED} more" if len(residue) > NAMED else ""
+    return AdapterError(
+        "residue_left",
+        f"The host is not as it was found; left are: {', '.join(residue[:NAMED])}{more}. Remove these by hand, or see"
+        " who uses them, then ask again.",
+        REPAIRABLE,
+    )
 
 
 def main() -> None:
@@ -160,7 +206,8 @@ def main() -> None:
             "mode": {"type": "str", "required": True, "choices": ["look", "stop", "clean"]},
             "owner": {"type": "str", "required": True},
             "units": {"type": "list", "elements": "str", "default": []},
-            "keep": {"type": "list", "elements": "path", "default": []},
+            "jobs": {"type": "str", "default": "ignore", "choices": ["ignore", "wait", "end"]},
+            "keep_logs": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -177,6 +224,9 @@ def main() -> None:
         module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
     except AdapterError as error:
         module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    if told.get("residue"):
+        problem = residue_left(told["residue"])
+        module.fail_json(msg=problem.message, adapter_error=problem.as_dict(), **told)
     module.exit_json(changed=bool(told["changes"]), **told)
 
 

@@ -2,7 +2,8 @@
 
 The ledger is written before each change, so that a run killed in the middle has still noted it. The first
 note of a thing stands for ever; later runs only add who asked. Two members may share a host: a thing may go
-when its last owner goes. Contents we replace are kept beside the ledger, readable by root alone.
+when its last owner goes. Contents we replace are kept beside the ledger, readable by root alone. The first time it is
+written it gets a picture of the whole host, to compare with when the last of us has left.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from .adapter_error import REPAIRABLE, AdapterError
+from .host_baseline import Picture, take
+
 STATE_DIRECTORY = Path("/var/lib/gpuaas-slurm")
 
 
@@ -24,7 +28,7 @@ class Ledger:
         self._owner = owner
         self._directory = directory
         self._path = directory / "ledger.json"
-        self._entries: dict[str, dict[str, Any]] = self._load()
+        self._entries, self.baseline = read(self._path)
         self._dirty = False
 
     def note(self, kind: str, name: str, before: dict[str, Any]) -> None:
@@ -59,17 +63,31 @@ class Ledger:
         if not self._dirty:
             return
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        document = {"format": 1, "entries": dict(sorted(self._entries.items()))}
-        write_atomically(self._path, json.dumps(document, indent=1, sort_keys=True).encode(), mode=0o600)
+        if not self._path.exists():
+            self.baseline = take()
+        write(self._path, self._entries, self.baseline)
         self._dirty = False
 
-    def _load(self) -> dict[str, dict[str, Any]]:
-        try:
-            document = json.loads(self._path.read_text())
-        except FileNotFoundError:
-            return {}
-        entries = document["entries"]
-        return entries if isinstance(entries, dict) else {}
+
+def read(path: Path) -> tuple[dict[str, dict[str, Any]], Picture | None]:
+    """Entries, and what the host was like before all of them; without a ledger, neither."""
+    try:
+        document = json.loads(path.read_text())
+        return dict(document["entries"]), document.get("baseline")
+    except FileNotFoundError:
+        return {}, None
+    except (ValueError, KeyError, TypeError):
+        raise AdapterError(
+            "ledger_unreadable",
+            f"{path} on the host cannot be read, so what was there before is not known. Clean the host by hand or"
+            " give it back to be rebuilt.",
+            REPAIRABLE,
+        ) from None
+
+
+def write(path: Path, entries: dict[str, dict[str, Any]], baseline: Picture | None) -> None:
+    document = {"format": 1, "baseline": baseline, "entries": dict(sorted(entries.items()))}
+    write_atomically(path, json.dumps(document, indent=1, sort_keys=True).encode(), mode=0o600)
 
 
 def write_atomically(path: Path, content: bytes, mode: int, uid: int | None = None, gid: int | None = None) -> None:

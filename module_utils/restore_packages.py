@@ -38,7 +38,7 @@ def statuses(names: Iterable[str]) -> dict[str, str]:
 def still_needed(names: Iterable[str]) -> list[str]:
     """Of packages that we brought, those that something else on the host has come to depend on."""
     installed = [name for name, status in statuses(names).items() if status == "installed"]
-    return sorted(set(installed) - _unneeded()) if installed else []
+    return sorted(set(installed) - _removable(installed)) if installed else []
 
 
 def purge_packages(ours: Iterable[str]) -> list[str]:
@@ -48,14 +48,32 @@ def purge_packages(ours: Iterable[str]) -> list[str]:
         return []
     found = _settle(found)
     installed = [name for name, status in found.items() if status == "installed"]
-    if installed:
-        # apt itself knows best what nobody needs any more, once it knows that these were not asked for.
-        run_apt(["apt-mark", "auto", *installed], "marking packages as no longer asked for")
-    free = _unneeded() if installed else set()
+    free = _removable(installed) if installed else set()
     wanted = sorted(name for name, status in found.items() if status != "installed" or name in free)
     if wanted:
         run_apt([*APT, "purge", *wanted], f"removing {', '.join(wanted)}")
     return [f"package {name}" for name in wanted]
+
+
+def _removable(installed: Iterable[str]) -> set[str]:
+    """Those that can go without anybody else's package going, or another coming, because of it."""
+    ours = set(installed)
+    if _goes_alone(ours, ours):
+        return ours
+    # Somebody needs some of them. apt knows which are not needed, once it knows that they were not asked for.
+    run_apt(["apt-mark", "auto", *sorted(ours)], "marking packages as no longer asked for")
+    free = _unneeded() & ours
+    for name in sorted(ours - free):
+        # It keeps all that could serve a need, as gawk beside the mawk that was there. So each is tried.
+        if _goes_alone(free | {name}, ours):
+            free.add(name)
+    return free
+
+
+def _goes_alone(names: set[str], ours: set[str]) -> bool:
+    output = run_apt([*APT, "--simulate", "purge", *sorted(names)], "asking what would go along")
+    lines = [line.split() for line in output.splitlines() if line.startswith(("Purg ", "Remv ", "Inst "))]
+    return all(line[0] != "Inst" and line[1].partition(":")[0] in ours for line in lines)
 
 
 def _unneeded() -> set[str]:

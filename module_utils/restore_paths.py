@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,8 @@ def strangers(path: Path, before: Before) -> list[Path]:
         return []
     if before["kind"] == "absent":
         return [path]
+    if before["kind"] != "directory":
+        return []  # a file that was there is not ours
     known = set(before["entries"])
     found: list[Path] = []
     for directory, names, files in os.walk(path):
@@ -77,16 +79,6 @@ def residue(noted_paths: Mapping[str, Before], noted_trees: Mapping[str, Before]
     left = [f"path {name}" for name, before in noted_paths.items() if not matches(Path(name), before)]
     left += [f"path {extra}" for name, before in noted_trees.items() for extra in strangers(Path(name), before)]
     return sorted(set(left))
-
-
-def without(noted: Mapping[str, Before], kept: Iterable[str]) -> dict[str, Before]:
-    """Leave out what policy says to keep, and everything below it."""
-    roots = [Path(name) for name in kept]
-    return {
-        name: before
-        for name, before in noted.items()
-        if not any(Path(name) == root or root in Path(name).parents for root in roots)
-    }
 
 
 def _remove(path: Path) -> None:

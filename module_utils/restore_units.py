@@ -19,7 +19,9 @@ AT_BOOT = ("enabled", "enabled-runtime", "linked")
 def stop_units(noted: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Stop and disable each unit, and see that it stopped. One that does not exist has stopped already."""
     states = show(list(noted))
-    return [f"unit {name} stopped" for name in sorted(noted) if stop_unit(name, states.get(name, {}))]
+    # munge last: daemons that say goodbye to each other still need it.
+    order = sorted(noted, key=lambda name: (name == "munge", name))
+    return [f"unit {name} stopped" for name in order if stop_unit(name, states.get(name, {}))]
 
 
 def stop_unit(name: str, state: Mapping[str, str]) -> bool:

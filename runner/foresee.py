@@ -5,7 +5,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 from runner import detail
 from runner.decide import decide
-from runner.plan import Claim, Finish, NewMember, Plan, Refuse, SetInstance, SetMember, Step, stamp
+from runner.plan import Claim, Finish, ForgetSecrets, NewMember, Plan, Refuse, SetInstance, SetMember, Step, stamp
 from runner.platform.models import Member, MemberStatus, Operation, OperationStatus
 from runner.world import World
 
@@ -33,9 +33,9 @@ def imagine(world: World, step: Step) -> World:
         case Claim(subject=Operation() as operation):
             claimed = {"status": OperationStatus.RUNNING, "claimed_by": world.runner_id, "lease_expires_at": until}
             return world.with_operation(operation.model_copy(update=claimed))
-        case Claim(subject=Member() as member):
+        case Claim(subject=Member() as member, status=status):
             known = {**member.adapter_detail, "claimed_by": world.runner_id, "lease_expires_at": stamp(until)}
-            claim = {"status": MemberStatus.RECONCILING, "adapter_detail": known}
+            claim = {"status": status, "adapter_detail": known}
             return world.with_member(member.model_copy(update=claim))
         case NewMember(operation=operation, component_key=key, allocation_id=allocation):
             return world.with_member(
@@ -55,6 +55,8 @@ def imagine(world: World, step: Step) -> World:
         case SetInstance(status=status, health=health, detail=said, access=access):
             new = {"status": status, "health": health, "status_detail": said, "access": access or world.instance.access}
             return world.later(instance=world.instance.model_copy(update=new))
+        case ForgetSecrets():
+            return world.later(forgotten=True)
         case Finish(operation=operation) | Refuse(operation=operation):
             return world.without_operation(operation)
     return world

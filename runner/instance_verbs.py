@@ -51,8 +51,36 @@ def restart(
     ask("restart", target, as_json, {"patience_seconds": patience} | pairs(parameter))
 
 
+def decommission(
+    target: Target,
+    deadline: Deadline = None,
+    on_deadline: Annotated[
+        str | None, typer.Option(help="Then: give_up (default; jobs go on) or cancel what still runs.")
+    ] = None,
+    keep_logs: Annotated[bool, typer.Option("--keep-logs", help="Keep the daemons' logs on the hosts.")] = False,
+    abandon_unreachable: Annotated[
+        bool, typer.Option("--abandon-unreachable", help="Do not wait for ever for hosts that do not answer.")
+    ] = False,
+    host_patience: Annotated[int | None, typer.Option(help="Seconds a host may be silent; default: 600.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Your words; they stand in the nodes' drain reason.")] = None,
+    parameter: Parameter = None,
+    as_json: Json = False,
+) -> None:
+    """Take the whole cluster down and leave every host as it was found. There is no way back."""
+    terms = {
+        "deadline_seconds": deadline,
+        "on_deadline": on_deadline,
+        "keep_logs": keep_logs or None,
+        "abandon_unreachable": abandon_unreachable or None,
+        "host_patience_seconds": host_patience,
+        "reason": reason,
+    }
+    ask("decommission", target, as_json, terms | pairs(parameter))
+
+
 def add_to(op: typer.Typer) -> None:
     """The verbs stand beside those for members."""
     op.command("stop")(stop)
+    op.command("decommission")(decommission)
     op.command("start")(start)
     op.command("restart")(restart)

@@ -85,9 +85,11 @@ class Refuse(Step):
 
 @dataclass(frozen=True)
 class Claim(Step):
-    """Take an operation, or the bootstrap of the controller, for as long as the lease lasts."""
+    """Take an operation, or what is done to a member, for as long as the lease lasts."""
 
     subject: Operation | Member
+    # A member that is being brought up is reconciling; one that is taken down stays what it is.
+    status: str = "reconciling"
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,11 @@ class Finish(Step):
     status: str
     result: Detail
     error: Detail | None = None
+
+
+@dataclass(frozen=True)
+class ForgetSecrets(Step):
+    """Take the instance's runtime secrets out of Vault, every version of them. Again is as good as once."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +198,8 @@ def shown(step: Step) -> dict[str, str]:
             subject, what = "instance", f"event {kind}"
         case Finish(operation=operation, status=status):
             subject, what = _operation(operation), f"finish ({status})"
+        case ForgetSecrets():
+            subject, what = "instance", "forget secrets"
         case Play(playbook=playbook, members=members):
             subject, what = _names(members), f"run playbooks/{playbook}.yml"
         case Wait(subject=waiting):

@@ -1,23 +1,25 @@
 """Writes back: only what changed, each write with a deterministic key, and never without the lease."""
 
+import contextlib
 import functools
 import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from runner import detail, log
-from runner.inventory import CONTROLLER
+from runner import detail, log, secrets
 from runner.leases import LostLease, OperationEnded, renewing
+from runner.ownership import at_work, check_still_ours, holds
 from runner.plan import (
+    AdapterError,
     Announce,
     Claim,
     Detail,
     Finish,
+    ForgetSecrets,
     NewMember,
     Refuse,
     SetInstance,
@@ -72,7 +74,7 @@ class Reporter:
                 case Claim(subject=Operation() as operation):
                     return world.with_operation(self._claim_operation(operation))
                 case Claim(subject=Member() as member):
-                    return self._claim_member(member, world)
+                    return self._claim_member(member, step.status, world)
                 case NewMember():
                     return self._new_member(step, world)
                 case SetMember():
@@ -83,6 +85,8 @@ class Reporter:
                 case Announce():
                     self._announce(step)
                     return world
+                case ForgetSecrets():
+                    return self._forget_secrets(world)
                 case Finish():
                     return self._finish(step, world)
         raise AssertionError(f"not a write: {step}")
@@ -102,7 +106,7 @@ class Reporter:
 
     # -- leases ----------------------------------------------------------------------------------------------
 
-    @contextmanager
+    @contextlib.contextmanager
     def leases_kept(self) -> Iterator[threading.Event]:
         """Renew in the background; the event it yields is set when a lease was lost."""
         with (
@@ -127,12 +131,12 @@ class Reporter:
             self._log().warning("not handed back; the lease will run out", problem=str(error))
 
     def _holds(self, member: Member) -> bool:
-        return member.adapter_detail.get("claimed_by") == self._settings.runner_id
+        return holds(self._settings.runner_id, member)
 
     def _until(self) -> str:
         return stamp(datetime.now(UTC) + timedelta(seconds=self._settings.lease_seconds))
 
-    @contextmanager
+    @contextlib.contextmanager
     def _asking(self, client: Client) -> Iterator[None]:
         """Write through another client for a moment; only while holding the lock."""
         usual, self._client = self._client, client
@@ -167,9 +171,9 @@ class Reporter:
         self.claimed[operation.id] = claimed
         return claimed
 
-    def _claim_member(self, member: Member, world: World) -> World:
+    def _claim_member(self, member: Member, status: str, world: World) -> World:
         changes = {"claimed_by": self._settings.runner_id, "lease_expires_at": self._until()}
-        body = {"status": MemberStatus.RECONCILING, "adapter_detail": {**detail.filled(member), **changes}}
+        body = {"status": status, "adapter_detail": {**detail.filled(member), **changes}}
         try:
             claimed = self._patch_member(member, body)
         except Conflict as conflict:
@@ -204,6 +208,14 @@ class Reporter:
         self.failed_operations += step.status == OperationStatus.FAILED
         return world.without_operation(step.operation)
 
+    def _forget_secrets(self, world: World) -> World:
+        try:
+            secrets.Vault(self._settings).forget(self.instance.id)
+        except secrets.SecretsError as error:
+            self._log().warning("secrets not forgotten", problem=error.message)
+            return world.later(not_forgotten=AdapterError(error.code, error.message, "retryable"))
+        return world.later(forgotten=True)
+
     def _new_member(self, step: NewMember, world: World) -> World:
         body = {
             "component_key": step.component_key,
@@ -229,22 +241,14 @@ class Reporter:
         except Conflict:
             # Somebody wrote in between. Ours to overwrite only while the lease is ours.
             newest = self._client.member(self.instance.id, member_id)
-            self._check_still_ours(newest)
+            # Who carries out an operation on the instance holds all its members.
+            if not any(operation.of_instance for operation in self.claimed.values()):
+                check_still_ours(
+                    self._client, self._settings.runner_id, self.instance.id, newest, list(self.members.values())
+                )
             written = self._patch_member(newest, body)
         self.members[member_id] = written
         return written
-
-    def _check_still_ours(self, newest: Member) -> None:
-        if any(operation.of_instance for operation in self.claimed.values()):
-            return  # who carries out an operation on the instance holds all its members
-        origin = _at_work(newest)
-        if newest.component_key == CONTROLLER and newest.status != MemberStatus.READY:
-            if not self._holds(newest):
-                raise LostLease(f"{newest.component_key} {newest.id} is another runner's now")
-        elif origin:
-            operation = self._client.member_operation(self.instance.id, UUID(origin))
-            if operation.claimed_by not in (None, self._settings.runner_id):
-                raise LostLease(f"{operation.operation} {operation.id} is another runner's now")
 
     def _patch_member(self, member: Member, body: Detail) -> Member:
         origin = member.correlation_id or self.instance.correlation_id
@@ -292,15 +296,8 @@ class Reporter:
         if isinstance(subject, Operation):
             ids = {"operation_id": subject.id, "correlation_id": subject.correlation_id, **ids}
         elif isinstance(subject, Member):
-            ids = {"member_id": subject.id, "operation_id": _at_work(subject), **ids}
+            ids = {"member_id": subject.id, "operation_id": at_work(subject), **ids}
         return log.get(**ids)
-
-
-def _at_work(member: Member) -> str | None:
-    """The operation that is at a member now: the one that takes it out, else the one that brought it."""
-    leaving = member.adapter_detail.get("leave") or {}
-    out = leaving.get("operation_id") if leaving.get("verdict") is None else None
-    return out or member.adapter_detail.get("operation_id")
 
 
 def _key(*parts: object) -> str:

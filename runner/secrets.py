@@ -75,6 +75,19 @@ class Vault:
                 self._write(instance_id, {**values, name: MAKERS[name]()}, version)
         raise SecretsError("vault_busy", "Vault kept refusing our check-and-set writes; try again", "retryable")
 
+    def forget(self, instance_id: UUID) -> None:
+        """Everything that was ever kept for the instance, every version of it. That there is nothing is fine."""
+        self._login()
+        with contextlib.suppress(_Absent):
+            self._ask(
+                lambda: self._client.secrets.kv.v2.delete_metadata_and_all_versions(
+                    path=self._path(instance_id), mount_point=self._settings.vault_mount
+                )
+            )
+        version, values = self._read(instance_id)
+        if version or values:
+            raise SecretsError("secrets_left", "Vault still has secrets of the instance after they were deleted")
+
     def unwrap(self, delivery: Delivery) -> str:
         """The private key behind a delivery, exactly once."""
         if delivery.vault_addr.rstrip("/") != self.address:

@@ -53,16 +53,24 @@ def _cell(value: Any) -> str:
 
 
 def instance_row(instance: AppInstance) -> Row:
-    reasons = (instance.status_detail or {}).get("reasons") or []
+    said = instance.status_detail or {}
+    reasons = [str(reason.get("message")) for reason in said.get("reasons") or [] if isinstance(reason, dict)]
     return {
         "instance": instance.id,
         "name": instance.name,
         "status": instance.status,
         "health": instance.health,
-        "workers": _counts((instance.status_detail or {}).get("workers")),
-        "why": "; ".join(str(reason.get("message")) for reason in reasons if isinstance(reason, dict)) or None,
+        "workers": _counts(said.get("workers")),
+        "why": "; ".join([*_under_way(said.get("lifecycle")), *reasons]) or None,
         "correlation": instance.correlation_id,
     }
+
+
+def _under_way(lifecycle: Any) -> list[str]:
+    """An operation on the whole instance, and how far it is."""
+    if not isinstance(lifecycle, dict) or lifecycle.get("verdict"):
+        return []
+    return [f"{lifecycle.get('verb')}: {lifecycle.get('phase') or 'under way'}"]
 
 
 def _counts(workers: Any) -> str | None:

@@ -60,6 +60,9 @@ class World:
     # What this tick's plays have done so far.
     played: frozenset[Act] = frozenset()
     policy: Policy = Policy()
+    # Whether this tick took the instance's secrets out of Vault, and why not if it tried in vain.
+    forgotten: bool = False
+    not_forgotten: AdapterError | None = None
     # False on a quiet tick: members and allocations were not read, because nothing asks for them.
     complete: bool = True
 

@@ -5,7 +5,7 @@ assumes that an earlier step worked: it looks at what is.
 """
 
 from runner import detail
-from runner.decide import lifecycle, repair
+from runner.decide import lifecycle, repair, teardown
 from runner.decide.instance import instance_fails, look, report_instance, set_instance
 from runner.decide.lifecycle import Verb
 from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, take
@@ -23,7 +23,7 @@ __all__ = ["decide"]
 
 
 # What can be asked of a whole instance. Each verb is a module; see lifecycle.Verb.
-VERBS: dict[str, Verb] = {"stop": STOP, "start": START, "restart": RESTART}
+VERBS: dict[str, Verb] = {"stop": STOP, "start": START, "restart": RESTART, "decommission": teardown.VERB}
 
 
 def decide(world: World) -> Plan:
@@ -33,6 +33,8 @@ def decide(world: World) -> Plan:
         return Plan()
     if status not in set(InstanceStatus):
         return Plan((Wait(f"status {status!r} is not one we know: not ours to touch", "instance"),))
+    if status == InstanceStatus.DELETING:
+        return Plan(tuple(teardown.go_on(world)))
     undo = lifecycle.called_off(world, VERBS)
     if undo:  # before anything else begins: its note, which says what is to be undone, would be overwritten
         return Plan(tuple(undo))
@@ -44,7 +46,7 @@ def decide(world: World) -> Plan:
     elsewhere = lifecycle.kept_waiting(world)
     if elsewhere:
         return Plan((*steps, *lifecycle.members_wait(world, elsewhere)))
-    if status in (InstanceStatus.STOPPED, InstanceStatus.DELETING):
+    if status == InstanceStatus.STOPPED:
         waits = (Wait(f"the instance is {status}", f"{op.operation} {str(op.id)[:8]}") for op in world.operations)
         return Plan((*steps, *waits))
     if status == InstanceStatus.FAILED:

@@ -15,6 +15,7 @@ from runner.world import Outcome, World
 
 LOOKED_AT = "last_runtime_observed_at"
 NEWS = timedelta(minutes=5)
+ANNOUNCED = (InstanceStatus.RUNNING, InstanceStatus.FAILED, InstanceStatus.DELETING, InstanceStatus.DELETED)
 
 
 def report_instance(world: World, controller: Member) -> list[Step]:
@@ -103,7 +104,7 @@ def set_instance(
     if same and (instance.status_detail or {}) == said and (access is None or access == instance.access):
         return []
     steps: list[Step] = []
-    if instance.status != status and status in (InstanceStatus.RUNNING, InstanceStatus.FAILED):
+    if instance.status != status and status in ANNOUNCED:
         steps.append(Announce(f"the instance is {status}", f"apps.instance.{status}", "deploy", _context(instance)))
     return [*steps, SetInstance(f"it is {status}, {health}", status, health, said, access)]
 

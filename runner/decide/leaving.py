@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from runner import detail
 from runner.decide.members import allocation_problem, read_time
 from runner.decide.wants import Wants
-from runner.inventory import IntentError, host_name, node_name
+from runner.inventory import WORKER, IntentError, host_name, node_name
 from runner.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
-from runner.platform.models import Member, MemberStatus, Operation
+from runner.platform.models import Member, MemberStatus
 from runner.slurm import Node, Snapshot, deletion_problem, is_drained
 from runner.world import World
 
@@ -90,42 +90,37 @@ def verdict(member: Member, operation_id: UUID) -> str | None:
     return note(member).get("verdict") if belongs_to(member, operation_id) else None
 
 
-def leave(world: World, member: Member, operation: Operation, verb: str, terms: Terms) -> Progress:
+def leave(world: World, member: Member, operation_id: UUID, verb: str, terms: Terms) -> Progress:
     """The next step of a worker on its way out. `verb` is drain or remove."""
-    if not belongs_to(member, operation.id):
-        begun = {"operation_id": str(operation.id), "verb": verb, "since": stamp(world.now), "verdict": None}
-        in_slurm = bool(member.adapter_detail.get("registered_in_controller")) or verb == "drain"
-        begin = in_slurm and member.status != MemberStatus.DELETING  # what is being deleted goes on from there
-        status = MemberStatus.DRAINING if begin else MemberStatus.DELETING
-        phase = "draining" if status == MemberStatus.DRAINING else "stopping"
-        return [SetMember(f"{verb} begins", member, status, {"leave": begun, "phase": phase})], Wants()
+    if not belongs_to(member, operation_id):
+        return [begin(world, member, operation_id, verb)], Wants()
     if note(member).get("verdict"):
         return [], Wants()
     return _on_its_way(world, member, verb, terms)
 
 
+def begin(world: World, member: Member, operation_id: UUID, verb: str, **more: Any) -> SetMember:
+    """The agreement is written down before anything is done."""
+    begun = {"operation_id": str(operation_id), "verb": verb, "since": stamp(world.now), "verdict": None, **more}
+    in_slurm = bool(member.adapter_detail.get("registered_in_controller")) or verb == "drain"
+    drains = in_slurm and member.status != MemberStatus.DELETING  # what is being deleted goes on from there
+    status = MemberStatus.DRAINING if drains else MemberStatus.DELETING
+    phase = "draining" if drains else "stopping"
+    return SetMember(f"{verb} begins", member, status, {"leave": begun, "phase": phase})
+
+
 def _on_its_way(world: World, member: Member, verb: str, terms: Terms) -> Progress:
-    hostname = node_name(member)
-    if hostname is None:  # it never told its name, so the controller cannot know it
-        if verb == "drain":
-            return [
-                _end(world, member, AdapterError("node_absent", "it never joined: there is nothing to drain"))
-            ], Wants()
-        return _from_host(world, member, terms)
-    if not world.did("drain", member):
-        words = terms.reason or f"{verb} asked for"
-        return [], Wants(drains={f"{PREFIX}{note(member)['operation_id']}: {words}": [member]})
-    snapshot = world.snapshot
-    if snapshot is None or snapshot.nodes is None or snapshot.jobs is None:
-        return [Wait("the controller could not be asked; nothing is assumed", host_name(member))], Wants()
-    node = snapshot.nodes.get(hostname)
-    if node is None:
+    hostname, snapshot = node_name(member), world.snapshot
+    if hostname is None and verb == "drain":  # it never told its name, so the controller cannot know it
+        return [_end(world, member, AdapterError("node_absent", "it never joined: there is nothing to drain"))], Wants()
+    held = at_work(world, member, verb, terms)
+    if held:
+        return held
+    if hostname is None or snapshot is None or hostname not in (snapshot.nodes or {}):
         if verb == "drain":
             problem = AdapterError("node_absent", f"the controller has no node {hostname}: there is nothing to drain")
             return [_end(world, member, problem)], Wants()
         return _from_host(world, member, terms)
-    if not is_drained(node):
-        return _draining(world, member, snapshot, hostname, node, terms)
     if verb == "drain":
         seen = detail.of_worker(snapshot, hostname) | {"jobs": [], "jobs_end_by": None, "phase": "drained"}
         return [
@@ -135,6 +130,22 @@ def _on_its_way(world: World, member: Member, verb: str, terms: Terms) -> Progre
     if obstacle:
         return [*_show(member, snapshot, hostname), Wait(obstacle[1], host_name(member))], Wants()
     return _from_host(world, member, terms)
+
+
+def at_work(world: World, member: Member, verb: str, terms: Terms) -> Progress | None:
+    """Steps until the controller shows that nothing is on the worker; None once it does, or if it has no node."""
+    hostname, snapshot = node_name(member), world.snapshot
+    if hostname is None:
+        return None
+    if not world.did("drain", member):
+        words = terms.reason or f"{verb} asked for"
+        return [], Wants(drains={f"{PREFIX}{note(member)['operation_id']}: {words}": [member]})
+    if snapshot is None or snapshot.nodes is None or snapshot.jobs is None:
+        return [Wait("the controller could not be asked; nothing is assumed", host_name(member))], Wants()
+    node = snapshot.nodes.get(hostname)
+    if node is None or is_drained(node):
+        return None
+    return _draining(world, member, snapshot, hostname, node, terms)
 
 
 # -- while it drains -----------------------------------------------------------------------------------------
@@ -209,13 +220,14 @@ def _from_host(world: World, member: Member, terms: Terms) -> Progress:
     if outcome.error is None:
         if outcome.phase == "removed" and _is_absent(world, member):
             said = {**outcome.detail, "phase": "removed", "host_cleaned": True}
-            return [_gone(member, said, "absent from the controller, and its host is clean")], Wants()
+            return [gone(member, said, "absent from the controller, and its host is clean")], Wants()
         return [Wait("the controller has not confirmed that it is gone", host_name(member))], Wants()
-    return _remove_failed(world, member, outcome.error, terms)
+    left = {"residue": outcome.detail["residue"]} if outcome.detail.get("residue") else {}
+    return _remove_failed(world, member, outcome.error, terms, left)
 
 
-def _remove_failed(world: World, member: Member, error: AdapterError, terms: Terms) -> Progress:
-    said: Detail = {"last_adapter_error": error.as_detail(world.now)}
+def _remove_failed(world: World, member: Member, error: AdapterError, terms: Terms, left: Detail) -> Progress:
+    said: Detail = {**left, "last_adapter_error": error.as_detail(world.now)}
     if error.code == "host_unreachable":
         first = read_time(note(member).get("unreachable_since")) or world.now
         until = first + timedelta(seconds=terms.host_patience_seconds)
@@ -246,7 +258,7 @@ def _without_host(world: World, member: Member, because: str) -> Progress:
     if hostname and not _is_absent(world, member):
         return [Wait("the controller has not confirmed that it is gone", host_name(member))], Wants()
     said = {"phase": "removed", "host_cleaned": False, "host_left": because}
-    return [_gone(member, said, f"gone from Slurm; the host was not cleaned: {because}")], Wants()
+    return [gone(member, said, f"gone from Slurm; the host was not cleaned: {because}")], Wants()
 
 
 def _is_absent(world: World, member: Member) -> bool:
@@ -287,10 +299,15 @@ def _end(world: World, member: Member, error: AdapterError, **more: Any) -> SetM
     return _set(member, member.status, said, f"{error.code}: {error.message}")
 
 
-def _gone(member: Member, said: Detail, why: str) -> SetMember:
-    left: Detail = {"allocation_released_by": "platform", "registered_in_controller": False, "node_state": "ABSENT"}
-    left |= {"slurmd_state": "removed", "jobs_remaining": 0, "last_adapter_error": None}
-    return _set(member, MemberStatus.DELETED, left | said | _verdict(member, "done"), why)
+def gone(member: Member, said: Detail, why: str) -> SetMember:
+    left: Detail = {"allocation_released_by": "platform", "last_adapter_error": None}
+    left |= {"claimed_by": None, "lease_expires_at": None} if member.adapter_detail.get("claimed_by") else {}
+    if member.component_key == WORKER:
+        left |= {"registered_in_controller": False, "node_state": "ABSENT", "slurmd_state": "removed"}
+        left |= {"jobs_remaining": 0}
+    else:
+        left |= {"slurmctld_state": "removed", "slurmdbd_state": "removed"}
+    return _set(member, MemberStatus.DELETED, said | left | _verdict(member, "done"), why)
 
 
 def _set(member: Member, status: str, said: Detail, why: str) -> SetMember:

@@ -27,6 +27,8 @@ class Verb:
     check: Callable[[World, Operation], None] = lambda _world, _operation: None
     # What to undo once a person called the operation off; the note's verdict must be set in the end.
     called_off: Callable[[World], list[Step]] | None = None
+    # Whether it goes before what was asked for earlier and has not begun.
+    ahead: bool = False
 
 
 def note(world: World) -> Detail:
@@ -46,7 +48,7 @@ def turn(world: World, verbs: Mapping[str, Verb]) -> tuple[list[Step], Operation
     steps: list[Step] = []
     first: Operation | None = None
     mine: Operation | None = None
-    for operation in world.instance_operations:
+    for operation in sorted(world.instance_operations, key=lambda one: _rank(one, verbs)):
         if operation.status not in (OperationStatus.ACCEPTED, OperationStatus.RUNNING):
             continue
         refusal = None if first else _refusal(world, operation, verbs)
@@ -61,6 +63,12 @@ def turn(world: World, verbs: Mapping[str, Verb]) -> tuple[list[Step], Operation
         steps += own
         mine = operation if ours else None
     return steps, mine
+
+
+def _rank(operation: Operation, verbs: Mapping[str, Verb]) -> tuple[bool, bool]:
+    """What has begun comes first, then what goes ahead; otherwise as they came."""
+    verb = verbs.get(operation.operation)
+    return operation.status != OperationStatus.RUNNING, not (verb and verb.ahead)
 
 
 def _refusal(world: World, operation: Operation, verbs: Mapping[str, Verb]) -> tuple[str, str] | None:

@@ -89,7 +89,7 @@ def _carry_out(world: World, operation: Operation, controller: Member) -> tuple[
         if controller.status != MemberStatus.READY:
             steps.append(Wait("the controller is not ready", host_name(member)))
             continue
-        own, wanted = leaving.leave(world, member, operation, "drain" if verb == "drain" else "remove", terms)
+        own, wanted = leaving.leave(world, member, operation.id, "drain" if verb == "drain" else "remove", terms)
         steps += own
         wants.add(wanted)
     if all(leaving.verdict(member, operation.id) for member in targets):
@@ -200,14 +200,14 @@ def _finish_add(operation: Operation, members: Sequence[Member]) -> Finish:
 
 def joined_results(members: Sequence[Member]) -> Detail:
     """Of each member how it came up, and why not."""
-    return _fitted({str(member.id): _result(member, _join_error(member)) for member in members})
+    return fitted({str(member.id): member_result(member, _join_error(member)) for member in members})
 
 
 def _finish_leave(operation: Operation, targets: Sequence[Member], arrived: Sequence[Member]) -> Finish:
     failed = [member for member in targets if leaving.verdict(member, operation.id) != "done"]
-    result = _fitted(
-        {str(member.id): _result(member, None) for member in arrived}
-        | {str(member.id): _result(member, leaving.note(member).get("error")) for member in targets}
+    result = fitted(
+        {str(member.id): member_result(member, None) for member in arrived}
+        | {str(member.id): member_result(member, leaving.note(member).get("error")) for member in targets}
     )
     if not failed:
         return Finish(f"{operation.operation} is done", operation, OperationStatus.SUCCEEDED, result)
@@ -222,21 +222,21 @@ def _join_error(member: Member) -> Detail | None:
     return known if member.status != MemberStatus.READY else None
 
 
-def _result(member: Member, error: Detail | None) -> Detail:
+def member_result(member: Member, error: Detail | None) -> Detail:
     known = member.adapter_detail
     said = {key: value for key in ("did", "verdict") if (value := leaving.note(member).get(key))}
     cleaned = {"host_cleaned": known["host_cleaned"]} if "host_cleaned" in known else {}
     return {
         "allocation_id": str(member.allocation_id),
         "status": member.status,
-        "hostname": known.get("worker_hostname"),
+        "hostname": known.get("worker_hostname") or known.get("controller_hostname"),
         "error": {**error, "message": str(error.get("message"))[:MESSAGE_CHARS]} if error else None,
         **said,
         **cleaned,
     }
 
 
-def _fitted(results: dict[str, Detail]) -> Detail:
+def fitted(results: dict[str, Detail]) -> Detail:
     """The platform takes a bounded result: failures come first, and what does not fit is counted."""
     ordered = sorted(results.items(), key=lambda item: item[1]["error"] is None)
     kept: Detail = {}

@@ -83,6 +83,10 @@ class Client:
         found = self._pages(wire.instance_operations(self.project, instance_id), Operation, filters)
         return [one.model_copy(update={"of_instance": True}) for one in found]
 
+    def instance_operation(self, instance_id: UUID, operation_id: UUID) -> Operation:
+        found = self._one("GET", f"{wire.instance_operations(self.project, instance_id)}/{operation_id}", Operation)
+        return found.model_copy(update={"of_instance": True})
+
     def operation_again(self, instance_id: UUID, operation: Operation) -> Operation:
         """An operation of either kind as it is now."""
         return self._operation("GET", instance_id, operation)

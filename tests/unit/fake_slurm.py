@@ -28,6 +28,9 @@ class FakeSlurm:
     hosts_down: set[str] = field(default_factory=set)
     deleted_with_jobs: list[str] = field(default_factory=list)
     breaks_on_host: set[str] = field(default_factory=set)
+    residue: dict[str, list[str]] = field(default_factory=dict)  # what cannot be removed from a host
+    cleaned: list[str] = field(default_factory=list)
+    cleaned_with_jobs: list[str] = field(default_factory=list)
     distrusts_resumed: bool = False  # as slurmctld does until the node has answered
     waiting: set[int] = field(default_factory=set)  # jobs that name no node
     partitions: dict[str, str] = field(default_factory=lambda: {"main": "UP"})
@@ -58,6 +61,8 @@ class FakeSlurm:
 
     def run(self, world: World, play: Play) -> World:
         """Carry the play out and give back the world as it is then observed."""
+        if play.playbook == "decommission":
+            return after(world, play, {one.id: self._clean(play, one) for one in play.members}, None)
         if not self.answers:
             unreachable = AdapterError("host_unreachable", "no route", "retryable")
             return after(world, play, {play.members[0].id: Outcome(error=unreachable)}, None)
@@ -95,7 +100,7 @@ class FakeSlurm:
         return after(world, play, outcomes, self.seen())
 
     def _on_host(self, play: Play, member: Member) -> Outcome:
-        name = node_name(member) or f"w{member.allocation_id.int - 100}"  # type: ignore[union-attr]
+        name = _host(member)
         if name in self.hosts_down:
             return Outcome(error=AdapterError("host_unreachable", "no route", "retryable"))
         if name in self.breaks_on_host:
@@ -137,6 +142,23 @@ class FakeSlurm:
         """The play goes by the age of the process; here one restart a node is the one that was asked for."""
         self.restarts.setdefault(name, 1)
 
+    def _clean(self, play: Play, member: Member) -> Outcome:
+        name = "ctl" if member.component_key == "controller" else _host(member)
+        if name in self.hosts_down:
+            return Outcome(error=AdapterError("host_unreachable", "no route", "retryable", host=name))
+        jobs = self.nodes[name].jobs if name in self.nodes else set()
+        if jobs and play.terms["teardown_jobs"] == "wait":
+            return Outcome("stopping", {}, AdapterError("jobs_on_host", "a job runs", "retryable", host=name))
+        if jobs:
+            self.cleaned_with_jobs.append(name)
+        self.nodes.pop(name, None)
+        left = self.residue.get(name, [])
+        if left:
+            error = AdapterError("residue_left", f"left are: {', '.join(left)}", "repairable", host=name)
+            return Outcome("cleaning", {"host_cleaned": False, "residue": left}, error)
+        self.cleaned.append(name)
+        return Outcome("removed", {"host_cleaned": True, "residue": []})
+
     def _delete(self, name: str) -> AdapterError | None:
         seen = self.seen()
         problem = deletion_problem(seen, name) if seen else ("state_unknown", "no answer")
@@ -146,3 +168,7 @@ class FakeSlurm:
             return AdapterError(problem[0], problem[1], "retryable")
         self.nodes.pop(name, None)
         return None
+
+
+def _host(member: Member) -> str:
+    return node_name(member) or f"w{member.allocation_id.int - 100}"  # type: ignore[union-attr]

@@ -80,8 +80,15 @@ def tick(now: World, slurm: FakeSlurm, *, seconds: int = 60) -> tuple[World, lis
 
 
 def between(now: World, seconds: int = 60) -> World:
-    """The world as the next tick finds it."""
+    """The world as the next tick finds it: everything was handed back."""
+    free = {"claimed_by": None, "lease_expires_at": None}
     return now.later(
+        members=tuple(
+            one.model_copy(update={"adapter_detail": one.adapter_detail | free})
+            if one.adapter_detail.get("claimed_by") == now.runner_id
+            else one
+            for one in now.members
+        ),
         operations=tuple(one.model_copy(update={"lease_expires_at": now.now}) for one in now.operations),
         instance_operations=tuple(
             one.model_copy(update={"lease_expires_at": now.now}) for one in now.instance_operations
@@ -90,6 +97,8 @@ def between(now: World, seconds: int = 60) -> World:
         played=frozenset(),
         outcomes={},
         snapshot=None,
+        forgotten=False,
+        not_forgotten=None,
     )
 
 

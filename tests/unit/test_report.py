@@ -11,7 +11,7 @@ import pytest
 
 from runner.leases import LostLease
 from runner.plan import SetMember
-from runner.platform.errors import Conflict, Unavailable
+from runner.platform.errors import Conflict, NotFound, Unavailable
 from runner.platform.models import Member, Operation
 from runner.report import Reporter
 from tests.unit.lifecycle import ask, ask_whole, cluster, serving
@@ -119,3 +119,68 @@ def test_who_carries_out_an_operation_on_the_instance_may_write_all_its_members(
     assert reporter(client, ours).apply(told, cluster()).members[-1].status == "reconciling"
     with pytest.raises(LostLease):
         reporter(client).apply(told, cluster())
+
+
+class Lost(FakeClient):
+    """A platform on which somebody wrote to the member in between."""
+
+    def __init__(self, newest: Member, instance_operation: Operation | None = None) -> None:
+        super().__init__()
+        self._members = {newest.id: newest}
+        self._asked = instance_operation
+        self.written: list[dict[str, Any]] = []
+
+    def member(self, _instance: UUID, member_id: UUID) -> Member:
+        return self._members[member_id]
+
+    def member_operation(self, _instance: UUID, _operation: UUID) -> Operation:
+        raise NotFound("no such operation of a member")
+
+    def instance_operation(self, _instance: UUID, _operation: UUID) -> Operation:
+        if self._asked is None:
+            raise NotFound("no such operation of the instance")
+        return self._asked
+
+    def patch_member(self, member: Member, body: dict[str, Any], **_: Any) -> Member:
+        if member.etag != "new":
+            raise Conflict("changed meanwhile", status=412)
+        self.written.append(body)
+        return member
+
+
+def leaving_by(operation_id: UUID) -> Member:
+    return serving(2, status="deleting", adapter_detail={"leave": {"operation_id": str(operation_id), "verdict": None}})
+
+
+@pytest.mark.parametrize("claimed_by", [ME, "other"])
+def test_a_member_that_leaves_with_its_instance_is_ours_by_the_instances_operation(claimed_by: str) -> None:
+    asked = mine(ask("decommission")).model_copy(update={"claimed_by": claimed_by, "of_instance": True})
+    member = leaving_by(asked.id)
+    client = Lost(member.model_copy(update={"etag": "new"}), asked)
+    world = cluster(member)
+    report = Reporter(client, SimpleNamespace(runner_id=ME, lease_seconds=9), world)  # type: ignore[arg-type]
+    step = SetMember("gone", member, "deleted")
+    if claimed_by == ME:
+        report.apply(step, world)
+        assert client.written
+    else:
+        with pytest.raises(LostLease):
+            report.apply(step, world)
+
+
+@pytest.mark.parametrize("claimed_by", [ME, "other"])
+def test_a_member_of_a_teardown_that_nobody_asked_for_is_ours_by_the_keepers_claim(claimed_by: str) -> None:
+    world = cluster()
+    member = leaving_by(world.instance.id)
+    keeper = serving(3, status="deleting", adapter_detail={"claimed_by": ME})
+    world = cluster(member, keeper)
+    client = Lost(member.model_copy(update={"etag": "new"}))
+    client._members[keeper.id] = keeper.model_copy(update={"adapter_detail": {"claimed_by": claimed_by}})
+    report = Reporter(client, SimpleNamespace(runner_id=ME, lease_seconds=9), world)  # type: ignore[arg-type]
+    step = SetMember("gone", member, "deleted")
+    if claimed_by == ME:
+        report.apply(step, world)
+        assert client.written
+    else:
+        with pytest.raises(LostLease):
+            report.apply(step, world)

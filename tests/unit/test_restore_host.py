@@ -13,7 +13,7 @@ from module_utils.converge_files import converge_directories, converge_files, co
 from module_utils.converge_ledger import Ledger
 from module_utils.restore_entries import leaving, of_kind, remaining
 from module_utils.restore_packages import purge_packages
-from module_utils.restore_paths import residue, restore_paths, restore_trees, without
+from module_utils.restore_paths import residue, restore_paths, restore_trees
 
 GROUP = grp.getgrgid(os.getgid()).gr_name
 
@@ -128,19 +128,20 @@ def test_restoring_twice_is_restoring_once(host: Host) -> None:
     assert host.picture() == before
 
 
-def test_policy_keeps_a_directory_and_all_below_it() -> None:
-    noted: dict[str, Any] = {"/var/log/munge": {}, "/var/log/munge/old": {}, "/var/log/munged": {}}
-    assert sorted(without(noted, ["/var/log/munge"])) == ["/var/log/munged"]
-
-
 @pytest.fixture
 def apt(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """apt and dpkg with packages a (brought), b (its dependency), c (brought, but needed by others by now)."""
+    """apt and dpkg with packages a (brought, but apt would keep it), b (its dependency), c (brought, but needed by
+    others by now)."""
     ran: list[list[str]] = []
 
     def run(command: list[str], _doing: str) -> str:
         ran.append(command)
-        return "Purg a [1]\nPurg b [1]\nPurg orphan [1]\n" if "--simulate" in command else ""
+        if "--simulate" not in command:
+            return ""
+        if "autoremove" in command:
+            return "Purg b [1]\nPurg orphan [1]\n"
+        goes = [name for name in command if name in known]
+        return "".join(f"Purg {name} [1]\n" for name in [*goes, *(["theirs"] if "c" in goes else [])])
 
     monkeypatch.setattr(restore_packages, "run_apt", run)
     monkeypatch.setattr(restore_packages, "restore_policy", lambda: None)
@@ -155,6 +156,11 @@ def apt(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def test_packages_we_brought_go_unless_something_needs_them(apt: list[list[str]]) -> None:
     assert purge_packages(["a", "b", "c", "d", "never-came"]) == ["package a", "package b", "package d"]
     assert apt[-1][-4:] == ["purge", "a", "b", "d"]
+
+
+def test_what_nobody_else_needs_goes_with_one_question(apt: list[list[str]]) -> None:
+    assert purge_packages(["a", "b", "d"]) == ["package a", "package b", "package d"]
+    assert len(apt) == 2 and "--simulate" in apt[0]
 
 
 def test_nothing_of_ours_means_that_apt_is_not_even_asked(apt: list[list[str]]) -> None:

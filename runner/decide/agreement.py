@@ -1,0 +1,101 @@
+"""What a teardown goes by: the parameters of a decommission, whose terms hold now, and since when.
+
+It stands in `status_detail.lifecycle`. `operation_id` is the teardown's for good, in notes and drain reasons: that of
+the operation it began with, or the instance's own id if nobody asked. `terms_of` is whose terms hold now, and
+`terms_since` is when they began to: a deadline counts from there, so who asks later shortens nobody's.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from runner.decide import lifecycle
+from runner.decide.members import read_time
+from runner.inventory import IntentError
+from runner.plan import Detail, stamp
+from runner.platform.models import Operation
+from runner.slurm import Snapshot
+from runner.world import World
+
+NAME = "decommission"
+
+
+class Terms(BaseModel):
+    """`parameters` of decommission."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    reason: str = Field("", max_length=120, pattern=r"^[A-Za-z0-9 _.,:/@+-]*$")
+    deadline_seconds: int | None = Field(None, ge=0, le=31_536_000)
+    on_deadline: Literal["cancel", "give_up"] | None = None
+    keep_logs: bool = False
+    abandon_unreachable: bool = False
+    host_patience_seconds: int = Field(600, ge=0, le=31_536_000)
+
+    @model_validator(mode="after")
+    def _together(self) -> "Terms":
+        if self.on_deadline and self.deadline_seconds is None:
+            raise ValueError("on_deadline needs deadline_seconds")
+        return self
+
+
+def read_terms(parameters: Detail) -> Terms:
+    try:
+        return Terms.model_validate(parameters)
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        message = f"parameters cannot be used: {where} {problem['msg']}".strip()
+        raise IntentError("parameters_invalid", message) from None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What holds for every member of one teardown."""
+
+    id: UUID  # in the members' notes and the nodes' reasons
+    asked_by: str | None  # whose terms these are: a failed member is tried again for the next who asks
+    jobs_until: datetime | None  # then they are cancelled; without it they are waited for
+    gives_up_at: datetime | None  # then the operation fails, and nothing is cancelled
+    reason: str
+    keep_logs: bool
+    abandons: bool
+    patience: timedelta
+
+
+def note_of(world: World, operation: Operation | None) -> Detail:
+    """The agreement, with whose terms hold now. Logs that were to be kept stay kept, whoever asks next."""
+    known = lifecycle.note(world)
+    terms_of = str(operation.id if operation else world.instance.id)
+    if known.get("verb") != NAME:
+        known = {"operation_id": terms_of, "verb": NAME, "since": stamp(world.now), "verdict": None, "phase": "begun"}
+    if known.get("terms_of") != terms_of:
+        keep = bool(known.get("keep_logs")) or bool(operation and read_terms(operation.parameters).keep_logs)
+        known |= {"terms_of": terms_of, "terms_since": stamp(world.now), "keep_logs": keep}
+    if _answered(world.snapshot):
+        known.pop("controller_silent_since", None)
+    elif {kind for kind, _ in world.played} == {"drain"}:  # it was asked, and nobody else since
+        known.setdefault("controller_silent_since", stamp(world.now))
+    return known
+
+
+def _answered(snapshot: Snapshot | None) -> bool:
+    return snapshot is not None and snapshot.nodes is not None and snapshot.jobs is not None
+
+
+def agreement(note: Detail, terms: Terms, operation: Operation | None) -> Agreement:
+    since = read_time(note.get("terms_since"))
+    until = since + timedelta(seconds=terms.deadline_seconds) if since and terms.deadline_seconds is not None else None
+    return Agreement(
+        id=UUID(str(note["operation_id"])),
+        asked_by=str(note["terms_of"]) if operation else None,
+        jobs_until=until if terms.on_deadline == "cancel" else None,
+        gives_up_at=until if terms.on_deadline != "cancel" else None,
+        reason=terms.reason,
+        keep_logs=bool(note.get("keep_logs")),
+        abandons=terms.abandon_unreachable,
+        patience=timedelta(seconds=terms.host_patience_seconds),
+    )

@@ -1,0 +1,89 @@
+"""Instances that go without a host being touched: against the platform and its Vault, over the wire."""
+
+from typing import Any
+
+import hvac
+import pytest
+from hvac import exceptions
+
+from tests.platform_process import Doc, Platform, Project
+from tests.runner_process import answer, environment, gpuaas_slurm
+
+
+@pytest.fixture
+def vault(platform: Platform, project: Project) -> hvac.Client:
+    role = platform.control.create_approle(project.project_id)
+    client = hvac.Client(url=platform.base_url)
+    client.auth.approle.login(role_id=role["role_id"], secret_id=role["secret_id"])
+    return client
+
+
+def secrets_of(project: Project, instance_id: str) -> str:
+    return f"projects/{project.project_id}/app-instances/{instance_id}"
+
+
+def read(project: Project, instance_id: str, what: str = "") -> Any:
+    found = project.operator.get(f"{project.path}/app-instances/{instance_id}{what}").json()
+    return found["items"] if what else found
+
+
+def is_gone(project: Project, made: Doc) -> None:
+    instance, members = read(project, made["id"]), read(project, made["id"], "/members")
+    assert instance["status"] == "deleted", instance["status_detail"]
+    assert {member["status"] for member in members} == {"deleted"}
+    assert not any(member["adapter_detail"].get("claimed_by") for member in members)
+    kinds = [event["type"] for event in read(project, made["id"], "/events")]
+    assert kinds.count("apps.instance.deleting") == kinds.count("apps.instance.deleted") == 1
+
+
+def test_a_decommission_ends_every_operation_forgets_every_secret_and_deletes_the_instance(
+    project: Project, vault: hvac.Client
+) -> None:
+    made = project.deploy()
+    path = secrets_of(project, made["id"])
+    for version in range(3):
+        vault.secrets.kv.v2.create_or_update_secret(path=path, secret={"munge_key": f"canary-{version}"}, cas=version)
+    variables = environment(project)
+    asked = [answer(variables, "op", "decommission", made["id"], "--keep-logs", "--reason", "done") for _ in range(2)]
+    done = gpuaas_slurm(variables, "run", "--json")
+    assert done.returncode in (0, 1), done.stderr  # 1: the workers that were asked for never came
+    assert "canary" not in done.stdout + done.stderr
+    is_gone(project, made)
+    with pytest.raises(exceptions.InvalidPath):
+        vault.secrets.kv.v2.read_secret_metadata(path=path)
+    (add,) = read(project, made["id"], "/member-operations")
+    assert (add["status"], add["error"]["code"]) == ("failed", "instance_deleting")
+    ended = read(project, made["id"], "/operations")
+    assert {one["id"]: one["status"] for one in ended} == {one["id"]: "succeeded" for one in asked}
+    assert all(len(one["result"]["members"]) == 1 for one in ended)
+
+
+def test_an_instance_that_a_person_deletes_goes_without_an_operation(project: Project) -> None:
+    made = project.deploy(workers=0)
+    answered = project.operator.call("DELETE", f"{project.path}/app-instances/{made['id']}")
+    assert answered.status_code == 202, answered.text
+    assert gpuaas_slurm(environment(project), "run").returncode == 0
+    is_gone(project, made)
+
+
+def test_an_instance_stays_deleting_while_vault_is_away_and_says_so(project: Project) -> None:
+    made = project.deploy(workers=0)
+    answer(environment(project), "op", "decommission", made["id"])
+    done = gpuaas_slurm(environment(project, VAULT_ADDR="http://127.0.0.1:9"), "run")
+    assert done.returncode == 0, done.stderr
+    instance = read(project, made["id"])
+    assert instance["status"] == "deleting"
+    assert [reason["code"] for reason in instance["status_detail"]["reasons"]] == ["vault_unreachable"]
+    shown = gpuaas_slurm(environment(project), "status").stdout
+    assert "deleting" in shown and "decommission" in shown and "Vault" in shown
+    assert gpuaas_slurm(environment(project), "run").returncode == 0
+    is_gone(project, made)
+
+
+def test_terms_that_make_no_sense_are_refused_and_the_instance_goes_on(project: Project) -> None:
+    made = project.deploy(workers=0)
+    answer(environment(project), "op", "decommission", made["id"], "-p", "force=1")
+    gpuaas_slurm(environment(project), "run")
+    (asked,) = read(project, made["id"], "/operations")
+    assert (asked["status"], asked["error"]["code"]) == ("failed", "parameters_invalid")
+    assert read(project, made["id"])["status"] != "deleting"

@@ -1,0 +1,224 @@
+"""A cluster that was deployed, used and decommissioned leaves hosts that are, file by file, what they were.
+
+One suite on bare hosts, where everything has to be installed and to go again, the other on warm ones, where packages, a
+database server and accounts were there and stay; that one has its controller and a worker on the same host.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import hvac
+import pytest
+from hvac import exceptions
+
+from sandbox.fleet.fleet import Fleet
+from sandbox.fleet.hosts import HostSpec
+from tests.e2e.cluster import Cluster, deploy, fleet_named, kill, nothing_is_claimed, until
+from tests.e2e.host_picture import difference, picture
+from tests.platform_process import Doc
+from tests.runner_process import answer, gpuaas_slurm
+
+pytestmark = pytest.mark.e2e
+
+KEPT_LOGS = "/var/log/gpuaas-slurm"
+HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go"
+
+
+@dataclass
+class Story:
+    fleet: Fleet
+    suite: str
+    warm: bool
+    before: dict[str, set[str]]
+    clusters: list[Cluster] = field(default_factory=list)
+    asked: list[Doc] = field(default_factory=list)
+
+    @property
+    def first(self) -> Cluster:
+        return self.clusters[0]
+
+    def deploy(self) -> Cluster:
+        same_node = ["--same-node"] if self.warm else []
+        made = deploy(self.fleet, "gs-1", "gs-2", *same_node, GPUAAS_RETRY_SECONDS="0")
+        self.clusters.append(made)
+        ran = made.run()
+        assert ran.returncode == 0, ran.stderr
+        assert made.instance()["status"] == "running", made.instance()["status_detail"]
+        made.runs_a_job_on_every_worker()
+        return made
+
+
+def start_job(cluster: Cluster, host: str) -> int:
+    job = cluster.on("gs-1", "sbatch", "--parsable", "--nodelist", host, "--output=/dev/null", "--wrap", HELD)
+    until(lambda: cluster.on("gs-1", "squeue", "-hj", job, "-o", "%T") == "RUNNING", 60, f"job {job} runs on {host}")
+    return int(job)
+
+
+def instance_operations(cluster: Cluster) -> dict[str, Doc]:
+    listed = cluster.api.get(f"{cluster.path}/operations").json()["items"]
+    return {one["id"]: one for one in listed}
+
+
+def secrets_are_gone(cluster: Cluster) -> None:
+    variables = cluster.variables
+    vault = hvac.Client(url=variables["VAULT_ADDR"])
+    vault.auth.approle.login(role_id=variables["VAULT_ROLE_ID"], secret_id=variables["VAULT_SECRET_ID"])
+    path = f"projects/{variables['GPUAAS_PROJECT_ID']}/app-instances/{cluster.instance_id}"
+    with pytest.raises(exceptions.InvalidPath):
+        vault.secrets.kv.v2.read_secret_metadata(path=path)
+
+
+@pytest.fixture(scope="module", params=[("bookworm", False), ("trixie", True)], ids=["bookworm-bare", "trixie-warm"])
+def story(request: pytest.FixtureRequest) -> Iterator[Story]:
+    """gs-1 with worker gs-2; on the warm suite gs-1 is a worker too."""
+    suite, warm = request.param
+    with fleet_named(f"e2e-gone-{suite}") as fleet:
+        fleet.ensure([HostSpec(name, suite, warm) for name in ("gs-1", "gs-2")])
+        one = Story(fleet, suite, warm, {host: picture(fleet, host) for host in ("gs-1", "gs-2")})
+        one.deploy()
+        yield one
+
+
+def test_a_running_job_is_waited_for_and_named_while_the_instance_is_deleting(story: Story) -> None:
+    cluster = story.first
+    job = start_job(cluster, "gs-2")
+    keep = ["--keep-logs"] if story.warm else []
+    terms = [["--reason", "end of the project"], ["--deadline", "0", "--on-deadline", "cancel"]]
+    story.asked = [answer(cluster.variables, "op", "decommission", cluster.instance_id, *keep, *one) for one in terms]
+    ran = cluster.run()
+    assert ran.returncode == 0, ran.stderr
+    instance = cluster.instance()
+    assert instance["status"] == "deleting"
+    assert [reason["code"] for reason in instance["status_detail"]["reasons"]] == ["jobs_running"]
+    assert f"job {job}" in instance["status_detail"]["reasons"][0]["message"]
+    assert cluster.on("gs-1", "squeue", "-hj", str(job), "-o", "%T") == "RUNNING", (
+        "the second asker's terms do not count"
+    )
+    assert "end of the project" in cluster.on("gs-1", "sinfo", "-Rho", "%E")
+    shown = gpuaas_slurm(cluster.variables, "status", "--instance", cluster.instance_id).stdout
+    assert "decommission: waiting for jobs" in shown and "draining" in shown
+    nothing_is_claimed(cluster)
+
+
+def test_when_it_has_ended_every_member_goes_and_each_result_says_so(story: Story) -> None:
+    cluster = story.first
+    cluster.on("gs-2", "touch", "/tmp/go")
+
+    def gone() -> bool:
+        ran = cluster.run()
+        assert ran.returncode == 0, ran.stderr
+        return bool(cluster.instance()["status"] == "deleted")
+
+    until(gone, 600, "the instance is deleted", every=1)
+    members = cluster.members()
+    assert {member["status"] for member in members} == {"deleted"}
+    assert all(member["adapter_detail"]["host_cleaned"] for member in members)
+    assert all(member["adapter_detail"]["residue"] == [] for member in members)
+    operations = instance_operations(cluster)
+    for asked in story.asked:
+        ended = operations[asked["id"]]
+        assert ended["status"] == "succeeded", ended
+        assert set(ended["result"]["members"]) == {member["id"] for member in members}
+    kinds = [event["type"] for event in cluster.events()]
+    assert kinds[-2:] == ["apps.instance.deleting", "apps.instance.deleted"]
+    nothing_is_claimed(cluster)
+    secrets_are_gone(cluster)
+
+
+@pytest.mark.parametrize("host", ["gs-1", "gs-2"])
+def test_every_host_is_file_by_file_what_it_was_but_for_what_policy_keeps(story: Story, host: str) -> None:
+    assert difference(story.before[host], picture(story.fleet, host), KEPT_LOGS if story.warm else None) == []
+    if story.warm:
+        kept = story.first.on(host, "find", KEPT_LOGS, "-name", "journal.txt", "-size", "+0")
+        assert len(kept.split()) == (2 if host == "gs-1" else 1), "one for each member that was here"
+    else:
+        assert story.fleet.exec(host, ["ls", KEPT_LOGS]).returncode != 0
+
+
+def test_a_second_decommission_of_what_is_gone_is_answered_at_once(story: Story) -> None:
+    again = gpuaas_slurm(story.first.variables, "op", "decommission", story.first.instance_id)
+    assert again.returncode == 2 and "deleted" in again.stderr
+
+
+def test_the_same_hosts_serve_a_new_cluster_at_once(story: Story) -> None:
+    again = story.deploy()
+    assert again.instance_id != story.first.instance_id
+    told = again.on("gs-1", "sacct", "--allusers", "--noheader", "--parsable2", "--format=JobID")
+    assert {line.split(".")[0] for line in told.split()} == {"1"}, "nothing of the old accounting is there"
+
+
+# -- a cluster in pieces, on one suite: none of this depends on the Slurm version ----------------------------------
+
+
+@pytest.fixture(scope="module")
+def in_pieces() -> Iterator[Cluster]:
+    """gs-1 with workers gs-2 and gs-3. A job runs on gs-2; then the controller is lost and gs-3 does not answer."""
+    with fleet_named("e2e-pieces") as fleet:
+        fleet.up(hosts=3, suite="trixie", warm=True)
+        cluster = deploy(fleet, "gs-1", "gs-2,gs-3", GPUAAS_LEASE_SECONDS="10")
+        ran = cluster.run()
+        assert ran.returncode == 0, ran.stderr
+        start_job(cluster, "gs-2")
+        fleet.kill("gs-1")
+        fleet.pause("gs-3")
+        yield cluster
+
+
+def reasons(cluster: Cluster) -> dict[str, str]:
+    return {one["member_id"]: one["code"] for one in cluster.instance()["status_detail"]["reasons"]}
+
+
+def test_a_lost_controller_ends_no_job_and_a_silent_host_is_named(in_pieces: Cluster) -> None:
+    cluster = in_pieces
+    workers = cluster.workers()
+    answer(cluster.variables, "op", "decommission", cluster.instance_id, "--host-patience", "0")
+    ran = cluster.run()
+    assert ran.returncode == 0, ran.stderr
+    assert reasons(cluster) == {workers["gs-2"]["id"]: "jobs_on_host", workers["gs-3"]["id"]: "host_unreachable"}
+    assert {worker["status"] for worker in cluster.workers().values()} == {"deleting"}
+    assert "slurmstepd" in cluster.on("gs-2", "ps", "-e", "-o", "comm=")
+
+
+def test_hosts_that_answer_are_cleaned_though_the_others_are_not_and_a_killed_runner_is_taken_over(
+    in_pieces: Cluster,
+) -> None:
+    cluster = in_pieces
+    cluster.on("gs-2", "touch", "/tmp/go")
+    until(lambda: "slurmstepd" not in cluster.on("gs-2", "ps", "-e", "-o", "comm="), 60, "the job has ended")
+    runner = cluster.start_run()
+    until(
+        lambda: (
+            cluster.workers()["gs-2"]["adapter_detail"]["phase"] in ("cleaning", "removed") or runner.poll() is not None
+        ),
+        300,
+        "its host is being cleaned",
+    )
+    kill(runner)
+
+    def cleaned() -> bool:
+        cluster.run()
+        return bool(cluster.workers()["gs-2"]["status"] == "deleted")
+
+    until(cleaned, 600, "the next runner goes on", every=2)
+    assert cluster.workers()["gs-2"]["adapter_detail"]["host_cleaned"] is True
+    assert cluster.workers()["gs-3"]["status"] == "deleting"
+
+
+def test_the_rest_ends_when_a_host_answers_again_or_its_allocation_is_released(in_pieces: Cluster) -> None:
+    cluster, fleet = in_pieces, in_pieces.fleet
+    fleet.unpause("gs-3")
+    fleet.control().set_allocation_status(
+        cluster.variables["GPUAAS_PROJECT_ID"], str(cluster.controller()["allocation_id"]), "released"
+    )
+
+    def gone() -> bool:
+        cluster.run()
+        return bool(cluster.instance()["status"] == "deleted")
+
+    until(gone, 600, "the instance is deleted", every=1)
+    assert cluster.workers()["gs-3"]["adapter_detail"]["host_cleaned"] is True
+    lost = cluster.controller()["adapter_detail"]
+    assert lost["host_cleaned"] is False and "released" in lost["host_left"]
+    (operation,) = instance_operations(cluster).values()
+    assert operation["status"] == "succeeded"
+    secrets_are_gone(cluster)

@@ -13,6 +13,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from runner import people
+from runner.people import Person
 from runner.platform.models import Allocation, AppInstance, Member
 
 CONTROLLER = "controller"
@@ -75,6 +77,13 @@ class Config(BaseModel):
 
     cluster_name: str | None = Field(None, pattern=r"^[a-z][a-z0-9]{0,31}$")
     slurm: dict[str, str | int] = Field(default_factory=dict)
+    users: list[Person] = Field(default_factory=list, max_length=people.MOST)
+
+    @field_validator("users")
+    @classmethod
+    def _distinct(cls, users: list[Person]) -> list[Person]:
+        people.check_unique(users)
+        return users
 
     @field_validator("slurm")
     @classmethod
@@ -235,8 +244,11 @@ def build(
     hosts: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[str]] = {CONTROLLER: [], WORKER: []}
     problems: dict[UUID, IntentError] = {}
+    users: dict[str, Any] = {}
     try:
         config = read_config(instance)
+        # Left out where they cannot be read: a list of nobody would shut everybody out.
+        users = people.variables(config.users)
     except IntentError:
         # Only a deploy uses it, and a deploy is refused then; workers of a cluster that runs come and go without.
         config = Config.model_validate({})
@@ -246,6 +258,7 @@ def build(
         "gpuaas_correlation_id": instance.correlation_id,
         "slurm_cluster_name": cluster_name(instance, config),
         "slurm_config": {key: str(value) for key, value in sorted(config.slurm.items())},
+        **users,
         **(terms or {}),
     }
     for member in sorted(members, key=lambda one: (one.component_key, str(one.id))):
@@ -260,6 +273,12 @@ def build(
                     "allocation_not_active", f"allocation {allocation.id} is {allocation.status}, not active"
                 )
             variables = host_vars(member, allocation)
+            if variables["ansible_user"] in {user.name for user in config.users}:
+                raise IntentError(
+                    "config_invalid",
+                    f"config cannot be used: {variables['ansible_user']} is the login user of allocation"
+                    f" {allocation.id}, and may not be a declared user",
+                )
         except IntentError as problem:
             problems[member.id] = problem
             continue

@@ -102,7 +102,7 @@ def read_placement(instance: AppInstance) -> Placement:
     try:
         placement = Placement.model_validate(instance.placement_intent)
     except ValidationError as error:
-        raise IntentError("placement_invalid", f"placement_intent cannot be used: {_first(error)}") from None
+        raise IntentError("placement_invalid", f"placement_intent cannot be used: {first_problem(error)}") from None
     if placement.mode not in ("same_node", "split"):
         raise IntentError("placement_invalid", f"placement mode {placement.mode!r} is neither same_node nor split")
     shared = placement.controller_allocation_id in placement.worker_allocation_ids
@@ -121,7 +121,7 @@ def read_config(instance: AppInstance) -> Config:
     try:
         return Config.model_validate(instance.config or {})
     except ValidationError as error:
-        raise IntentError("config_invalid", f"config cannot be used: {_first(error)}") from None
+        raise IntentError("config_invalid", f"config cannot be used: {first_problem(error)}") from None
 
 
 def cluster_name(instance: AppInstance, config: Config) -> str:
@@ -204,13 +204,9 @@ def node_name(member: Member) -> str | None:
 
 def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
     target = read_target(allocation)
-    alias = f"gpuaas-{allocation.id}"
-    # The pinned key is given to ssh by a command that prints it, so there is no known_hosts file to keep or lose.
     ssh = " ".join(
         (
-            "-o UserKnownHostsFile=/dev/null -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes",
-            f"-o HostKeyAlias={alias} -o HostKeyAlgorithms={_algorithms(target.key_type)}",
-            f"-o KnownHostsCommand='/bin/echo {alias} {target.key_type} {target.key_body}'",
+            *ssh_options(target, f"gpuaas-{allocation.id}"),
             "-o UpdateHostKeys=no -o PasswordAuthentication=no -o BatchMode=yes -o LogLevel=ERROR",
         )
     )
@@ -227,6 +223,15 @@ def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
         "gpuaas_allocation_gpus": allocation.gpus,
         **({"slurm_node_name": named} if (named := node_name(member)) else {}),
     }
+
+
+def ssh_options(target: Target, alias: str) -> list[str]:
+    """The one key the host must show is given by a command that prints it: there is no known_hosts to keep or lose."""
+    return [
+        "-o UserKnownHostsFile=/dev/null -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes",
+        f"-o HostKeyAlias={alias} -o HostKeyAlgorithms={_algorithms(target.key_type)}",
+        f"-o KnownHostsCommand='/bin/echo {alias} {target.key_type} {target.key_body}'",
+    ]
 
 
 def _algorithms(key_type: str) -> str:
@@ -295,7 +300,7 @@ def build(
     return {"all": {"hosts": hosts, "children": {**children, instance_group(instance): own}}}, problems
 
 
-def _first(error: ValidationError) -> str:
+def first_problem(error: ValidationError) -> str:
     problem = error.errors(include_input=False, include_url=False)[0]
     where = ".".join(str(part) for part in problem["loc"])
     return f"{where}: {problem['msg']}" if where else problem["msg"]

@@ -1,17 +1,15 @@
 #!/usr/bin/python3
-"""Bring packages, users, files and units of a host to a stated condition, in one round trip."""
+"""Bring packages, people, files and units of a host to a stated condition, in one round trip."""
 
 from __future__ import annotations
 
 import fcntl
-import grp
 import hashlib
-import pwd
 import subprocess
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.adapter_error import INTERVENTION, REPAIRABLE, AdapterError, from_os_error
+from ansible.module_utils.adapter_error import REPAIRABLE, AdapterError, from_os_error
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_files import (
     converge_directories,
@@ -22,29 +20,33 @@ from ansible.module_utils.converge_files import (
 )
 from ansible.module_utils.converge_ledger import STATE_DIRECTORY, Ledger
 from ansible.module_utils.converge_packages import converge_packages, installed_versions
+from ansible.module_utils.converge_people import converge_people
 from ansible.module_utils.converge_units import converge_units, dropin_path, note_units, show
 from ansible.module_utils.restore_database import note_databases
 
 DOCUMENTATION = r"""
 module: converge_host
-short_description: Converge packages, users, files and units of one host in one round trip
+short_description: Converge packages, people, files and units of one host in one round trip
 description:
   - Every task costs a round trip, and a worker should join in seconds, so a role says its whole wish at once.
-  - Order is users, packages, directories, files, links, units. Packages start no service when installed.
+  - Order is people, packages, directories, files, links, units. Packages start no service when installed.
   - A unit is restarted only if it does not run or if its drop-in or something in its C(watches) is newer than it.
   - Before the first change of a thing its state is noted in a ledger on the host, with the owner that asked.
 options:
   owner: {type: str, required: true, description: Who asks, for the ledger, as component/role.}
   packages: {type: list, elements: str, default: [], description: Packages to have.}
-  users:
+  people:
     type: list
     elements: dict
-    default: []
-    description: System users to have with exactly this uid and gid.
+    description: >-
+      Users that may submit, all of them; who was on an earlier list and is not on this one is locked. Without it
+      nothing is done about users.
     suboptions:
       name: {type: str, required: true, description: Name of the user and its group.}
       uid: {type: int, required: true, description: Its number.}
       gid: {type: int, required: true, description: Its group's number.}
+      shell: {type: str, default: /bin/bash, description: Its shell.}
+  ssh_keys: {type: dict, default: {}, description: "Name to the public keys of one of the people, all of them."}
   directories:
     type: list
     elements: dict
@@ -126,57 +128,6 @@ digests: {type: dict, description: As asked., returned: success}
 """
 
 
-def converge_users(users: list[dict[str, Any]], ledger: Ledger, dry: bool) -> list[str]:
-    """Shared ids must agree on all hosts, so a user with another id is a conflict, not something to renumber."""
-    changes = []
-    for user in users:
-        name = user["name"]
-        try:
-            found = pwd.getpwnam(name)
-        except KeyError:
-            _create_user(user, ledger, dry)
-            changes.append(f"user {name}")
-            continue
-        if (found.pw_uid, found.pw_gid) != (user["uid"], user["gid"]):
-            raise AdapterError(
-                "uid_mismatch",
-                f"User {name} has uid {found.pw_uid} and gid {found.pw_gid} on the host, the cluster needs"
-                f" {user['uid']} and {user['gid']}. Renumber it there, or use a clean host.",
-                INTERVENTION,
-            )
-        ledger.note("user", name, {"present": True})
-    return changes
-
-
-def _create_user(user: dict[str, Any], ledger: Ledger, dry: bool) -> None:
-    name, uid, gid = user["name"], str(user["uid"]), str(user["gid"])
-    ledger.note("user", name, {"present": False})
-    if dry:
-        return
-    ledger.save()
-    try:
-        grp.getgrnam(name)
-    except KeyError:
-        _command(["groupadd", "--system", "--gid", gid, name], name)
-    _command(
-        [
-            *("useradd", "--system", "--uid", uid, "--gid", gid, "--no-create-home"),
-            *("--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin", name),
-        ],
-        name,
-    )
-
-
-def _command(command: list[str], user: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise AdapterError(
-            "user_create_failed",
-            f"User {user} cannot be made: {done.stderr.strip()}. Free the number or the name on the host, then retry.",
-            INTERVENTION,
-        )
-
-
 def prove(proofs: list[dict[str, Any]]) -> None:
     for proof in proofs:
         done = subprocess.run(
@@ -208,7 +159,7 @@ def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, An
         note_trees(ledger, params["trees"])
         note_databases(ledger, params["databases"])
     note_units(ledger, units)
-    changes = converge_users(params["users"], ledger, dry)
+    changes = converge_people(params["people"], params["ssh_keys"], ledger, dry)
     changes += converge_packages(params["packages"], ledger, dry)
     if not dry:
         ledger.save()
@@ -237,14 +188,17 @@ def main() -> None:
         argument_spec={
             "owner": {"type": "str", "required": True},
             "packages": {"type": "list", "elements": "str", "default": []},
-            "users": {
-                **several,
+            "people": {
+                "type": "list",
+                "elements": "dict",
                 "options": {
                     "name": {"type": "str", "required": True},
                     "uid": {"type": "int", "required": True},
                     "gid": {"type": "int", "required": True},
+                    "shell": {"type": "str", "default": "/bin/bash"},
                 },
             },
+            "ssh_keys": {"type": "dict", "default": {}, "no_log": False},
             "directories": {
                 **several,
                 "options": {"path": path, **ownership, "mode": {"type": "str", "default": "0755"}},

@@ -17,6 +17,8 @@ from typing import Any
 from ansible.module_utils.adapter_error import INTERVENTION, AdapterError
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_packages import installed_versions
+from ansible.module_utils.converge_people import judge_people
+from ansible.module_utils.host_gpus import gres, gres_conf, judge_count, read_gpus
 from ansible.module_utils.join_terms import judge_terms
 
 DOCUMENTATION = r"""
@@ -42,6 +44,8 @@ options:
       skew: {type: float, required: true, description: Its clock against the same reference.}
       slurm_user: {type: dict, description: uid and gid of its slurm user.}
       accepts: {type: dict, required: true, description: "Series of a controller to series of workers it takes."}
+      gpus: {type: int, description: How many GPUs the host must have; any number if not given.}
+  people: {type: list, elements: dict, default: [], description: "Users the host is to get, each name, uid and gid."}
 author: [gpuaas-slurm]
 """
 
@@ -61,25 +65,6 @@ def os_release() -> dict[str, str]:
 def memory_mb() -> int:
     """As slurmd counts it, which reports and compares whole mebibytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1024 * 1024)
-
-
-def gpus() -> list[str]:
-    tool = shutil.which("nvidia-smi")
-    if not tool:
-        return []
-    try:
-        done = subprocess.run(
-            [tool, "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=20, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        done = None
-    if done is None or done.returncode != 0:
-        raise AdapterError(
-            "gpu_unreadable",
-            "The host has nvidia-smi but it does not answer. Repair the driver, or remove it if there is no GPU.",
-            INTERVENTION,
-        )
-    return [line.strip() for line in done.stdout.splitlines() if line.strip()]
 
 
 def cgroup() -> dict[str, Any]:
@@ -131,7 +116,9 @@ def probe() -> dict[str, Any]:
         "addresses": addresses(),
         "cpus": len(os.sched_getaffinity(0)),
         "memory_mb": memory_mb(),
-        "gpus": gpus(),
+        "gpus": (gpus := read_gpus()),
+        "gres": gres(gpus),
+        "gres_conf": gres_conf(gpus),
         "cgroup": hierarchy,
         "process_control": "cgroup"
         if in_cgroups and has_capability(CAP_SYS_ADMIN) and has_capability(CAP_SYS_NICE)
@@ -190,10 +177,12 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> dict[str, str]:
             " of such hosts. Put its time service right, then retry.",
             INTERVENTION,
         )
+    judge_people(params["people"])
     system = systems[0]
     told = {"system": system["name"], "slurm_version": found["installed"].get("slurmd") or system["slurm"]}
     if params["controller"]:
         judge_terms({**found, **told}, params["controller"], params["max_skew_seconds"])
+        judge_count(found["gpus"], params["controller"]["gpus"])
     return told
 
 
@@ -212,8 +201,10 @@ def main() -> None:
                     "skew": {"type": "float", "required": True},
                     "slurm_user": {"type": "dict"},
                     "accepts": {"type": "dict", "required": True},
+                    "gpus": {"type": "int"},
                 },
             },
+            "people": {"type": "list", "elements": "dict", "default": []},
         },
         supports_check_mode=True,
     )

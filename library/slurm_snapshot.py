@@ -83,7 +83,9 @@ def main() -> None:
     if module.params["wait_for_nodes"]:
         started = {name: float(at) for name, at in module.params["started"].items()}
         wait_for(module.params["wait_for_nodes"], started, command, module.params["timeout"])
-    snapshot = look(command, Path(module.params["config_path"]))
+    # A look before a join is for the join alone; what people are shown comes with the look at what came of it.
+    shown = module.params["reference_epoch"] is None
+    snapshot = look(command, Path(module.params["config_path"]), samples=shown)
     serving = sorted(name for name, node in (snapshot["nodes"] or {}).items() if is_serving(node))
     held = sorted(name for name, node in (snapshot["nodes"] or {}).items() if is_held(node))
     facts = {"slurm_snapshot": snapshot, "slurm_serving_nodes": serving, "slurm_held_nodes": held}

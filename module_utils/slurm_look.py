@@ -15,6 +15,7 @@ from typing import Any
 from .slurm_conf import is_intact
 from .slurm_partitions import parse_partitions
 from .slurm_reservations import parse_reservations
+from .slurm_samples import take_samples
 from .slurm_state import iso, parse_daemon, parse_jobs, parse_nodes, with_jobs
 
 CONFIGURATION = Path("/etc/slurm/slurm.conf")
@@ -25,6 +26,7 @@ PATIENCE_SECONDS = 15
 PARTITIONS = ("scontrol", "--all", "--oneliner", "show", "partitions")
 # What fills up and then takes the controller with it, beside the state directory that slurm.conf names.
 FILLING_DIRECTORIES = ("/var/lib/mysql", "/var/log")
+DEFAULT_ACCOUNT = "default"
 DEFAULT_STATE_DIRECTORY = "/var/lib/slurm/slurmctld"
 
 
@@ -67,7 +69,7 @@ def look_at_nodes(command: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def look(command: tuple[str, ...], config: Path = CONFIGURATION) -> dict[str, Any]:
+def look(command: tuple[str, ...], config: Path = CONFIGURATION, *, samples: bool = False) -> dict[str, Any]:
     """The whole snapshot. Every question is asked at the same time, since most of the time is waiting.
 
     Only a daemon that runs is asked: a question to a dead one waits long and learns nothing that systemd does not know.
@@ -82,6 +84,7 @@ def look(command: tuple[str, ...], config: Path = CONFIGURATION) -> dict[str, An
         asked_accounts = pool.submit(_submit_account) if accounting else None
         asked_package = pool.submit(_package_version)
         asked_partitions = pool.submit(ask, *PARTITIONS) if answering else None
+        asked_samples = pool.submit(take_samples, ask) if answering and samples else None
     answers, account = asked_accounts.result() if asked_accounts else (False, None)
     return {
         "observed_at": iso(time.time()),
@@ -99,6 +102,7 @@ def look(command: tuple[str, ...], config: Path = CONFIGURATION) -> dict[str, An
         },
         **(asked_nodes.result() if asked_nodes else {"nodes": None, "jobs": None, "reservations": None}),
         "partitions": parse_partitions(asked_partitions.result() if asked_partitions else None),
+        "samples": asked_samples.result() if asked_samples else None,
     }
 
 
@@ -192,5 +196,7 @@ def _submit_account() -> tuple[bool, str | None]:
     """Whether slurmdbd answers, and an account with a user on it; a person's is preferred to the one kept for root."""
     answer = ask("sacctmgr", "--noheader", "--parsable2", "show", "association", "format=account,user")
     pairs = [line.split("|") for line in (answer or "").splitlines()]
-    accounts = [pair[0] for pair in pairs if len(pair) == 2 and pair[1]]
-    return answer is not None, next((name for name in accounts if name != "root"), accounts[0] if accounts else None)
+    accounts = {pair[0] for pair in pairs if len(pair) == 2 and pair[1]}
+    # The login user's first, which every cluster has; declared users may have others.
+    ordered = sorted(accounts, key=lambda name: (name != DEFAULT_ACCOUNT, name == "root", name))
+    return answer is not None, ordered[0] if ordered else None

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from runner import instance_verbs, log, operator, secrets, verbs, view
+from runner import access_verb, instance_verbs, log, operator, secrets, verbs, view
 from runner.commands import CANNOT, FAILED, OK, Json, Which, as_reader, load
 from runner.foresee import foresee
 from runner.platform.client import Client
@@ -28,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(verbs.deploy)
+app.command()(access_verb.access)
 app.add_typer(verbs.get, name="get")
 instance_verbs.add_to(verbs.op)
 app.add_typer(verbs.op, name="op")

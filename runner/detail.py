@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from runner.inventory import CONTROLLER, Target
+from runner.inventory import CONTROLLER
 from runner.plan import Detail, stamp
 from runner.platform.models import AppInstance, Member, MemberStatus
 from runner.slurm import Snapshot
@@ -137,22 +137,4 @@ def of_instance(
             for status in MemberStatus
             if (count := sum(worker.status == status for worker in workers)) and status != MemberStatus.DELETED
         },
-    }
-
-
-def access_notes(snapshot: Snapshot, target: Target) -> Detail:
-    """How a person reaches the cluster; no secret in it."""
-    return {
-        "controller": {
-            "hostname": snapshot.controller.hostname,
-            "host": target.host,
-            "port": target.port,
-            "username": target.username,
-            "host_key": f"{target.key_type} {target.key_body}",
-        },
-        "cluster_name": snapshot.controller.cluster_name,
-        "account": snapshot.controller.submit_account,
-        "config": "/etc/slurm/slurm.conf",
-        "logs": "journalctl -u slurmctld -u slurmdbd -u munge",
-        "commands": ["sinfo", "squeue", "srun -N1 hostname", "sbatch --wrap hostname", "sacct"],
     }

@@ -13,6 +13,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from runner import people
+from runner.people import Person
 from runner.platform.models import Allocation, AppInstance, Member
 
 CONTROLLER = "controller"
@@ -75,6 +77,13 @@ class Config(BaseModel):
 
     cluster_name: str | None = Field(None, pattern=r"^[a-z][a-z0-9]{0,31}$")
     slurm: dict[str, str | int] = Field(default_factory=dict)
+    users: list[Person] = Field(default_factory=list, max_length=people.MOST)
+
+    @field_validator("users")
+    @classmethod
+    def _distinct(cls, users: list[Person]) -> list[Person]:
+        people.check_unique(users)
+        return users
 
     @field_validator("slurm")
     @classmethod
@@ -93,7 +102,7 @@ def read_placement(instance: AppInstance) -> Placement:
     try:
         placement = Placement.model_validate(instance.placement_intent)
     except ValidationError as error:
-        raise IntentError("placement_invalid", f"placement_intent cannot be used: {_first(error)}") from None
+        raise IntentError("placement_invalid", f"placement_intent cannot be used: {first_problem(error)}") from None
     if placement.mode not in ("same_node", "split"):
         raise IntentError("placement_invalid", f"placement mode {placement.mode!r} is neither same_node nor split")
     shared = placement.controller_allocation_id in placement.worker_allocation_ids
@@ -112,7 +121,7 @@ def read_config(instance: AppInstance) -> Config:
     try:
         return Config.model_validate(instance.config or {})
     except ValidationError as error:
-        raise IntentError("config_invalid", f"config cannot be used: {_first(error)}") from None
+        raise IntentError("config_invalid", f"config cannot be used: {first_problem(error)}") from None
 
 
 def cluster_name(instance: AppInstance, config: Config) -> str:
@@ -195,13 +204,9 @@ def node_name(member: Member) -> str | None:
 
 def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
     target = read_target(allocation)
-    alias = f"gpuaas-{allocation.id}"
-    # The pinned key is given to ssh by a command that prints it, so there is no known_hosts file to keep or lose.
     ssh = " ".join(
         (
-            "-o UserKnownHostsFile=/dev/null -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes",
-            f"-o HostKeyAlias={alias} -o HostKeyAlgorithms={_algorithms(target.key_type)}",
-            f"-o KnownHostsCommand='/bin/echo {alias} {target.key_type} {target.key_body}'",
+            *ssh_options(target, f"gpuaas-{allocation.id}"),
             "-o UpdateHostKeys=no -o PasswordAuthentication=no -o BatchMode=yes -o LogLevel=ERROR",
         )
     )
@@ -220,6 +225,15 @@ def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
     }
 
 
+def ssh_options(target: Target, alias: str) -> list[str]:
+    """The one key the host must show is given by a command that prints it: there is no known_hosts to keep or lose."""
+    return [
+        "-o UserKnownHostsFile=/dev/null -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes",
+        f"-o HostKeyAlias={alias} -o HostKeyAlgorithms={_algorithms(target.key_type)}",
+        f"-o KnownHostsCommand='/bin/echo {alias} {target.key_type} {target.key_body}'",
+    ]
+
+
 def _algorithms(key_type: str) -> str:
     return "rsa-sha2-512,rsa-sha2-256" if key_type == "ssh-rsa" else key_type
 
@@ -235,8 +249,11 @@ def build(
     hosts: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[str]] = {CONTROLLER: [], WORKER: []}
     problems: dict[UUID, IntentError] = {}
+    users: dict[str, Any] = {}
     try:
         config = read_config(instance)
+        # Left out where they cannot be read: a list of nobody would shut everybody out.
+        users = people.variables(config.users)
     except IntentError:
         # Only a deploy uses it, and a deploy is refused then; workers of a cluster that runs come and go without.
         config = Config.model_validate({})
@@ -246,6 +263,7 @@ def build(
         "gpuaas_correlation_id": instance.correlation_id,
         "slurm_cluster_name": cluster_name(instance, config),
         "slurm_config": {key: str(value) for key, value in sorted(config.slurm.items())},
+        **users,
         **(terms or {}),
     }
     for member in sorted(members, key=lambda one: (one.component_key, str(one.id))):
@@ -260,6 +278,12 @@ def build(
                     "allocation_not_active", f"allocation {allocation.id} is {allocation.status}, not active"
                 )
             variables = host_vars(member, allocation)
+            if variables["ansible_user"] in {user.name for user in config.users}:
+                raise IntentError(
+                    "config_invalid",
+                    f"config cannot be used: {variables['ansible_user']} is the login user of allocation"
+                    f" {allocation.id}, and may not be a declared user",
+                )
         except IntentError as problem:
             problems[member.id] = problem
             continue
@@ -276,7 +300,7 @@ def build(
     return {"all": {"hosts": hosts, "children": {**children, instance_group(instance): own}}}, problems
 
 
-def _first(error: ValidationError) -> str:
+def first_problem(error: ValidationError) -> str:
     problem = error.errors(include_input=False, include_url=False)[0]
     where = ".".join(str(part) for part in problem["loc"])
     return f"{where}: {problem['msg']}" if where else problem["msg"]

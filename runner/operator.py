@@ -1,11 +1,15 @@
 """What a person asks for, through the public API and in the person's own name."""
 
+import json
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
-from runner.inventory import host_name
+from pydantic import ValidationError
+
+from runner.inventory import Config, first_problem, host_name
 from runner.platform.client import Client
 from runner.platform.models import Allocation, AppInstance, Member, Operation
 from runner.settings import Settings
@@ -51,6 +55,20 @@ def deploy(
     if name:
         body["name"] = name
     return client.create_instance(body, key=uuid.uuid4().hex)
+
+
+def read_users(path: Path) -> list[dict[str, Any]]:
+    """The list of a file, checked as the runner will check it, so that a mistake is found before anything is asked."""
+    try:
+        listed = json.loads(path.read_text())
+        Config.model_validate({"users": listed})
+    except OSError as error:
+        raise AskedWrong(f"{path}: {error.strerror}") from None
+    except ValidationError as error:
+        raise AskedWrong(f"{path}: {first_problem(error)}") from None
+    except ValueError as error:
+        raise AskedWrong(f"{path} is not JSON: {error}") from None
+    return list(listed)
 
 
 def request(

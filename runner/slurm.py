@@ -121,12 +121,24 @@ class Reservation(_Observed):
     nodes: list[str] = Field(default_factory=list)
 
 
+class Sample(_Observed):
+    """A command that a person would type, with what the cluster answered."""
+
+    kind: str
+    about: str
+    command: str
+    output: str | None = None
+    steady: bool = False
+    about_jobs: bool = False
+
+
 class Snapshot(_Observed):
     observed_at: datetime
     controller: ControllerState
     nodes: dict[str, Node] | None = None
     jobs: list[Job] | None = None
     reservations: list[Reservation] | None = None
+    samples: list[Sample] | None = None
     partitions: dict[str, str] | None = None  # by name: UP, DOWN, DRAIN or INACTIVE
 
     def jobs_of(self, hostname: str) -> list[Job]:

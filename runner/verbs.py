@@ -1,6 +1,7 @@
 """What a person asks of the platform: deploy, op and get, as commands. No logic of their own."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -27,11 +28,14 @@ def deploy(
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     slurm: Annotated[list[str] | None, typer.Option(help="A slurm.conf setting KEY=VALUE, repeatable.")] = None,
     cluster_name: Annotated[str | None, typer.Option(help="Slurm's ClusterName; default: made from the id.")] = None,
+    users: Annotated[Path | None, typer.Option(help="A JSON file with the list of users, as config.users.")] = None,
     app_version: Annotated[str, typer.Option(help="Version of the app to deploy.")] = "1.0.0",
     as_json: Json = False,
 ) -> None:
     """Ask the platform for a cluster. The runner builds it."""
     config: dict[str, Any] = {"slurm": pairs(slurm)} if slurm else {}
+    if users:
+        config["users"] = operator.read_users(users)
     if cluster_name:
         config["cluster_name"] = cluster_name
     with as_person() as (client, loaded):

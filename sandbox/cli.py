@@ -11,6 +11,7 @@ import typer
 
 from sandbox.fleet.errors import CannotRunError, FleetError
 from sandbox.fleet.fleet import Fleet
+from sandbox.fleet.gpus import MODELS, MOST, Gpus
 from sandbox.fleet.images import SUITES
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
@@ -24,13 +25,15 @@ def up(
     hosts: Annotated[int, typer.Option("--hosts", min=1, max=64, help="How many hosts to have.")] = 3,
     suite: Annotated[str, typer.Option("--suite", help=f"Debian suite: {' or '.join(SUITES)}.")] = "bookworm",
     warm: Annotated[bool, typer.Option("--warm", help="Hosts that have the packages already, services off.")] = False,
+    gpus: Annotated[int, typer.Option("--gpus", min=0, max=MOST, help="Stand-in GPUs of each new host.")] = 0,
+    gpu_model: Annotated[str, typer.Option("--gpu-model", help=f"Their model: {', '.join(MODELS)}.")] = "a100",
     name: Name = "demo",
     port: Annotated[int | None, typer.Option("--port", help="The platform's port; else a free one, kept.")] = None,
 ) -> None:
     """Start what is missing. Again is the same as once; more hosts make the fleet grow."""
     with _exit_codes():
         fleet = Fleet(name, tell=_tell)
-        fleet.up(hosts=hosts, suite=suite, warm=warm, port=port)
+        fleet.up(hosts=hosts, suite=suite, warm=warm, gpus=Gpus(gpus, gpu_model), port=port)
         option = "" if name == "demo" else f" --name {name}"
         typer.echo(f"sandbox {name}: {len(fleet.hosts())} hosts, platform at {fleet.url}")
         typer.echo(f'next: eval "$(gpuaas-slurm sandbox env{option})" && gpuaas-slurm get allocations')
@@ -48,9 +51,9 @@ def status(name: Name = "demo", as_json: Json = False) -> None:
         word = "running" if platform["running"] else "not running"
         typer.echo(f"platform  {word}  {platform['url'] or ''}".rstrip())
         for host in found["hosts"]:
-            kind = host["suite"] + (" warm" if host["warm"] else "")
+            kind = host["suite"] + (" warm" if host["warm"] else "") + (f" {host['gpus']} gpu" if host["gpus"] else "")
             columns = (host["name"], kind, host["status"], host["address"] or "-", host["allocation_id"] or "-")
-            typer.echo("{:<9} {:<13} {:<8} {:<15} {}".format(*columns))
+            typer.echo("{:<9} {:<19} {:<8} {:<15} {}".format(*columns))
 
 
 @app.command()

@@ -2,12 +2,12 @@
 
 from datetime import timedelta
 
-from runner import detail
+from runner import access, detail
 from runner.decide import leaving
 from runner.decide.members import UNFINISHED, fail, read_time
 from runner.decide.operations import end_all
 from runner.health import health
-from runner.inventory import CONTROLLER, read_target
+from runner.inventory import CONTROLLER
 from runner.plan import AdapterError, Announce, Detail, Play, SetInstance, SetMember, Step, Wait
 from runner.platform.models import AppInstance, Health, InstanceStatus, Member, MemberStatus
 from runner.slurm import controller_problem, worker_problem
@@ -32,10 +32,9 @@ def report_instance(world: World, controller: Member) -> list[Step]:
         return []  # nobody looked at the controller: what was said of the instance stands
     word, reasons = health(snapshot, world.members, world.policy)
     said = detail.of_instance(instance, snapshot, world.members, reasons, world.now)
-    allocation = world.allocations[controller.allocation_id] if controller.allocation_id else None
-    access = detail.access_notes(snapshot, read_target(allocation)) if snapshot and allocation else None
+    bundle = access.bundle(instance, snapshot, controller, world.members, world.allocations) if snapshot else None
     if instance.status == InstanceStatus.RUNNING or snapshot:
-        return set_instance(world, InstanceStatus.RUNNING, word, said, access)
+        return set_instance(world, InstanceStatus.RUNNING, word, said, access.renewed(instance.access, bundle))
     # Everything ended in an earlier tick that died before saying so: look at the cluster, then say it.
     return [] if world.played else [look(controller, "the deploy is done but not yet reported")]
 
@@ -97,16 +96,16 @@ def _differs(member: Member, seen: Detail) -> bool:
 
 
 def set_instance(
-    world: World, status: InstanceStatus, health: Health, said: Detail, access: Detail | None
+    world: World, status: InstanceStatus, health: Health, said: Detail, bundle: Detail | None
 ) -> list[Step]:
     instance = world.instance
     same = instance.status == status and instance.health == health
-    if same and (instance.status_detail or {}) == said and (access is None or access == instance.access):
+    if same and (instance.status_detail or {}) == said and bundle is None:
         return []
     steps: list[Step] = []
     if instance.status != status and status in ANNOUNCED:
         steps.append(Announce(f"the instance is {status}", f"apps.instance.{status}", "deploy", _context(instance)))
-    return [*steps, SetInstance(f"it is {status}, {health}", status, health, said, access)]
+    return [*steps, SetInstance(f"it is {status}, {health}", status, health, said, bundle)]
 
 
 def instance_fails(world: World, error: AdapterError) -> list[Step]:

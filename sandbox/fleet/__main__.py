@@ -23,7 +23,7 @@ Name = Annotated[str, typer.Option("--name", help="The fleet's name.")]
 @app.command()
 def create(
     name: Name,
-    host: Annotated[list[str], typer.Option("--host", help="NAME=SUITE[:warm]; give it once a host.")],
+    host: Annotated[list[str], typer.Option("--host", help="NAME=SUITE[:warm][:gpus=4xa100]; give it once a host.")],
     out: Annotated[Path | None, typer.Option("--out", help="Write the answer there instead of printing it.")] = None,
 ) -> None:
     """Make the hosts that are missing, start the stopped ones, and say how to reach them."""
@@ -53,6 +53,7 @@ def create(
                 "host_key": item.host_key,
                 "suite": item.spec.suite,
                 "warm": item.spec.warm,
+                "gpus": item.spec.gpus.count,
             }
             for item in running
         },

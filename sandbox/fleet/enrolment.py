@@ -114,7 +114,7 @@ def register_hosts(control: ControlClient, enrolment: Enrolment, hosts: list[Hos
             name=host.name,
             sku="sandbox.container",
             region="sandbox",
-            gpus=0,
+            gpus=host.spec.gpus.count,
             connection={
                 "host": host.address,
                 "port": SSH_PORT,

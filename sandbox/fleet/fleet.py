@@ -4,6 +4,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from runner.bundle import bundle_dir
 from sandbox.fleet import places
 from sandbox.fleet.enrolment import Enrolment, enrol, register_hosts, store_login_key
 from sandbox.fleet.errors import CannotRunError, FleetError
+from sandbox.fleet.gpus import NONE as NO_GPUS
+from sandbox.fleet.gpus import Gpus
 from sandbox.fleet.hosts import Host, Hosts, HostSpec, checked_name
 from sandbox.fleet.images import remove_images
 from sandbox.fleet.keys import KeyPair
@@ -33,9 +36,23 @@ class Fleet:
         self._directory = places.state_dir(name)
         self._podman: Podman | None = None
 
-    def up(self, hosts: int = 3, suite: str = "bookworm", *, warm: bool = False, port: int | None = None) -> None:
-        """Have at least so many hosts of this kind, and a platform that offers them as active allocations."""
-        self.ensure([HostSpec(f"gs-{n}", suite, warm) for n in range(1, hosts + 1)], port=port)
+    def up(
+        self,
+        hosts: int = 3,
+        suite: str = "bookworm",
+        *,
+        warm: bool = False,
+        gpus: Gpus = NO_GPUS,
+        port: int | None = None,
+    ) -> None:
+        """Have at least so many hosts of this kind, and a platform that offers them as active allocations.
+
+        Hosts that are there already stay as they are; only new ones get the GPUs asked for now.
+        """
+        there = {host.name: host.spec for host in self.hosts()}
+        wanted = [HostSpec(f"gs-{n}", suite, warm, gpus) for n in range(1, hosts + 1)]
+        kept = [replace(spec, gpus=there[spec.name].gpus) if spec.name in there else spec for spec in wanted]
+        self.ensure(kept, port=port)
 
     def ensure(self, specs: Sequence[HostSpec], port: int | None = None) -> None:
         """The same for hosts of any names and kinds."""
@@ -109,6 +126,7 @@ class Fleet:
                     "name": host.name,
                     "suite": host.spec.suite,
                     "warm": host.spec.warm,
+                    "gpus": host.spec.gpus.count,
                     "status": host.status,
                     "address": host.address or None,
                     "allocation_id": enrolment.allocation_id(host) if enrolment else None,

@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from sandbox.fleet import gpus
 from sandbox.fleet.errors import CannotRunError, FleetError
+from sandbox.fleet.gpus import Gpus
 from sandbox.fleet.images import ensure_images, recipe
 from sandbox.fleet.keys import KeyPair
 from sandbox.fleet.runtime import FLEET_LABEL, Podman, make_room_for_systemd
@@ -23,6 +25,7 @@ SSH_PORT = 22
 _HOST_LABEL = "gpuaas-slurm.host"
 _SUITE_LABEL = "gpuaas-slurm.suite"
 _WARM_LABEL = "gpuaas-slurm.warm"
+_GPUS_LABEL = "gpuaas-slurm.gpus"
 _HOST_KEY_LABEL = "gpuaas-slurm.host-key"
 _HOST_KEY_FILE = "etc/ssh/ssh_host_ed25519_key"
 _AUTHORIZED_KEYS = f"home/{LOGIN_USER}/.ssh/authorized_keys"
@@ -40,18 +43,20 @@ class HostSpec:
     name: str
     suite: str
     warm: bool = False
+    gpus: Gpus = gpus.NONE
 
     def __str__(self) -> str:
-        return f"{self.name}={self.suite}{':warm' if self.warm else ''}"
+        return ":".join([f"{self.name}={self.suite}", *["warm"] * self.warm, *[str(self.gpus)] * bool(self.gpus.count)])
 
     @classmethod
     def parse(cls, text: str) -> "HostSpec":
-        """NAME=SUITE or NAME=SUITE:warm."""
+        """NAME=SUITE, and after colons what is special about it: warm, gpus=4xa100."""
         name, equals, kind = text.partition("=")
-        suite, colon, variant = kind.partition(":")
-        if not equals or not suite or (colon and variant != "warm"):
-            raise CannotRunError(f"{text!r} is not NAME=SUITE or NAME=SUITE:warm")
-        return cls(name=checked_name(name), suite=suite, warm=bool(colon))
+        suite, *special = kind.split(":")
+        has = [one for one in special if one.startswith("gpus=")]
+        if not equals or not suite or sorted(special) != sorted([*["warm"] * ("warm" in special), *has[:1]]):
+            raise CannotRunError(f"{text!r} is not NAME=SUITE[:warm][:gpus=COUNTxMODEL]")
+        return cls(checked_name(name), suite, warm="warm" in special, gpus=Gpus.parse("".join(has)))
 
 
 @dataclass(frozen=True)
@@ -177,10 +182,11 @@ class Hosts:
             _HOST_LABEL: spec.name,
             _SUITE_LABEL: spec.suite,
             _WARM_LABEL: "yes" if spec.warm else "no",
+            _GPUS_LABEL: str(spec.gpus),
             _HOST_KEY_LABEL: host_key.public,
         }
-        self.podman.create_host(image, container, spec.name, self.network, labels)
-        self.podman.run("cp", "-", f"{container}:/", stdin=_first_files(host_key, authorized_key))
+        self.podman.create_host(image, container, spec.name, self.network, labels, spec.gpus.devices)
+        self.podman.run("cp", "-", f"{container}:/", stdin=_first_files(spec, host_key, authorized_key))
         self.podman.start_host(container)
 
     def _run_again(self, host: Host) -> None:
@@ -217,7 +223,12 @@ def _host_of(entry: dict[str, Any]) -> Host:
     labels: dict[str, str] = entry["Config"]["Labels"]
     networks: dict[str, dict[str, Any]] = entry["NetworkSettings"]["Networks"] or {}
     return Host(
-        spec=HostSpec(labels[_HOST_LABEL], labels[_SUITE_LABEL], labels[_WARM_LABEL] == "yes"),
+        spec=HostSpec(
+            labels[_HOST_LABEL],
+            labels[_SUITE_LABEL],
+            labels[_WARM_LABEL] == "yes",
+            Gpus.parse(labels.get(_GPUS_LABEL, "")),
+        ),
         machine=entry["Id"],
         container=entry["Name"],
         status=entry["State"]["Status"],
@@ -226,13 +237,14 @@ def _host_of(entry: dict[str, Any]) -> Host:
     )
 
 
-def _first_files(host_key: KeyPair, authorized_key: str) -> bytes:
+def _first_files(spec: HostSpec, host_key: KeyPair, authorized_key: str) -> bytes:
     """The files that make a host this host and no other, as a tar stream."""
     files = {
         _HOST_KEY_FILE: (0o600, host_key.private),
         f"{_HOST_KEY_FILE}.pub": (0o644, f"{host_key.public}\n"),
         # Owned by root, which sshd accepts: the login user cannot lock the fleet out.
         _AUTHORIZED_KEYS: (0o644, f"{authorized_key}\n"),
+        **spec.gpus.files(spec.name),
     }
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:

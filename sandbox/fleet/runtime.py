@@ -112,13 +112,22 @@ class Podman:
     def start_host(self, container: str) -> None:
         self.run("start", container)
 
-    def create_host(self, image: str, name: str, hostname: str, network: str, labels: Mapping[str, str]) -> None:
+    def create_host(
+        self,
+        image: str,
+        name: str,
+        hostname: str,
+        network: str,
+        labels: Mapping[str, str],
+        devices: Sequence[str] = (),
+    ) -> None:
         """A container that boots like a machine: systemd as PID 1, its own network address."""
         flags = [part for key, value in sorted(labels.items()) for part in ("--label", f"{key}={value}")]
         self.run(
             *("create", "--systemd=always", "--name", name, "--hostname", hostname, "--network", network),
             *self.limits,
             *flags,
+            *devices,
             image,
         )
 

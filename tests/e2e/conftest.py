@@ -1,11 +1,16 @@
 """Clusters are deployed once a suite; many tests look at them."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from sandbox.fleet.fleet import Fleet
+from sandbox.fleet.gpus import Gpus
+from sandbox.fleet.hosts import HostSpec
+from sandbox.fleet.keys import KeyPair
 from tests.e2e.cluster import Cluster, Poller, deploy, fleet_named
 from tests.runner_process import gpuaas_slurm
 
@@ -39,3 +44,33 @@ def deployed(request: pytest.FixtureRequest) -> Iterator[Deployed]:
 def cluster(deployed: Deployed) -> Cluster:
     """The cluster with a controller and workers of its own."""
     return deployed.split
+
+
+@dataclass
+class Equipped:
+    """A cluster with GPUs and with people of its own."""
+
+    cluster: Cluster
+    suite: str
+    users: list[dict[str, Any]]
+    key: KeyPair  # the first user's
+    said: str
+
+
+@pytest.fixture(scope="session", params=SUITES)
+def equipped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Equipped]:
+    """gs-1 with worker gs-2 that has four GPUs; gs-3 with two others and gs-4 with none are in reserve."""
+    key = KeyPair.generate()
+    users: list[dict[str, Any]] = [
+        {"name": "ada", "uid": 2001, "account": "physics", "ssh_keys": [f"{key.public} ada@laptop"]},
+        {"name": "ben", "uid": 2002},
+    ]
+    listed = tmp_path_factory.mktemp("users") / "users.json"
+    listed.write_text(json.dumps(users))
+    with fleet_named(f"equip-{request.param}") as fleet:
+        gpus = {"gs-2": Gpus(4, "a100"), "gs-3": Gpus(2, "h100")}
+        fleet.ensure([HostSpec(f"gs-{n}", request.param, True, gpus.get(f"gs-{n}", Gpus())) for n in range(1, 5)])
+        cluster = deploy(fleet, "gs-1", "gs-2", "--users", str(listed), GPUAAS_LOG_LEVEL="debug")
+        ran = cluster.run()
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        yield Equipped(cluster, request.param, users, key, ran.stdout + ran.stderr)

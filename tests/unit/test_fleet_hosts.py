@@ -44,7 +44,7 @@ def test_a_private_key_does_not_show_when_its_pair_is_printed() -> None:
 
 
 def test_the_private_host_key_is_readable_by_root_alone() -> None:
-    stream = hosts._first_files(KeyPair.generate(), "ssh-ed25519 AAAA")
+    stream = hosts._first_files(HostSpec("a", "bookworm"), KeyPair.generate(), "ssh-ed25519 AAAA")
     with tarfile.open(fileobj=BytesIO(stream)) as tar:
         modes = {entry.name: (entry.mode, entry.uid) for entry in tar.getmembers()}
     assert modes["etc/ssh/ssh_host_ed25519_key"] == (0o600, 0)

@@ -125,7 +125,8 @@ def snapshot(nodes: dict[str, Node] | None, **controller_changes: Any) -> Snapsh
         "started_at": NOW,
         "submit_account": "default",
     }
-    return Snapshot(observed_at=NOW, controller=ControllerState(**(good | controller_changes)), nodes=nodes)
+    seen = ControllerState(**(good | controller_changes))
+    return Snapshot(observed_at=NOW, controller=seen, nodes=nodes, samples=[])
 
 
 def joined(hostname: str) -> Outcome:

@@ -1,0 +1,122 @@
+"""People are declared with the cluster: each can submit at once, and who is declared no more can not."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sandbox.fleet.keys import KeyPair
+from tests.e2e.cluster import Cluster, by_hand, until
+from tests.e2e.conftest import Equipped
+from tests.runner_process import COMMAND
+
+pytestmark = pytest.mark.e2e
+
+
+def as_user(cluster: Cluster, name: str, *argv: str) -> "subprocess.CompletedProcess[str]":
+    script = 'cd && exec "$@"'
+    return cluster.fleet.exec(cluster.controller_host, ["runuser", "--login", name, "-c", script, "sh", *argv])
+
+
+def submit(cluster: Cluster, name: str) -> str:
+    done = as_user(cluster, name, "sbatch", "--parsable", "--wrap=id --user")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def account_of(cluster: Cluster, job: str) -> list[str]:
+    """User, account and state as accounting has them, once the job is over."""
+
+    def ended() -> list[str]:
+        told = cluster.on(
+            cluster.controller_host, "sacct", "-X", "-n", "-P", f"--jobs={job}", "--format=User,Account,State"
+        )
+        row = told.split("|")
+        return row if row[-1] not in ("", "PENDING", "RUNNING", "COMPLETING") else []
+
+    return until(ended, 120, f"job {job}", every=1)
+
+
+def login(cluster: Cluster, name: str, key: KeyPair, directory: Path) -> "subprocess.CompletedProcess[str]":
+    identity = directory / "id"
+    identity.touch(mode=0o600)
+    identity.write_text(key.private)
+    target = next(host for host in cluster.fleet.hosts() if host.name == cluster.controller_host)
+    known = directory / "known_hosts"
+    known.write_text(f"{target.address} {target.host_key}\n")
+    options = ("-F", "none", "-o", f"UserKnownHostsFile={known}", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes")
+    command = ["ssh", *options, "-i", str(identity), f"{name}@{target.address}", "whoami"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_first_job_of_each_user_runs_under_its_account(equipped: Equipped) -> None:
+    jobs = {user["name"]: submit(equipped.cluster, user["name"]) for user in equipped.users}
+    for user in equipped.users:
+        told = account_of(equipped.cluster, jobs[user["name"]])
+        assert told == [user["name"], user.get("account", "default"), "COMPLETED"]
+    # It ran in its home on the worker, as the number that everybody agreed on.
+    assert equipped.cluster.on("gs-2", "sh", "-c", f"cat /home/ada/slurm-{jobs['ada']}.out") == "2001"
+
+
+def test_users_have_the_same_numbers_on_every_host(equipped: Equipped) -> None:
+    hosts = [equipped.cluster.controller_host, *equipped.cluster.workers()]
+    ready = [host for host in hosts if equipped.cluster.workers().get(host, {"status": "ready"})["status"] == "ready"]
+    for user in equipped.users:
+        told = {equipped.cluster.on(host, "id", user["name"]) for host in ready}
+        assert told == {
+            f"uid={user['uid']}({user['name']}) gid={user['uid']}({user['name']}) groups={user['uid']}({user['name']})"
+        }
+
+
+def test_a_user_logs_in_on_the_controller_with_the_declared_key(equipped: Equipped, tmp_path: Path) -> None:
+    done = login(equipped.cluster, "ada", equipped.key, tmp_path)
+    assert (done.returncode, done.stdout.strip()) == (0, "ada"), done.stderr
+
+
+def test_a_host_where_a_number_is_somebody_elses_is_refused_before_it_changes(equipped: Equipped) -> None:
+    if equipped.suite != "bookworm":
+        pytest.skip("the same code on every system")
+    cluster = equipped.cluster
+    cluster.on("gs-4", "useradd", "--uid", "2002", "squatter")
+    operation = cluster.add("gs-4")
+    assert cluster.run().returncode == 1
+    ended = next(one for one in cluster.operations() if one["id"] == operation["id"])
+    assert ended["error"]["code"] == "uid_taken"
+    assert "squatter" in ended["error"]["message"]
+    assert cluster.on("gs-4", "sh", "-c", "ls /var/lib/gpuaas-slurm/ledger.json /home/ada 2>/dev/null; true") == ""
+
+
+def test_a_user_taken_off_the_list_submits_no_more_and_its_history_stays(equipped: Equipped, tmp_path: Path) -> None:
+    cluster = equipped.cluster
+    earlier = submit(cluster, "ada")
+    assert account_of(cluster, earlier)[-1] == "COMPLETED"
+    running = as_user(cluster, "ada", "sbatch", "--parsable", "--wrap=sleep 600").stdout.strip()
+    until(lambda: "R" in cluster.on("gs-1", "squeue", "-h", "-o", "%t", "-j", running), 60, "her job to run", every=1)
+
+    converge(cluster, [user for user in equipped.users if user["name"] != "ada"])
+
+    refused = as_user(cluster, "ada", "sbatch", "--wrap=true")
+    assert refused.returncode != 0
+    assert login(cluster, "ada", equipped.key, tmp_path).returncode != 0
+    assert account_of(cluster, earlier) == ["ada", "physics", "COMPLETED"]
+    assert cluster.on("gs-1", "squeue", "-h", "-o", "%T", "-j", running) == "RUNNING"
+    assert cluster.on("gs-2", "ls", f"/home/ada/slurm-{earlier}.out")
+    assert account_of(cluster, submit(cluster, "ben"))[-1] == "COMPLETED"
+
+    converge(cluster, equipped.users)
+    assert account_of(cluster, submit(cluster, "ada")) == ["ada", "physics", "COMPLETED"]
+    cluster.on("gs-1", "scancel", running)
+
+
+def converge(cluster: Cluster, users: list[dict[str, object]]) -> None:
+    """The deploy play with another list, as a changed configuration brings it."""
+    terms = {
+        "slurm_users": [{"name": one["name"], "uid": one["uid"], "gid": one["uid"]} for one in users],
+        "slurm_accounts": [{"name": one["name"], "account": one.get("account", "default")} for one in users],
+    }
+    ready = [one for one in cluster.members() if one["status"] == "ready"]
+    names = ",".join(f"{one['component_key']}-{one['id'][:8]}" for one in ready)
+    play = ("ansible-playbook", "-i", "gpuaas.yml", "playbooks/deploy.yml", "--limit", names, "-e", json.dumps(terms))
+    done = by_hand(cluster, COMMAND, "exec", "--instance", cluster.instance_id, "--", *play)
+    assert done.returncode == 0, done.stdout + done.stderr

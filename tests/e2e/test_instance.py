@@ -62,7 +62,6 @@ class Whole:
 
     def run(self, **changes: str) -> int:
         done = self.cluster.run(**changes)
-        print(done.stderr)  # shown if the test fails
         return done.returncode
 
     def operation(self, asked: Doc) -> Doc:

@@ -4,7 +4,7 @@ What was tried stands in the member's own `repair` note, `{why, attempts, last_a
 before the play, so that a runner killed in the middle has counted too. It is dropped once the member has been in order
 for a while: a daemon that dies again and again is not started for ever.
 
-Never repaired: a node that is drained, by whomever; a member that an operation is at; anything while an operation on
+Never repaired: a node that is drained, by whomever, since that is no drift (see runner/health.py); a member that an operation is at; anything while an operation on
 the instance is under way or the instance does not run; a host that cannot be reached, which only spends time.
 """
 
@@ -14,7 +14,7 @@ from runner import detail
 from runner.decide.instance import look
 from runner.decide.members import allocation_problem, read_time
 from runner.health import Finding, findings
-from runner.inventory import CONTROLLER, IntentError, host_name, node_name, read_config
+from runner.inventory import CONTROLLER, IntentError, host_name, read_config
 from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
 from runner.platform.models import InstanceStatus, Member, MemberStatus
 from runner.world import Outcome, World, observed_at
@@ -100,11 +100,7 @@ def _why_not(world: World, member: Member) -> str | None:
     error, waiting = allocation_problem(world, member.allocation_id)
     if error or waiting:
         return error.message if error else waiting
-    if member.component_key == CONTROLLER:
-        return _unusable(world)
-    name = node_name(member)
-    node = (world.snapshot.nodes or {}).get(name) if world.snapshot and name else None
-    return "it is drained: nothing is repaired behind that" if node is None or "DRAIN" in node.flags else None
+    return _unusable(world) if member.component_key == CONTROLLER else None
 
 
 def _unusable(world: World) -> str | None:

@@ -140,6 +140,11 @@ def test_a_dead_slurmctld_is_named_although_nothing_is_known_of_the_nodes() -> N
     assert "journalctl -u slurmctld" in reasons["slurmctld_not_active"]["message"]
 
 
+def test_nodes_that_cannot_be_known_are_not_taken_for_absent() -> None:
+    word, reasons = judged(snapshot(None))
+    assert (word, list(reasons)) == ("unknown", ["nodes_unknown"])
+
+
 def test_a_controller_that_cannot_be_reached_makes_the_instance_unknown_and_says_why() -> None:
     error = {"code": "host_unreachable", "message": "ssh to the host failed: no route"}
     word, reasons = judged(None, last_adapter_error=error)
@@ -193,6 +198,13 @@ def test_the_table_that_operators_read_has_every_code_as_it_is() -> None:
     assert table == {
         code: (cause.health.value, "yes" if cause.klass == "drift" else "no") for code, cause in CAUSES.items()
     }
+
+
+@given(st.sampled_from(["IDLE", "DOWN", "MIXED"]), st.booleans(), st.sampled_from(["slurm", "root", None]))
+def test_no_drain_whoever_set_it_is_ever_drift(state: str, invalid: bool, by: str | None) -> None:
+    flags = {"DRAIN", "NOT_RESPONDING"} | ({"INVALID_REG"} if invalid else set())
+    _, reasons = judged(snapshot(nodes(state=state, flags=flags, reason="why", reason_by=by)))
+    assert "drift" not in {reason["class"] for reason in reasons.values()}
 
 
 STATES = st.sampled_from(["IDLE", "MIXED", "ALLOCATED", "DOWN", "UNKNOWN", "ERROR"])

@@ -4,8 +4,9 @@ What was tried stands in the member's own `repair` note, `{why, attempts, last_a
 before the play, so that a runner killed in the middle has counted too. It is dropped once the member has been in order
 for a while: a daemon that dies again and again is not started for ever.
 
-Never repaired: a node that is drained, by whomever, since that is no drift (see runner/health.py); a member that an operation is at; anything while an operation on
-the instance is under way or the instance does not run; a host that cannot be reached, which only spends time.
+Never repaired: a node that is drained, by whomever, since that is no drift (see runner/health.py); a member that an
+operation is at; anything while an operation on the instance is under way or the instance does not run; a host that
+cannot be reached, which only spends time.
 """
 
 from datetime import timedelta

@@ -95,6 +95,8 @@ def test_a_running_job_is_waited_for_and_named_while_the_instance_is_deleting(st
         "the second asker's terms do not count"
     )
     assert "end of the project" in cluster.on("gs-1", "sinfo", "-Rho", "%E")
+    # What a host without a controller is asked for, as both versions show it.
+    assert f"slurmstepd: [{job}.batch]" in cluster.on("gs-2", "ps", "-C", "slurmstepd", "-o", "args=")
     shown = gpuaas_slurm(cluster.variables, "status", "--instance", cluster.instance_id).stdout
     assert "decommission: waiting for jobs" in shown and "draining" in shown
     nothing_is_claimed(cluster)

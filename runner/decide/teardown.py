@@ -231,9 +231,7 @@ def _rest(
             return [ForgetSecrets("no member needs them any more")]
         note = note | {"secrets_forgotten": True}
     if note.get("controller_silent_since") and waited_for:
-        told = f"the controller cannot be asked since {note['controller_silent_since']}; after"
-        told += f" {terms.host_patience_seconds} s of that its workers are taken down without it"
-        reasons = [{"code": "controller_silent", "message": told}, *reasons]
+        reasons = [_silence(world, note, terms), *reasons]
     if world.not_forgotten:
         reasons = [{"code": world.not_forgotten.code, "message": world.not_forgotten.message}, *reasons]
     phase = _resting(reasons, waited_for, failed)
@@ -252,6 +250,15 @@ def _rest(
         return [*steps, _fail(world, operation, AdapterError(code, why))]
     waiting = "; ".join(str(reason["message"]) for reason in reasons) or phase
     return [*steps, Wait(waiting, "instance")]
+
+
+def _silence(world: World, note: Detail, terms: Terms) -> Detail:
+    """What is done about a controller that its workers cannot be asked of."""
+    told = f"the controller cannot be asked since {note['controller_silent_since']}"
+    if _controller_is_lost(world, note, terms):
+        return {"code": "controller_lost", "message": f"{told}: its workers' hosts are asked themselves"}
+    told += f"; after {terms.host_patience_seconds} s of that its workers are taken down without it"
+    return {"code": "controller_silent", "message": told}
 
 
 def _resting(reasons: list[Detail], waited_for: list[Member], failed: list[Member]) -> str:

@@ -58,11 +58,12 @@ changes: {type: list, returned: always, description: What changed, by name.}
 hostname: {type: str, returned: always, description: Short name of the host.}
 units_noted: {type: list, returned: always, description: Units that this component once started here.}
 residue: {type: list, returned: "mode=clean", description: What is left and should not be.}
+logs_kept: {type: str, returned: "keep_logs=true", description: Where logs were kept; none if there was nothing.}
 """
 
 LEDGER = STATE_DIRECTORY / "ledger.json"
-# The message is for a person; the whole list is in `residue`.
-NAMED = 12
+# The message is for a person, the list for the member's record, which is bounded: a host with more left needs a person.
+NAMED, LISTED = 12, 50
 
 
 def clean(entries: dict[str, dict[str, Any]], component: str) -> tuple[list[str], list[str]]:
@@ -180,10 +181,10 @@ def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
         told["changes"] = stop(params)
         return told
     if params["keep_logs"]:
-        told["changes"] += keep_logs(mine, component, told["units_noted"])
+        told["logs_kept"] = keep_logs(mine, component, told["units_noted"])
     changes, left = clean(entries, component)
     told["changes"] += changes + accounts_brought(entries, baseline, component)
-    told["residue"] = sorted({*left, *unnoted(entries, baseline, component)})
+    told["residue"] = sorted({*left, *unnoted(entries, baseline, component)})[:LISTED]
     if not told["residue"] and entries:
         forget(entries, baseline, component)
         told["changes"].append("ledger")

@@ -12,12 +12,12 @@ KEPT = Path("/var/log/gpuaas-slurm")
 SOURCES = ("/var/log/munge", "/var/log/mysql", "/var/log/slurm")
 
 
-def keep_logs(entries: Mapping[str, Mapping[str, Any]], component: str, units: Iterable[str]) -> list[str]:
+def keep_logs(entries: Mapping[str, Mapping[str, Any]], component: str, units: Iterable[str]) -> str | None:
     """Copy what the daemons wrote, and what the journal has of them. Named by when the host was first changed, so that
     a second attempt adds to the first and a later cluster does not."""
     began = min((str(entry["noted_at"]) for entry in entries.values()), default="")
     if not began:
-        return []
+        return None
     target = KEPT / f"{began.replace(':', '')}-{component}"
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     KEPT.chmod(0o700)
@@ -25,7 +25,7 @@ def keep_logs(entries: Mapping[str, Mapping[str, Any]], component: str, units: I
         if source.is_dir():
             shutil.copytree(source, target / source.name, dirs_exist_ok=True)
     _keep_journal(target / "journal.txt", sorted(units))
-    return [f"logs kept in {target}"]
+    return str(target)
 
 
 def _keep_journal(target: Path, units: list[str]) -> None:

@@ -12,11 +12,12 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from runner import detail
 from runner.decide import lifecycle
 from runner.decide.members import read_time
-from runner.inventory import IntentError
+from runner.inventory import CONTROLLER, IntentError
 from runner.plan import Detail, stamp
-from runner.platform.models import Operation
+from runner.platform.models import MemberStatus, Operation
 from runner.slurm import Snapshot
 from runner.world import World
 
@@ -99,3 +100,30 @@ def agreement(note: Detail, terms: Terms, operation: Operation | None) -> Agreem
         abandons=terms.abandon_unreachable,
         patience=timedelta(seconds=terms.host_patience_seconds),
     )
+
+
+def lost_controller(world: World, note: Detail, terms: Terms) -> str | None:
+    """Why no controller can be asked about its workers; None while one can."""
+    alive = [one for one in world.members if one.status != MemberStatus.DELETED]
+    controller = next((one for one in alive if one.component_key == CONTROLLER), None)
+    if controller is None:
+        return "there is no controller"
+    known = controller.adapter_detail
+    if not known.get("controller_hostname") or detail.is_stopped(controller):
+        return "its controller does not serve"
+    allocation = world.allocations.get(controller.allocation_id) if controller.allocation_id else None
+    if allocation is None or allocation.status != "active":
+        return "its controller's allocation is gone"
+    silent = read_time(note.get("controller_silent_since"))
+    if silent and world.now >= silent + timedelta(seconds=terms.host_patience_seconds):
+        return f"its controller does not answer since {stamp(silent)}"
+    return None
+
+
+def silence(world: World, note: Detail, terms: Terms) -> Detail:
+    """What is done about a controller that its workers cannot be asked of."""
+    told = f"the controller cannot be asked since {note['controller_silent_since']}"
+    if lost_controller(world, note, terms):
+        return {"code": "controller_lost", "message": f"{told}: its workers' hosts are asked themselves"}
+    told += f"; after {terms.host_patience_seconds} s of that its workers are taken down without it"
+    return {"code": "controller_silent", "message": told}

@@ -5,11 +5,18 @@ asked for it; without one it goes by default terms. What was agreed is in agreem
 offhost.py; here is the order of things, and whose turn it is.
 """
 
-from datetime import timedelta
-
 from runner import detail
 from runner.decide import leaving, lifecycle, offhost
-from runner.decide.agreement import NAME, Agreement, Terms, agreement, note_of, read_terms
+from runner.decide.agreement import (
+    NAME,
+    Agreement,
+    Terms,
+    agreement,
+    lost_controller,
+    note_of,
+    read_terms,
+    silence,
+)
 from runner.decide.instance import set_instance
 from runner.decide.lifecycle import Verb
 from runner.decide.members import held_by_another, is_ours, read_time
@@ -17,7 +24,7 @@ from runner.decide.operations import fitted, member_result
 from runner.decide.wants import Wants
 from runner.health import REASONS_SHOWN
 from runner.inventory import CONTROLLER, IntentError, host_name, node_name
-from runner.plan import AdapterError, Claim, Detail, Finish, ForgetSecrets, Play, Refuse, SetMember, Step, Wait, stamp
+from runner.plan import AdapterError, Claim, Detail, Finish, ForgetSecrets, Play, Refuse, SetMember, Step, Wait
 from runner.platform.models import Health, InstanceStatus, Member, MemberStatus, Operation, OperationStatus
 from runner.world import World
 
@@ -56,7 +63,7 @@ def go_on(world: World) -> list[Step]:
     if not members:
         return [*steps, *_end(world, note)]
     agreed = agreement(note, terms, operation)
-    more, wants, to_clean, waited_for = _members(world, members, agreed, _controller_is_lost(world, note, terms))
+    more, wants, to_clean, waited_for = _members(world, members, agreed, lost_controller(world, note, terms))
     steps += more
     if _has_writes(steps):
         return steps
@@ -131,24 +138,6 @@ def _keeper(world: World) -> Member | None:
 
 
 # -- members ---------------------------------------------------------------------------------------------------
-
-
-def _controller_is_lost(world: World, note: Detail, terms: Terms) -> str | None:
-    """Why no controller can be asked about its workers; None while one can."""
-    alive = [one for one in world.members if one.status != MemberStatus.DELETED]
-    controller = next((one for one in alive if one.component_key == CONTROLLER), None)
-    if controller is None:
-        return "there is no controller"
-    known = controller.adapter_detail
-    if not known.get("controller_hostname") or detail.is_stopped(controller):
-        return "its controller does not serve"
-    allocation = world.allocations.get(controller.allocation_id) if controller.allocation_id else None
-    if allocation is None or allocation.status != "active":
-        return "its controller's allocation is gone"
-    silent = read_time(note.get("controller_silent_since"))
-    if silent and world.now >= silent + timedelta(seconds=terms.host_patience_seconds):
-        return f"its controller does not answer since {stamp(silent)}"
-    return None
 
 
 def _members(
@@ -231,9 +220,7 @@ def _rest(
             return [ForgetSecrets("no member needs them any more")]
         note = note | {"secrets_forgotten": True}
     if note.get("controller_silent_since") and waited_for:
-        told = f"the controller cannot be asked since {note['controller_silent_since']}; after"
-        told += f" {terms.host_patience_seconds} s of that its workers are taken down without it"
-        reasons = [{"code": "controller_silent", "message": told}, *reasons]
+        reasons = [silence(world, note, terms), *reasons]
     if world.not_forgotten:
         reasons = [{"code": world.not_forgotten.code, "message": world.not_forgotten.message}, *reasons]
     phase = _resting(reasons, waited_for, failed)

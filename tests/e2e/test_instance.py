@@ -3,6 +3,7 @@
 What waits in the queue, what was accounted for and what runs is there before and after, by job id.
 """
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -62,6 +63,7 @@ class Whole:
 
     def run(self, **changes: str) -> int:
         done = self.cluster.run(**changes)
+        sys.stdout.write(done.stderr)  # shown if the test fails
         return done.returncode
 
     def operation(self, asked: Doc) -> Doc:

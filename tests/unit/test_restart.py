@@ -93,6 +93,14 @@ def test_it_is_not_done_before_everybody_who_served_serves_again() -> None:
     assert len(note(now)["left"]) == 1 and "waits for worker-" in note(now)["waiting"]
 
 
+def test_a_slurmctld_that_is_the_old_one_still_is_not_done() -> None:
+    slurm = two()
+    now, play = restart_play(asked(), slurm)
+    old = slurm.seen()
+    now, steps, _ = settle(slurm.run(now, play).later(snapshot=old), decide)
+    assert ended(steps) == [] and "has not been restarted yet" in note(now)["waiting"]
+
+
 def test_later_ticks_ask_only_those_that_are_left() -> None:
     one, other = serving(2), serving(3)
     slurm = two()

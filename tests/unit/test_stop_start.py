@@ -7,12 +7,14 @@ import pytest
 
 from runner import detail
 from runner.decide import decide
+from runner.decide.operations import orphans
 from runner.plan import AdapterError, Claim, Finish, Play, Refuse, SetInstance, Wait
 from runner.platform.models import Operation
+from runner.slurm import Job, running_jobs
 from runner.world import World
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, ask_whole, between, cluster, killed_in, serving, the, tick
-from tests.unit.worlds import ME, NOW, add, of_kind, settle, worker
+from tests.unit.worlds import ME, NOW, add, of_kind, settle, snapshot, worker
 
 SILENT = AdapterError("host_unreachable", "no route", "retryable")
 
@@ -481,3 +483,48 @@ def test_a_stop_that_was_called_off_is_undone_before_the_next_one_begins() -> No
     assert note(now)["operation_id"] == str(second.id) and note(now)["partitions"] == {"main": "UP"}
     now, _, _ = tick(now.later(instance_operations=()), slurm)
     assert slurm.partitions == {"main": "UP"}
+
+
+def test_a_controller_that_falls_silent_while_jobs_run_is_not_stopped() -> None:
+    slurm = two()
+    slurm.nodes["w2"].jobs.add(7)
+    now, _, _ = tick(cluster(*ready(), whole=(ask_whole("stop"),)), slurm)
+    slurm.answers = False
+    now, steps, plays = tick(now, slurm)
+    assert books(plays) == ["quiesce"] and not of_kind(steps, Finish) and note(now)["phase"] == "waiting"
+    slurm.answers = True
+    now, _, _ = tick(now, slurm)
+    assert note(now)["jobs"] == [7] and slurm.up
+
+
+def test_a_stop_killed_while_it_writes_keeps_what_members_were() -> None:
+    one, other = ready()
+    slurm = two()
+    now, _, _ = tick(cluster(one, other, operations=(ask("drain", other),)), slurm)
+    before = killed_in(request(now, ask_whole("stop")), slurm, "stop", done=True)
+    written, _, _ = tick(before, slurm)
+    half = before.with_member(the(written, other))  # the rest was not written
+    now, steps, _ = tick(half, slurm)
+    assert of_kind(steps, Finish) and the(now, other).adapter_detail["stopped"] == {
+        "was": "draining",
+        "phase": "drained",
+    }
+
+
+def test_a_stopped_member_is_nobodys_orphan() -> None:
+    now = stopped(two(), *ready())
+    assert orphans(now)[0] == []
+
+
+def test_what_holds_a_node_runs_and_what_holds_none_waits() -> None:
+    jobs = [
+        Job(id=1, state="RUNNING", nodes=["w2"]),
+        Job(id=2, state="COMPLETING", nodes=["w2"]),
+        Job(id=3, state="SUSPENDED", nodes=["w3"]),
+        Job(id=4, state="PENDING"),
+        Job(id=5, state="PENDING", nodes=["w2"]),  # where it is meant to run
+        Job(id=6, state="REQUEUE_HOLD"),
+    ]
+    seen = snapshot({}).model_copy(update={"jobs": jobs})
+    assert [job.id for job in running_jobs(seen) or []] == [1, 2, 3]
+    assert running_jobs(snapshot({})) is None and running_jobs(None) is None

@@ -128,7 +128,9 @@ def _remove_users(names: Iterable[str]) -> list[str]:
     changes = []
     for name in sorted(names):
         if _exists(pwd.getpwnam, name):
-            _command("userdel", name)
+            # One who is still logged in, or left something running, would keep the account.
+            _command("pkill", "--signal", "KILL", "--uid", name)
+            _command("userdel", "--force", name)
             changes.append(f"user {name}")
         if _exists(grp.getgrnam, name):
             _command("groupdel", name)

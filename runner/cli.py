@@ -13,6 +13,7 @@ import typer
 
 from runner import access_verb, instance_verbs, log, operator, secrets, verbs, view
 from runner.commands import CANNOT, FAILED, OK, Json, Which, as_reader, load
+from runner.explain import explain
 from runner.foresee import foresee
 from runner.platform.client import Client
 from runner.platform.errors import PlatformError
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 app.command()(verbs.deploy)
 app.command()(access_verb.access)
+app.command("explain")(explain)
 app.add_typer(verbs.get, name="get")
 instance_verbs.add_to(verbs.op)
 app.add_typer(verbs.op, name="op")

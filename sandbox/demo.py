@@ -56,8 +56,8 @@ def main() -> None:
         if done.returncode != 0:
             _give_up(f"{command[0]} ended with {done.returncode}; see gpuaas-slurm sandbox logs gs-1")
 
-    _title("access")
-    sys.stdout.write(json.dumps(instance["access"], indent=2) + "\n")
+    _title("access: how a person gets at it")
+    _show(variables, "access", instance["id"])
     _title("what to type next")
     sys.stdout.write(
         '  . .venv/bin/activate && eval "$(gpuaas-slurm sandbox env)"\n'

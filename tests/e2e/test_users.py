@@ -1,6 +1,7 @@
 """People are declared with the cluster: each can submit at once, and who is declared no more can not."""
 
 import json
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -9,14 +10,14 @@ import pytest
 from sandbox.fleet.keys import KeyPair
 from tests.e2e.cluster import Cluster, by_hand, until
 from tests.e2e.conftest import Equipped
-from tests.runner_process import COMMAND
+from tests.runner_process import COMMAND, answer
 
 pytestmark = pytest.mark.e2e
 
 
 def as_user(cluster: Cluster, name: str, *argv: str) -> "subprocess.CompletedProcess[str]":
-    script = 'cd && exec "$@"'
-    return cluster.fleet.exec(cluster.controller_host, ["runuser", "--login", name, "-c", script, "sh", *argv])
+    """As after a login, in the user's home."""
+    return cluster.fleet.exec(cluster.controller_host, ["runuser", "--login", name, "-c", shlex.join(argv)])
 
 
 def submit(cluster: Cluster, name: str) -> str:
@@ -85,6 +86,21 @@ def test_a_host_where_a_number_is_somebody_elses_is_refused_before_it_changes(eq
     assert ended["error"]["code"] == "uid_taken"
     assert "squatter" in ended["error"]["message"]
     assert cluster.on("gs-4", "sh", "-c", "ls /var/lib/gpuaas-slurm/ledger.json /home/ada 2>/dev/null; true") == ""
+
+
+def test_a_worker_gets_the_users_when_it_joins_and_they_go_when_it_leaves(equipped: Equipped) -> None:
+    if equipped.suite != "bookworm":
+        pytest.skip("the same code on every system")
+    cluster = equipped.cluster
+    cluster.fleet.exec("gs-4", ["userdel", "squatter"])
+    before = cluster.on("gs-4", "sh", "-c", "cut -d: -f1 /etc/passwd | sort; ls /home")
+    cluster.add("gs-4")
+    assert cluster.run().returncode == 0
+    assert cluster.on("gs-4", "stat", "--format=%U %u %a", "/home/ada") == "ada 2001 750"
+    answer(cluster.variables, "op", "remove", cluster.instance_id, "--members", "gs-4")
+    assert cluster.run().returncode == 0
+    assert cluster.on("gs-4", "sh", "-c", "cut -d: -f1 /etc/passwd | sort; ls /home") == before
+    assert cluster.on("gs-2", "id", "--user", "ada") == "2001"
 
 
 def test_a_user_taken_off_the_list_submits_no_more_and_its_history_stays(equipped: Equipped, tmp_path: Path) -> None:

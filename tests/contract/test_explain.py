@@ -1,0 +1,40 @@
+"""The five questions are answered from the API alone, by the correlation id that everybody is given."""
+
+from tests.platform_process import Platform, Project
+from tests.runner_process import answer, environment, gpuaas_slurm
+
+
+def test_a_request_is_explained_by_its_correlation_id(platform: Platform, project: Project) -> None:
+    made = project.deploy()
+    variables = environment(project)
+    # The allocations cannot be dialled, so the deploy fails before any host is touched.
+    assert gpuaas_slurm(variables, "run").returncode == 1
+    (told,) = answer(variables, "explain", made["correlation_id"])
+    assert told["instance"]["id"] == made["id"]
+    assert (told["instance"]["status"], told["instance"]["health"]) == ("failed", "unhealthy")
+    assert made["correlation_id"] in told["correlation_ids"]
+    assert {one["operation"] for one in told["operations"]} == {"add"}
+    assert {one["status"] for one in told["operations"]} == {"failed"}
+    controller = next(one for one in told["members"] if one["name"].startswith("controller-"))
+    assert controller["error"]["code"] == told["instance"]["reasons"][0]["code"]
+    assert {one["type"] for one in told["events"]} >= {"apps.instance.failed"}
+    shown = gpuaas_slurm(variables, "explain", made["correlation_id"][:12])
+    assert shown.returncode == 0, shown.stderr
+    for word in ("correlation ", "instance ", "operation ", "member ", "runtime ", controller["error"]["code"]):
+        assert word in shown.stdout
+
+
+def test_a_later_request_is_explained_by_its_own_id_with_its_own_members(platform: Platform, project: Project) -> None:
+    made = project.deploy()
+    variables = environment(project)
+    asked = answer(variables, "op", "add", made["id"], "--allocations", project.allocation_ids[-1])
+    (told,) = answer(variables, "explain", asked["correlation_id"])
+    assert told["instance"]["id"] == made["id"]
+    assert asked["id"] in {one["id"] for one in told["operations"]}
+
+
+def test_an_id_that_nothing_carries_is_said_to_be_unknown(project: Project) -> None:
+    project.deploy()
+    done = gpuaas_slurm(environment(project), "explain", "no-such-correlation")
+    assert done.returncode == 2
+    assert "no-such-correlation" in done.stderr

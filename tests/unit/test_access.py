@@ -1,0 +1,132 @@
+"""The access bundle: made of what is known, bounded, renewed when it says something else, and without a secret."""
+
+import json
+from typing import Any
+
+import pytest
+
+from module_utils.slurm_samples import COLUMNS, HEALTH, LINES, USE, clipped, take_samples
+from runner import access
+from runner.access_verb import lines
+from runner.decide import decide
+from runner.plan import Detail, SetInstance
+from runner.slurm import Sample, Snapshot
+from tests.unit.lifecycle import cluster, serving
+from tests.unit.worlds import NOW, after, allocation, controller, instance, node, of_kind, settle, snapshot
+
+
+def samples(**changes: str) -> list[Sample]:
+    """As a controller answers; `sinfo="..."` changes what that command says."""
+    told = take_samples(lambda *words: changes.get(words[0], f"{words[0]} says\nso"))
+    return [Sample.model_validate(one) for one in told]
+
+
+def seen(*nodes: str, **changes: str) -> Snapshot:
+    shown = snapshot({name: node(partitions=["main"]) for name in nodes})
+    return shown.model_copy(update={"samples": samples(**changes)})
+
+
+def made(shown: Snapshot, workers: int = 1, **changes: Any) -> Detail:
+    members = [serving(number) for number in range(2, 2 + workers)]
+    places = {one.id: one for one in (allocation(number) for number in range(1, 3 + workers))}
+    found = access.bundle(instance(**changes), shown, controller(status="ready"), members, places)
+    assert found is not None
+    return found
+
+
+def test_it_names_hosts_account_partition_and_a_command_that_pins_the_hosts_key() -> None:
+    bundle = made(seen("w2"), workers=2)
+    assert bundle["controller"] == {"hostname": "ctl", "host": "10.0.0.1", "port": 22, "username": "ops"}
+    assert [one["host"] for one in bundle["workers"]] == ["10.0.0.2", "10.0.0.3"]
+    assert bundle["submit"]["batch"].startswith("sbatch --account=default --partition=main ")
+    assert bundle["ssh"]["command"].endswith(" -p 22 ops@10.0.0.1")
+    assert "StrictHostKeyChecking=yes" in bundle["ssh"]["command"]
+    assert bundle["ssh"]["known_hosts"] in bundle["ssh"]["command"]
+    assert [one["command"] for one in bundle["commands"]] == [entry[1] for entry in USE]
+    assert [one["command"] for one in bundle["health"]] == [entry[1] for entry in HEALTH]
+
+
+def test_workers_that_do_not_serve_are_not_in_it() -> None:
+    failed = serving(3, status="failed")
+    places = {one.id: one for one in (allocation(1), allocation(2), allocation(3))}
+    found = access.bundle(instance(), seen("w2"), controller(), [serving(2), failed], places)
+    assert found is not None
+    assert [one["hostname"] for one in found["workers"]] == ["w2"]
+
+
+def test_a_look_without_examples_leaves_the_bundle_as_it_is() -> None:
+    shown = snapshot({}).model_copy(update={"samples": None})
+    assert access.bundle(instance(), shown, controller(), [], {allocation(1).id: allocation(1)}) is None
+    assert access.renewed({"cluster_name": "gs0"}, None) is None
+
+
+@pytest.mark.parametrize("moves_on", ["squeue", "sacct", "sdiag"])
+def test_what_only_moves_on_with_time_does_not_renew_it(moves_on: str) -> None:
+    later = seen("w2", **{moves_on: "something else"}).model_copy(update={"observed_at": NOW.replace(hour=9)})
+    assert access.renewed(made(seen("w2")), made(later)) is None
+
+
+def test_a_changed_cluster_renews_it() -> None:
+    old = made(seen("w2"))
+    assert access.renewed(None, old) == old
+    assert access.renewed(old, made(seen("w2", sinfo="one more node"))) is not None
+    assert access.renewed(old, made(seen("w2", "w3"), workers=2)) is not None
+    assert access.renewed({"controller": "of an older runner"}, old) == old
+
+
+def test_however_much_a_cluster_says_the_bundle_fits() -> None:
+    much = "\n".join("ä" * COLUMNS for _ in range(1000))
+    loud = seen(*(f"w{n}" for n in range(2, 60)), sinfo=much, squeue=much, sacct=much, sdiag=much, scontrol=much)
+    users = [{"name": f"user{n}", "uid": 2000 + n, "account": "a" * 30} for n in range(200)]
+    bundle = made(loud, workers=60, config={"users": users})
+    assert len(json.dumps(bundle).encode()) <= 16 * 1024
+    assert bundle["more_workers"] >= 40
+    assert bundle["submit"]["batch"]
+
+
+def test_an_answer_is_clipped_to_its_head_and_its_newest_lines() -> None:
+    told = clipped("\n".join(f"line {n}" for n in range(100))).splitlines()
+    assert len(told) == LINES + 1
+    assert (told[0], told[-1]) == ("line 0", "line 99")
+    assert clipped("a \n\n b") == "a\n b"
+
+
+def test_a_command_that_did_not_answer_is_shown_without_output() -> None:
+    told = take_samples(lambda *words: None if words[0] == "sacct" else "x")
+    assert {one["command"].split()[0] for one in told if one["output"] is None} == {"sacct"}
+
+
+def test_jobs_are_not_shown_where_the_project_keeps_them_private() -> None:
+    bundle = made(seen("w2", squeue="1 main mallory"), config={"slurm": {"PrivateData": "jobs"}})
+    assert "mallory" not in json.dumps(bundle)
+    assert "sinfo says" in json.dumps(bundle)
+
+
+def test_no_example_shows_the_names_of_jobs() -> None:
+    told = [command for _, command, _ in (*USE, *HEALTH) if command.split()[0] in ("squeue", "sacct")]
+    assert all("format=" in command.lower() for command in told)
+    assert not any("Name" in word.partition("UserName")[0] for command in told for word in command.split(","))
+
+
+def test_it_is_written_with_the_instance_and_not_again_while_nothing_changes() -> None:
+    now = cluster(serving(2))
+    now = now.later(instance=now.instance.model_copy(update={"status_detail": None}))
+    now, _, play = settle(now, decide)
+    assert play is not None
+    told, steps, _ = settle(after(now, play, {}, seen("w2")), decide)
+    assert [step.access is not None for step in of_kind(steps, SetInstance)] == [True]
+    again = told.later(
+        outcomes={}, played=frozenset(), instance=told.instance.model_copy(update={"status_detail": None})
+    )
+    again, _, play = settle(again, decide)
+    assert play is not None
+    _, steps, _ = settle(after(again, play, {}, seen("w2", squeue="another minute")), decide)
+    assert [step.access for step in of_kind(steps, SetInstance)] == [None]
+
+
+def test_a_person_sees_all_of_it_and_an_older_or_stranger_bundle_does_no_harm() -> None:
+    text = "\n".join(lines(made(seen("w2"))))
+    for part in ("cluster gs0", "ops@10.0.0.1", "$ sinfo", "/etc/slurm/slurm.conf", "journalctl", "sbatch --account"):
+        assert part in text
+    assert lines({})
+    assert lines({"commands": ["sinfo"], "workers": "x", "logs": "journalctl"})

@@ -1,0 +1,120 @@
+"""Declared users are read strictly, and reach a play only as what they were checked to be."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from runner import inventory, operator
+from runner.inventory import IntentError, read_config
+from tests.unit.worlds import allocation, controller, instance
+
+ADA = {"name": "ada", "uid": 2001}
+KEY = "ssh-ed25519 " + "A" * 68
+SCHEMA = yaml.safe_load((Path(__file__).parents[2] / "app" / "manifest.yaml").read_text())["deploy_input"]
+
+
+def variables(*users: dict[str, Any]) -> dict[str, Any]:
+    declared = instance(config={"users": list(users)})
+    tree, _ = inventory.build(declared, [], {})
+    found: dict[str, Any] = tree["all"]["children"][inventory.instance_group(declared)]["vars"]
+    return found
+
+
+def test_a_user_has_a_group_of_its_own_number_and_the_default_account_unless_told_otherwise() -> None:
+    told = variables({"name": "ben", "uid": 2002, "gid": 3000, "account": "physics", "shell": "/bin/sh"}, ADA)
+    assert told["slurm_users"] == [
+        {"name": "ada", "uid": 2001, "gid": 2001, "shell": "/bin/bash"},
+        {"name": "ben", "uid": 2002, "gid": 3000, "shell": "/bin/sh"},
+    ]
+    assert told["slurm_accounts"] == [{"name": "ada", "account": "default"}, {"name": "ben", "account": "physics"}]
+
+
+def test_keys_are_stated_only_for_those_who_declare_some() -> None:
+    told = variables(ADA, {"name": "ben", "uid": 2002, "ssh_keys": [KEY]}, {"name": "eve", "uid": 2003, "ssh_keys": []})
+    assert told["slurm_user_keys"] == {"ben": [KEY], "eve": []}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "root"},
+        {"name": "slurm"},
+        {"name": "munge"},
+        {"name": "mysql"},
+        {"name": "ops"},
+        {"name": "systemd-network"},
+        {"name": "Ada"},
+        {"name": "ada lovelace"},
+        {"name": "-ada"},
+        {"name": "ada\n"},
+        {"name": "{{ 7*7 }}"},
+        {"name": "a" * 40},
+        {"uid": 0},
+        {"uid": 999},
+        {"uid": 60000},
+        {"uid": "2001"},
+        {"uid": True},
+        {"gid": 27},
+        {"account": "root"},
+        {"account": "a b"},
+        {"account": "x,y"},
+        {"shell": "/bin/evil"},
+        {"ssh_keys": ['command="rm -rf /" ' + KEY]},
+        {"ssh_keys": ["not a key"]},
+        {"ssh_keys": [KEY + "\n" + KEY]},
+        {"sudo": True},
+    ],
+)
+def test_a_user_that_cannot_be_had_safely_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(IntentError) as raised:
+        read_config(instance(config={"users": [ADA | wrong]}))
+    assert raised.value.code == "config_invalid"
+
+
+@pytest.mark.parametrize(
+    ("second", "what"),
+    [
+        ({"name": "ada", "uid": 2002}, "name ada"),
+        ({"name": "ben", "uid": 2001}, "uid 2001"),
+        ({"name": "ben", "uid": 2002, "gid": 2001}, "gid 2001"),
+    ],
+)
+def test_two_users_share_nothing(second: dict[str, Any], what: str) -> None:
+    with pytest.raises(IntentError, match=what):
+        read_config(instance(config={"users": [ADA, second]}))
+
+
+def test_a_config_that_cannot_be_read_says_nothing_about_users_rather_than_that_there_are_none() -> None:
+    told = variables(ADA | {"uid": 1})
+    assert not {"slurm_users", "slurm_accounts", "slurm_user_keys"} & set(told)
+
+
+def test_the_login_user_of_a_host_is_no_declared_user() -> None:
+    place = allocation(1)
+    place.connection["username"] = "cloud"  # type: ignore[index]
+    declared = instance(config={"users": [{"name": "cloud", "uid": 2001}]})
+    _, problems = inventory.build(declared, [controller()], {place.id: place})
+    assert [problem.code for problem in problems.values()] == ["config_invalid"]
+
+
+@pytest.mark.parametrize("user", [ADA, ADA | {"gid": 3000, "account": "x1", "shell": "/bin/sh", "ssh_keys": [KEY]}])
+def test_the_manifest_takes_what_the_runner_takes(user: dict[str, Any]) -> None:
+    read_config(instance(config={"users": [user]}))
+    placement = {"mode": "split", "controller_allocation_id": "x", "worker_allocation_ids": []}
+    jsonschema.validate({"placement_intent": placement, "config": {"users": [user]}}, SCHEMA)
+
+
+def test_a_file_of_users_is_checked_before_anything_is_asked(tmp_path: Path) -> None:
+    listed = tmp_path / "users.json"
+    listed.write_text(json.dumps([ADA]))
+    assert operator.read_users(listed) == [ADA]
+    for text in ("[", json.dumps([ADA, ADA]), json.dumps({"name": "ada"})):
+        listed.write_text(text)
+        with pytest.raises(operator.AskedWrong):
+            operator.read_users(listed)
+    with pytest.raises(operator.AskedWrong):
+        operator.read_users(tmp_path / "absent")

@@ -14,7 +14,7 @@ from runner import detail
 from runner.decide.instance import look
 from runner.decide.members import allocation_problem, read_time
 from runner.health import Finding, findings
-from runner.inventory import CONTROLLER, IntentError, host_name, node_name, read_config
+from runner.inventory import CONTROLLER, host_name, node_name
 from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
 from runner.platform.models import InstanceStatus, Member, MemberStatus
 from runner.world import Outcome, World, observed_at
@@ -101,19 +101,10 @@ def _why_not(world: World, member: Member) -> str | None:
     if error or waiting:
         return error.message if error else waiting
     if member.component_key == CONTROLLER:
-        return _unusable(world)
+        return None  # a wish that cannot be fulfilled is no hindrance: the host has the configuration that last served
     name = node_name(member)
     node = (world.snapshot.nodes or {}).get(name) if world.snapshot and name else None
     return "it is drained: nothing is repaired behind that" if node is None or "DRAIN" in node.flags else None
-
-
-def _unusable(world: World) -> str | None:
-    """Why there is no configuration to write: without a wish that can be read, a repair could only guess."""
-    try:
-        read_config(world.instance)
-    except IntentError as error:
-        return f"its configuration cannot be written: {error.message}"
-    return None
 
 
 def _try(world: World, controller: Member, due: list[Member], drift: dict[str, list[Finding]]) -> list[Step]:

@@ -31,7 +31,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def trial_text(text: str, scratch: Path) -> str:
+def trial_text(text: str, scratch: Path, user: str) -> str:
     """What must differ so that the trial touches nothing of a live cluster: state, ports, accounting, logs."""
     return replace_settings(
         text,
@@ -44,6 +44,7 @@ def trial_text(text: str, scratch: Path) -> str:
             "SlurmctldLogFile": "",
             "SlurmctldPidFile": str(scratch / "slurmctld.pid"),
             "SlurmctldPort": str(free_port()),
+            "SlurmUser": user,
             "StateSaveLocation": str(scratch / "state"),
         },
     )
@@ -56,7 +57,7 @@ def try_out(text: str, companions: dict[str, str], user: str, seconds: float) ->
     try:
         account = pwd.getpwnam(user)
         (scratch / "state").mkdir()
-        for name, content in {**companions, "slurm.conf": trial_text(text, scratch)}.items():
+        for name, content in {**companions, "slurm.conf": trial_text(text, scratch, user)}.items():
             (scratch / name).write_text(content)
         for path in (scratch, *scratch.iterdir()):
             os.chown(path, account.pw_uid, account.pw_gid)

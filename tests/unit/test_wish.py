@@ -185,7 +185,7 @@ def test_workers_follow_their_controllers_configuration_and_tell_what_they_run()
     now, _, again = settle(after(now, play, told, snapshot(nodes)), decide)
     known = next(one for one in now.members if one.id == behind.id).adapter_detail
     assert (known["config_version"], known["package_version"]) == ("sha256:abc", "24.11.5-4")
-    assert again is None
+    assert again is None or again.playbook != "follow"
 
 
 def test_a_worker_that_cannot_follow_is_left_for_the_next_look_and_its_version_stays_true() -> None:

@@ -184,6 +184,23 @@ def test_a_version_outside_the_window_is_refused_before_anything_is_touched(stor
     assert (story.cluster.instance()["health"], story.reasons()) == ("healthy", [])
 
 
+def test_an_upgrade_whose_controller_does_not_come_up_goes_back_by_itself(story: Story) -> None:
+    if not story.can_move:
+        pytest.skip("this system's package sources hold one version of Slurm")
+    packages = story.packages()
+    # A slurmctld that will not start once its package is the new one.
+    dropin = "/etc/systemd/system/slurmctld.service.d/zz-refuse.conf"
+    refuse = f"[Service]\\nExecStartPre=/bin/sh -c '! dpkg-query -W slurmctld | grep -qF {story.offered[0]}'\\n"
+    story.slurm("sh", "-c", f'printf "{refuse}" > {dropin}; systemctl daemon-reload')
+    asked = story.ask("upgrade")
+    assert story.cluster.run().returncode == 1
+    story.slurm("sh", "-c", f"rm {dropin}; systemctl daemon-reload")
+    ended = story.outcome(asked)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "upgrade_taken_back")
+    assert story.packages() == packages
+    assert (story.cluster.instance()["health"], story.reasons()) == ("healthy", [])
+
+
 def test_an_upgrade_moves_every_host_in_order_or_finds_nothing_to_do(story: Story) -> None:
     before, (installed,) = story.untouched(), story.packages()["gs-1"]
     asked = story.ask("upgrade")

@@ -249,7 +249,7 @@ def build(
     hosts: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[str]] = {CONTROLLER: [], WORKER: []}
     problems: dict[UUID, IntentError] = {}
-    users: dict[str, Any] = {}
+    users: dict[str, Any] = {"slurm_people_version": ""}
     members = list(members)
     controller = next((member for member in members if member.component_key == CONTROLLER), None)
     refused = controller is not None and wish.is_refused(instance, controller)
@@ -257,7 +257,7 @@ def build(
     try:
         config = read_config(instance)
         # Left out where they cannot be read: a list of nobody would shut everybody out.
-        users = people.variables(config.users)
+        users = people.variables(config.users) | {"slurm_people_version": wish.people(instance)}
     except IntentError:
         # A deploy is refused then; a cluster that runs keeps what it has, and its workers come and go.
         config, refused = Config.model_validate({}), True

@@ -21,6 +21,12 @@ def digest(instance: AppInstance) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def people(instance: AppInstance) -> str:
+    """The part of it that is about users, which every host has to have."""
+    declared = (instance.config or {}).get("users") or []
+    return "sha256:" + hashlib.sha256(json.dumps(declared, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
 def live(controller: Member) -> str | None:
     """The wish the cluster was last seen to serve; None before its first deploy is over."""
     known = controller.adapter_detail.get("wish")

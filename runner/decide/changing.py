@@ -18,6 +18,8 @@ from runner.world import World
 REFUSALS = ("config_refused", "config_taken_back", "config_invalid")
 MESSAGE_CHARS = 1000
 MAX_DOUBLINGS = 5
+# What a worker tells of itself after it was asked to follow.
+FOLLOWED = ("config_version", "package_version", "people_version")
 
 
 def the_controller(world: World) -> Member | None:
@@ -78,11 +80,17 @@ def follow(world: World, controller: Member) -> Play | None:
     """Workers that run another configuration than their controller, as far as is known, and can be asked."""
     if world.snapshot is None or world.snapshot.nodes is None:
         return None
+    acts: frozenset[Act]
+    lacking = [member for member in world.members if _lacks_people(world, member, controller)]
+    if lacking:
+        acts = frozenset(("join", member.id) for member in lacking)
+        why = f"{len(lacking)} worker(s) get the users that are declared now"
+        return Play(why, "add_worker", (controller, *lacking), acts, terms={"keep_drains": True})
     serves = world.snapshot.controller.config_version
     behind = [member for member in world.members if serves and _is_behind(world, member, serves)]
     if not behind:
         return None
-    acts: frozenset[Act] = frozenset(("follow", member.id) for member in behind)
+    acts = frozenset(("follow", member.id) for member in behind)
     return Play(f"{len(behind)} worker(s) take the controller's configuration", "follow", (controller, *behind), acts)
 
 
@@ -91,11 +99,10 @@ def followed(world: World) -> list[Step]:
     steps: list[Step] = []
     for member in world.members:
         outcome = world.outcomes.get(member.id)
-        if not outcome or outcome.error or not world.did("follow", member):
+        asked = world.did("follow", member) or world.did("join", member)
+        if not outcome or outcome.error or not asked or not _answers(world, member):
             continue
-        told: Detail = {
-            key: outcome.detail[key] for key in ("config_version", "package_version") if key in outcome.detail
-        }
+        told: Detail = {key: outcome.detail[key] for key in FOLLOWED if outcome.detail.get(key)}
         if any(member.adapter_detail.get(key) != value for key, value in told.items()):
             steps.append(SetMember("it runs the controller's configuration", member, member.status, told))
     return steps
@@ -119,7 +126,9 @@ def _conclude(world: World, controller: Member, trial: Detail) -> list[Step]:
     if not outcome.error and isinstance(reached, str) and reached:
         known = wish.refused(controller)
         still = known if known.get("digest") != reached else None
-        return [_say("it serves with that", controller, wish=reached, wish_refused=still or None, change=None)]
+        people = outcome.detail.get("people_version") or controller.adapter_detail.get("people_version")
+        said = {"wish": reached, "wish_refused": still or None, "change": None, "people_version": people}
+        return [_say("it serves with that", controller, **said)]
     error = outcome.error or AdapterError("change_unfinished", "the run ended before it said what is live", "retryable")
     tried = int(trial.get("attempt") or 0) + 1
     pause = world.policy.retry_seconds * 2 ** min(tried - 1, MAX_DOUBLINGS)
@@ -145,12 +154,22 @@ def _problem(world: World, controller: Member) -> AdapterError | None:
 
 
 def _is_behind(world: World, member: Member, serves: str) -> bool:
-    known = member.adapter_detail
-    if member.component_key == CONTROLLER or member.status != MemberStatus.READY or world.did("follow", member):
+    known = member.adapter_detail.get("config_version")
+    return known not in (None, serves) and not world.did("follow", member) and _answers(world, member)
+
+
+def _lacks_people(world: World, member: Member, controller: Member) -> bool:
+    known, wanted = (one.adapter_detail.get("people_version") for one in (member, controller))
+    if not wanted or known in (None, wanted) or world.did("join", member):
         return False
-    if world.snapshot is None or known.get("config_version") in (None, serves):
+    return not wish.is_refused(world.instance, controller) and _answers(world, member)
+
+
+def _answers(world: World, member: Member) -> bool:
+    """A worker that serves, and whose slurmd the controller hears."""
+    if member.component_key == CONTROLLER or member.status != MemberStatus.READY or world.snapshot is None:
         return False
-    node = (world.snapshot.nodes or {}).get(str(known.get("worker_hostname")))
+    node = (world.snapshot.nodes or {}).get(str(member.adapter_detail.get("worker_hostname")))
     return node is not None and node.state in SCHEDULABLE and "NOT_RESPONDING" not in node.flags
 
 

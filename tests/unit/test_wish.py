@@ -198,3 +198,19 @@ def test_a_worker_that_cannot_follow_is_left_for_the_next_look_and_its_version_s
     now, _, again = settle(after(now, play, away, snapshot({"w2": node()})), decide)
     assert again is None
     assert next(one for one in now.members if one.id == behind.id).adapter_detail["config_version"] == "sha256:old"
+
+
+def test_workers_get_the_users_that_are_declared_now_and_keep_their_drains() -> None:
+    config = {"users": [{"name": "ada", "uid": 2001}]}
+    knows, lacks = wish.people(instance(config=config)), wish.people(instance())
+    late = serving(2, adapter_detail={"people_version": lacks, "config_version": "sha256:abc"})
+    level = serving(3, adapter_detail={"people_version": knows, "config_version": "sha256:abc"})
+    now = running(config, late, level, wish=wished(config), people_version=knows)
+    nodes = {"w2": node(), "w3": node()}
+    now, _, play = settle(now.later(snapshot=snapshot(nodes)), decide)
+    assert play is not None and play.playbook == "add_worker"
+    assert ([one.id for one in play.members[1:]], play.terms) == ([late.id], {"keep_drains": True})
+    told = {late.id: Outcome("serving", {"people_version": knows, "config_version": "sha256:abc"})}
+    now, _, again = settle(after(now, play, told, snapshot(nodes)), decide)
+    assert next(one for one in now.members if one.id == late.id).adapter_detail["people_version"] == knows
+    assert again is None

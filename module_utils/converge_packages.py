@@ -60,7 +60,7 @@ def converge_packages(names: list[str], ledger: Ledger, dry: bool) -> list[str]:
     if not missing or dry:
         return [f"package {name}" for name in missing]
     finish_interrupted_install()
-    _refresh_index()
+    refresh_index()
     # What comes along as a dependency is ours as well, and is noted before it is there. What is merely upgraded is not.
     planned = _would_install(missing)
     there = installed_versions(planned)
@@ -121,7 +121,7 @@ def explain(output: str, doing: str) -> AdapterError:
     )
 
 
-def _refresh_index() -> None:
+def refresh_index() -> None:
     """Roles run one after the other on a host; the first one's index is good for the rest of the run."""
     try:
         age = time.time() - INDEX_STAMP.stat().st_mtime

@@ -16,13 +16,14 @@ from .slurm_conf import is_intact
 from .slurm_partitions import parse_partitions
 from .slurm_reservations import parse_reservations
 from .slurm_samples import take_samples
-from .slurm_state import iso, parse_daemon, parse_jobs, parse_nodes, with_jobs
+from .slurm_state import iso, parse_daemon, parse_jobs, parse_nodes, parse_slurmdbd_version, with_jobs
 
 CONFIGURATION = Path("/etc/slurm/slurm.conf")
 UNITS = {"munge": "munge", "slurmctld": "slurmctld", "slurmdbd": "slurmdbd", "mariadb": "mariadb"}
 # Times are printed in the host's zone unless told otherwise; C keeps the words we parse.
 ENVIRONMENT = {**os.environ, "TZ": "UTC", "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
 PATIENCE_SECONDS = 15
+SLURMDBD = ("sacctmgr", "--noheader", "show", "configuration")
 PARTITIONS = ("scontrol", "--all", "--oneliner", "show", "partitions")
 # What fills up and then takes the controller with it, beside the state directory that slurm.conf names.
 FILLING_DIRECTORIES = ("/var/lib/mysql", "/var/log")
@@ -85,6 +86,7 @@ def look(command: tuple[str, ...], config: Path = CONFIGURATION, *, samples: boo
         asked_package = pool.submit(_package_version)
         asked_partitions = pool.submit(ask, *PARTITIONS) if answering else None
         asked_samples = pool.submit(take_samples, ask) if answering and samples else None
+        asked_slurmdbd = pool.submit(ask, *SLURMDBD) if accounting else None
     answers, account = asked_accounts.result() if asked_accounts else (False, None)
     return {
         "observed_at": iso(time.time()),
@@ -92,6 +94,7 @@ def look(command: tuple[str, ...], config: Path = CONFIGURATION, *, samples: boo
             "hostname": socket.gethostname().split(".")[0],
             **states,
             **parse_daemon(asked_daemon.result() if asked_daemon else None),
+            "slurmdbd_version": parse_slurmdbd_version(asked_slurmdbd.result() if asked_slurmdbd else None),
             "package_version": asked_package.result(),
             "outdated": sorted(name for name, unit in units.items() if unit["replaced"]),
             "config_version": _config_version(config),

@@ -164,6 +164,11 @@ def parse_daemon(answer: str | None) -> Daemon:
     }
 
 
+def parse_slurmdbd_version(answer: str | None) -> str | None:
+    """What `sacctmgr show configuration` says of the running slurmdbd; sacctmgr's own version stands there too."""
+    return _config_value(answer or "", "SLURMDBD_VERSION")
+
+
 def expand_hostlist(expression: str) -> list[str]:
     """Names in a Slurm host list: 'a,b[1-3,07],c[1-2]x' -> each name, in order, without duplicates."""
     names: list[str] = []

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from runner import access_verb, instance_verbs, log, operator, secrets, verbs, view
+from runner import access_verb, change_verbs, instance_verbs, log, operator, secrets, verbs, view
 from runner.commands import CANNOT, FAILED, OK, Json, Which, as_reader, load
 from runner.explain import explain
 from runner.foresee import foresee
@@ -33,6 +33,7 @@ app.command()(access_verb.access)
 app.command("explain")(explain)
 app.add_typer(verbs.get, name="get")
 instance_verbs.add_to(verbs.op)
+change_verbs.add_to(app, verbs.op)
 app.add_typer(verbs.op, name="op")
 
 

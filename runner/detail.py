@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from runner import wish
 from runner.inventory import CONTROLLER
 from runner.plan import Detail, stamp
 from runner.platform.models import AppInstance, Member, MemberStatus
@@ -20,7 +21,11 @@ _CONTROLLER: Detail = dict.fromkeys(
         "config_version",
         "cluster_name",
         "slurm_version",
+        "slurmdbd_version",
         "package_version",
+        "wish",
+        "wish_refused",
+        "change",
     )
 )
 _WORKER: Detail = dict.fromkeys(
@@ -31,6 +36,7 @@ _WORKER: Detail = dict.fromkeys(
         "drain_reason",
         "config_version",
         "slurm_version",
+        "package_version",
         "jobs_remaining",
     )
 ) | {"registered_in_controller": False, "cpus": None, "memory_mb": None, "gpus": None}
@@ -58,6 +64,7 @@ def of_controller(snapshot: Snapshot) -> Detail:
         "config_version": seen.config_version,
         "cluster_name": seen.cluster_name,
         "slurm_version": seen.slurm_version,
+        "slurmdbd_version": seen.slurmdbd_version,
         "package_version": seen.package_version,
         "slurmctld_started_at": stamp(seen.started_at) if seen.started_at else None,
         "last_runtime_observed_at": stamp(snapshot.observed_at),
@@ -97,7 +104,8 @@ def is_unsettled(member: Member) -> bool:
         return False
     leaving = member.adapter_detail.get("leave") or {}
     half_way = (MemberStatus.REQUESTED, MemberStatus.RECONCILING, MemberStatus.DELETING)
-    return member.status in half_way or (bool(leaving) and leaving.get("verdict") is None) or was_given_back(member)
+    left = bool(leaving) and leaving.get("verdict") is None
+    return member.status in half_way or left or was_given_back(member) or bool(wish.on_trial(member))
 
 
 def is_under_way(lifecycle: object) -> bool:
@@ -122,14 +130,11 @@ def of_instance(
         seen |= {
             "observed_at": stamp(now),
             "config_version": snapshot.controller.config_version,
-            "versions": {
-                "app": instance.app_version,
-                "package": snapshot.controller.package_version,
-                "slurmctld": snapshot.controller.slurm_version,
-            },
+            "versions": _versions(instance, snapshot),
         }
     return {
         **seen,
+        "wish": wish.dealt_with(member for member in members if member.component_key == CONTROLLER),
         "reasons": reasons,
         "unsettled": any(is_unsettled(member) for member in members) or is_under_way(kept.get("lifecycle")),
         "workers": {
@@ -137,4 +142,16 @@ def of_instance(
             for status in MemberStatus
             if (count := sum(worker.status == status for worker in workers)) and status != MemberStatus.DELETED
         },
+    }
+
+
+def _versions(instance: AppInstance, snapshot: Snapshot) -> Detail:
+    """The app's version, the packages' on the controller, and what each running daemon says of itself."""
+    running = {node.slurm_version for node in (snapshot.nodes or {}).values() if node.slurm_version}
+    return {
+        "app": instance.app_version,
+        "package": snapshot.controller.package_version,
+        "slurmdbd": snapshot.controller.slurmdbd_version,
+        "slurmctld": snapshot.controller.slurm_version,
+        "slurmd": sorted(running),
     }

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from runner import wish
 from runner.inventory import CONTROLLER, host_name, node_name
 from runner.plan import Detail, ErrorClass
 from runner.platform.models import Health, Member, MemberStatus
@@ -51,6 +52,10 @@ CAUSES: dict[str, Cause] = {
     "slurmdbd_not_answering": Cause(Health.DEGRADED),
     "no_submit_account": Cause(Health.UNHEALTHY),
     "config_unknown": Cause(Health.DEGRADED, _DRIFT),
+    "config_refused": Cause(Health.DEGRADED),
+    "config_invalid": Cause(Health.DEGRADED),
+    "config_taken_back": Cause(Health.DEGRADED),
+    "config_rolled_back": Cause(Health.DEGRADED),
     "config_changed": Cause(Health.DEGRADED, _DRIFT),
     "config_not_loaded": Cause(Health.DEGRADED, _DRIFT),
     "disk_nearly_full": Cause(Health.DEGRADED),
@@ -182,6 +187,7 @@ def _controller(seen: ControllerState, member: Member | None, policy: Policy) ->
     if not {"munge", "mariadb", "slurmdbd"}.intersection(down):
         yield from _accounting(seen, member)
     yield from _configuration(seen, member)
+    yield from _wish(member)
     for disk in seen.disks:
         if disk.free_mb < policy.min_free_mb:
             message = (
@@ -218,6 +224,15 @@ def _configuration(seen: ControllerState, member: Member | None) -> Iterator[Fin
     elif seen.config_loaded is False:
         message = "slurmctld runs with another slurm.conf than is there: somebody changed it and did not have it read"
         yield Finding("config_not_loaded", message, member)
+
+
+def _wish(member: Member | None) -> Iterator[Finding]:
+    """What is wished and was refused: the cluster serves, but not as asked."""
+    known = wish.refused(member) if member else {}
+    if known:
+        code = str(known.get("code"))
+        told = code if code in CAUSES else "config_refused"
+        yield Finding(told, str(known.get("message")), member, shown_as=code)
 
 
 def _versions(seen: ControllerState, member: Member | None) -> Iterator[Finding]:

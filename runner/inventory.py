@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from runner import people
+from runner import people, wish
 from runner.people import Person
 from runner.platform.models import Allocation, AppInstance, Member
 
@@ -249,14 +249,20 @@ def build(
     hosts: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[str]] = {CONTROLLER: [], WORKER: []}
     problems: dict[UUID, IntentError] = {}
-    users: dict[str, Any] = {}
+    users: dict[str, Any] = {"slurm_people_version": ""}
+    members = list(members)
+    controller = next((member for member in members if member.component_key == CONTROLLER), None)
+    refused = controller is not None and wish.is_refused(instance, controller)
+    wished = wish.digest(instance)
     try:
         config = read_config(instance)
         # Left out where they cannot be read: a list of nobody would shut everybody out.
-        users = people.variables(config.users)
+        users = people.variables(config.users) | {"slurm_people_version": wish.people(instance)}
     except IntentError:
-        # Only a deploy uses it, and a deploy is refused then; workers of a cluster that runs come and go without.
-        config = Config.model_validate({})
+        # A deploy is refused then; a cluster that runs keeps what it has, and its workers come and go.
+        config, refused = Config.model_validate({}), True
+    if refused:
+        wished = (wish.live(controller) if controller else None) or ""
     shared: dict[str, Any] = {
         "gpuaas_app_instance_id": str(instance.id),
         "gpuaas_project_id": str(instance.project_id),
@@ -264,6 +270,9 @@ def build(
         "slurm_cluster_name": cluster_name(instance, config),
         "slurm_config": {key: str(value) for key, value in sorted(config.slurm.items())},
         **users,
+        # What was refused is not rendered again by a play that comes for another reason.
+        "slurm_config_keep": refused,
+        "slurm_wish": wished,
         **(terms or {}),
     }
     for member in sorted(members, key=lambda one: (one.component_key, str(one.id))):

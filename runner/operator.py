@@ -96,6 +96,28 @@ def request_of_instance(client: Client, instance: AppInstance, verb: str, parame
     return client.create_operation(instance.id, body, key=uuid.uuid4().hex, of_instance=True)
 
 
+def configure(
+    client: Client, instance: AppInstance, settings: dict[str, Any], unset: Sequence[str], app_version: str | None
+) -> AppInstance:
+    """Write what is wished of a cluster that is there; the runner carries it out."""
+    config = dict(instance.config or {})
+    slurm = {key: value for key, value in (config.get("slurm") or {}).items() if _spelt(key) not in map(_spelt, unset)}
+    absent = [name for name in unset if _spelt(name) not in map(_spelt, config.get("slurm") or {})]
+    if absent:
+        raise AskedWrong(
+            f"{', '.join(absent)} is not among the settings asked for: {', '.join(sorted(slurm)) or 'none'}"
+        )
+    slurm = {key: value for key, value in slurm.items() if _spelt(key) not in map(_spelt, settings)} | settings
+    config["slurm"] = slurm
+    body: dict[str, Any] = {"config": config} | ({"app_version": app_version} if app_version else {})
+    return client.patch_instance(instance, body, key=uuid.uuid4().hex)
+
+
+def _spelt(key: str) -> str:
+    """Slurm does not tell MaxJobCount from maxjobcount, so neither do we."""
+    return key.lower()
+
+
 def operations(client: Client, instance: AppInstance, **filters: str | None) -> list[Operation]:
     """Those of the instance and those of its members, in order of creation."""
     found = [*client.instance_operations(instance.id, **filters), *client.member_operations(instance.id, **filters)]

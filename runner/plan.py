@@ -25,6 +25,7 @@ Act = tuple[
         "start",
         "restart",
         "change",
+        "follow",
         "upgrade",
         "rollback",
         "rotate",
@@ -46,6 +47,7 @@ PlayBook = Literal[
     "rollback",
     "rotate",
     "decommission",
+    "follow",
 ]
 
 

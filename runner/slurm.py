@@ -60,6 +60,7 @@ class ControllerState(_Observed):
     mariadb: str | None = None
     ping: str = "UNKNOWN"
     slurm_version: str | None = None
+    slurmdbd_version: str | None = None
     package_version: str | None = None
     config_version: str | None = None
     cluster_name: str | None = None

@@ -61,6 +61,8 @@ def instance_row(instance: AppInstance) -> Row:
         "status": instance.status,
         "health": instance.health,
         "workers": _counts(said.get("workers")),
+        "app": instance.app_version,
+        **_versions(said.get("versions")),
         "why": "; ".join([*_under_way(said.get("lifecycle")), *reasons]) or None,
         "correlation": instance.correlation_id,
     }
@@ -71,6 +73,15 @@ def _under_way(lifecycle: Any) -> list[str]:
     if not isinstance(lifecycle, dict) or lifecycle.get("verdict"):
         return []
     return [f"{lifecycle.get('verb')}: {lifecycle.get('phase') or 'under way'}"]
+
+
+def _versions(known: Any) -> Row:
+    """Packages and daemons apart: what is installed need not be what runs."""
+    said = known if isinstance(known, dict) else {}
+    running = [f"{name} {said[name]}" for name in ("slurmdbd", "slurmctld") if said.get(name)]
+    workers = said.get("slurmd")
+    running += [f"slurmd {', '.join(map(str, workers))}"] if isinstance(workers, list) and workers else []
+    return {"package": said.get("package"), "running": "; ".join(running) or None}
 
 
 def _counts(workers: Any) -> str | None:
@@ -88,6 +99,7 @@ def member_row(member: Member) -> Row:
         "status": member.status,
         "phase": known.get("phase"),
         "node": known.get("node_state"),
+        "package": known.get("package_version"),
         "slurm": known.get("slurm_version"),
         "error": f"{error.get('code')}: {error.get('message')}" if error else None,
     }

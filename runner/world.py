@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from uuid import UUID
 
+from runner import wish
 from runner.plan import Act, AdapterError, Detail
 from runner.platform.client import Client
 from runner.platform.models import Allocation, AppInstance, InstanceStatus, Member, Operation
@@ -118,7 +119,9 @@ def observe(client: Client, instance: AppInstance, settings: Settings, *, everyt
     stale = instance.status == InstanceStatus.RUNNING and is_stale(instance, now, policy)
     # Our own note that a member is half way: an operation that was cancelled leaves no other trace in what we read.
     unsettled = bool((instance.status_detail or {}).get("unsettled"))
-    quiet = not (everything or operations or instance_operations or stale or unsettled) and settled
+    dealt_with = (instance.status_detail or {}).get("wish")
+    changed = instance.status == InstanceStatus.RUNNING and dealt_with not in (None, wish.digest(instance))
+    quiet = not (everything or operations or instance_operations or stale or unsettled or changed) and settled
     members = () if quiet else tuple(client.members(instance.id))
     if not quiet:
         # Once more after the members: one that was made in between has its operation here, and is nobody's orphan.

@@ -5,7 +5,7 @@ assumes that an earlier step worked: it looks at what is.
 """
 
 from runner import detail
-from runner.decide import lifecycle, repair, teardown
+from runner.decide import changing, lifecycle, repair, teardown, upgrading
 from runner.decide.instance import instance_fails, look, report_instance, set_instance
 from runner.decide.lifecycle import Verb
 from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, take
@@ -23,7 +23,14 @@ __all__ = ["decide"]
 
 
 # What can be asked of a whole instance. Each verb is a module; see lifecycle.Verb.
-VERBS: dict[str, Verb] = {"stop": STOP, "start": START, "restart": RESTART, "decommission": teardown.VERB}
+VERBS: dict[str, Verb] = {
+    "stop": STOP,
+    "start": START,
+    "restart": RESTART,
+    "decommission": teardown.VERB,
+    "upgrade": Verb((InstanceStatus.RUNNING,), upgrading.upgrade, upgrading.check_upgrade),
+    "rollback": Verb((InstanceStatus.RUNNING,), upgrading.rollback, upgrading.check_rollback),
+}
 
 
 def decide(world: World) -> Plan:
@@ -75,6 +82,8 @@ def _cluster(world: World) -> list[Step]:
         return instance_fails(world, AdapterError(str(known.get("code") or "controller_failed"), message))
 
     before, bootstrap = _bootstrap(world, controller)
+    if not bootstrap and world.instance.status == InstanceStatus.RUNNING:
+        before = [*before, *changing.settle(world, controller), *changing.followed(world)]
     during, wants = worker_operations(world, placement, controller)
     after, also = orphans(world)
     wants.add(also)
@@ -132,14 +141,19 @@ def _play(world: World, controller: Member, bootstrap: bool, wants: Wants) -> li
         return [Play(why, "deploy", joining, acts)]
     if controller.status != MemberStatus.READY:
         return [Wait("the controller is not ready", host_name(member)) for member in wants.joins]
+    change = changing.play(world, controller) if world.instance.status == InstanceStatus.RUNNING else []
+    if change and isinstance(change[-1], Play):
+        return change
     if wants.joins:
         return [Play(f"{len(wants.joins)} worker(s) join in one run", "add_worker", joining, acts)]
-    play = wants.drain_play(world, controller) or wants.remove_play(controller)
+    play = wants.drain_play(world, controller) or wants.remove_play(controller) or changing.follow(world, controller)
     if play:
         return [play]
+    if changing.needs_look(world, controller):
+        return [look(controller, "what became of a change is not seen yet")]
     mending = repair.steps(world, controller)
     if mending or world.played:
-        return mending
+        return [*change, *mending]
     if any(detail.was_given_back(member) for member in world.members):
         return [look(controller, "a worker that was given back is not seen serving yet")]
     if is_stale(world.instance, world.now, world.policy):

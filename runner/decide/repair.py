@@ -15,7 +15,7 @@ from runner import detail
 from runner.decide.instance import look
 from runner.decide.members import allocation_problem, read_time
 from runner.health import Finding, findings
-from runner.inventory import CONTROLLER, IntentError, host_name, read_config
+from runner.inventory import CONTROLLER, host_name
 from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
 from runner.platform.models import InstanceStatus, Member, MemberStatus
 from runner.world import Outcome, World, observed_at
@@ -98,19 +98,9 @@ def _why_not(world: World, member: Member) -> str | None:
         return f"the next repair is due at {stamp(due)}"
     if detail.is_unsettled(member) or any(member.id in operation.member_ids for operation in world.operations):
         return "something else is being done with it"
+    # A wish that cannot be fulfilled is no hindrance: the host has the configuration that last served.
     error, waiting = allocation_problem(world, member.allocation_id)
-    if error or waiting:
-        return error.message if error else waiting
-    return _unusable(world) if member.component_key == CONTROLLER else None
-
-
-def _unusable(world: World) -> str | None:
-    """Why there is no configuration to write: without a wish that can be read, a repair could only guess."""
-    try:
-        read_config(world.instance)
-    except IntentError as error:
-        return f"its configuration cannot be written: {error.message}"
-    return None
+    return error.message if error else waiting
 
 
 def _try(world: World, controller: Member, due: list[Member], drift: dict[str, list[Finding]]) -> list[Step]:

@@ -1,4 +1,4 @@
-"""App instances: deploy, read, report, delete."""
+"""App instances: deploy, read, change, report, delete."""
 
 import uuid
 
@@ -11,6 +11,8 @@ from sandbox.platform.store import Doc
 
 KIND = "app_instance"
 TERMINAL = "deleted"
+# What a person may change on an instance that is there; the rest of it is its adapter's to report.
+WISHES = frozenset({"config", "app_version"})
 
 
 @operation("listAppInstances")
@@ -31,8 +33,7 @@ def deploy(call: Call) -> Reply:
         raise not_found("app")
     call.permit(body["app_slug"])
     manifest = app.doc
-    if body["app_version"] != manifest["version"]:
-        raise ApiError(404, "app_version_not_found", "the catalog has another version", available=[manifest["version"]])
+    _check_version(manifest, body["app_version"])
     given = {"placement_intent": body["placement_intent"], "config": body.get("config", {})}
     apps.check_input(manifest, given)
     _check_references(call, manifest, given)
@@ -69,6 +70,11 @@ def deploy(call: Call) -> Reply:
     return shown(row, kind=KIND, status=201, changes={"status": "requested"})
 
 
+def _check_version(manifest: Doc, version: str) -> None:
+    if version != manifest["version"]:
+        raise ApiError(404, "app_version_not_found", "the catalog has another version", available=[manifest["version"]])
+
+
 def _check_references(call: Call, manifest: Doc, given: Doc) -> None:
     """What a deploy names must be there, in this project; otherwise it would fail later and further away."""
     body = call.given.body
@@ -100,9 +106,32 @@ def get_instance(call: Call) -> Reply:
 
 
 @operation("updateAppInstance")
-def report(call: Call) -> Reply:
+def update(call: Call) -> Reply:
+    """What is comes from the adapter, what is wished from a person; neither writes the other's."""
+    if not call.caller.is_service_account and set(call.given.body) <= WISHES:
+        return _wish(call)
+    return _report(call)
+
+
+def _wish(call: Call) -> Reply:
+    row, body = call.current, call.given.body
+    call.check_if_match(row)
+    if row.doc["status"] in ("deleting", TERMINAL):
+        raise invalid_transition(f"the instance is {row.doc['status']}", current=row.doc["status"])
+    app = apps.find(call.tx, row.doc["app_slug"])
+    if app is None:
+        raise not_found("app")
+    wished = {name: body.get(name, row.doc[name]) for name in WISHES}
+    _check_version(app.doc, wished["app_version"])
+    apps.check_input(app.doc, {"placement_intent": row.doc["placement_intent"], "config": wished["config"]})
+    return shown(call.tx.save(row, wished), kind=KIND, changes=body)
+
+
+def _report(call: Call) -> Reply:
     call.require_adapter()
     row, body = call.current, call.given.body
+    if WISHES & set(body):
+        raise ApiError(403, "ownership_required", "an adapter does not write what is wished", fields=sorted(WISHES))
     call.check_if_match(row)
     for name in ("status_detail", "access"):
         check_size(name, body.get(name))

@@ -156,3 +156,36 @@ def test_state_is_written_by_the_instances_service_account_only(platform: Platfo
     by_person = project.operator.patch(base, {"health": "healthy"})
     assert (by_person.status_code, by_person.json()["code"]) == (403, "ownership_required")
     assert project.adapter.patch(base, {"health": "healthy"}).status_code == 200
+
+
+def test_what_is_wished_is_written_by_a_person_and_what_is_by_the_adapter(project: Project) -> None:
+    base = f"{project.path}/app-instances/{project.deploy()['id']}"
+    wish = {"config": {"slurm": {"MinJobAge": 120}}}
+    by_adapter = project.adapter.patch(base, wish)
+    assert (by_adapter.status_code, by_adapter.json()["code"]) == (403, "ownership_required")
+    mixed = project.operator.patch(base, wish | {"status": "running"})
+    assert (mixed.status_code, mixed.json()["code"]) == (403, "ownership_required")
+    assert project.operator.patch(base, wish).json()["config"] == wish["config"]
+
+
+def test_a_wish_is_held_to_the_apps_schema_and_its_catalog(project: Project) -> None:
+    base = f"{project.path}/app-instances/{project.deploy()['id']}"
+    for body, status, code in (
+        ({"config": {"nonsense": 1}}, 400, "validation_error"),
+        ({"config": {"slurm": {"Bad Key": "1"}}}, 400, "validation_error"),
+        ({"app_version": "0.0.0"}, 404, "app_version_not_found"),
+    ):
+        refused = project.operator.patch(base, body)
+        assert (refused.status_code, refused.json()["code"]) == (status, code)
+    read = project.operator.get(base)
+    written = project.operator.patch(base, {"config": {"slurm": {"KillWait": 10}}}, if_match=read.headers["etag"])
+    assert written.status_code == 200
+    stale = project.operator.patch(base, {"config": {}}, if_match=read.headers["etag"])
+    assert (stale.status_code, stale.json()["code"]) == (412, "precondition_failed")
+
+
+def test_an_instance_that_is_going_takes_no_new_wish(project: Project) -> None:
+    base = f"{project.path}/app-instances/{project.deploy()['id']}"
+    project.operator.call("DELETE", base)
+    refused = project.operator.patch(base, {"config": {}})
+    assert (refused.status_code, refused.json()["code"]) == (409, "invalid_transition")

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runner import inventory
 from runner.decide import VERBS
 from runner.decide.lifecycle import Verb
 from runner.decide.repair import STEADY
-from runner.plan import AdapterError, Play, SetInstance, SetMember, Wait
+from runner.plan import AdapterError, Play, SetInstance, SetMember
 from runner.platform.models import InstanceStatus, Member, Operation
 from runner.slurm import Node, Snapshot
 from runner.world import Outcome, Policy, World
@@ -128,12 +129,14 @@ def test_a_config_changed_by_hand_is_written_anew() -> None:
     assert (slurm.config_changed, now.instance.health) == (False, "healthy")
 
 
-def test_a_wish_that_cannot_be_read_is_nothing_to_repair_by() -> None:
+def test_a_wish_that_cannot_be_read_does_not_keep_what_serves_from_being_repaired() -> None:
     slurm, _, now = a_cluster(stopped={"slurmdbd"})
     odd = now.instance.model_copy(update={"config": {"slurm": {"Prolog": "/bin/evil"}}})
-    now, steps, plays = tick(now.later(instance=odd), slurm)
-    assert repairs(plays) == [] and now.instance.health == "degraded"
-    assert "Prolog" in " ".join(step.why for step in of_kind(steps, Wait))
+    now, _, plays = tick(now.later(instance=odd), slurm)
+    (play,) = repairs(plays)
+    hosts, _ = inventory.build(odd, play.members, now.allocations)
+    (shared,) = [group["vars"] for group in hosts["all"]["children"].values() if "vars" in group]
+    assert shared["slurm_config_keep"] and shared["slurm_config"] == {}
 
 
 def test_a_dead_worker_is_repaired_without_touching_any_other() -> None:

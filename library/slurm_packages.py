@@ -1,0 +1,149 @@
+#!/usr/bin/python3
+"""Move Slurm's packages on a host to another version, its daemons in order, and back if they do not serve."""
+
+from __future__ import annotations
+
+import fcntl
+from typing import Any
+
+from ansible.module_utils.adapter_error import INTERVENTION, REPAIRABLE, AdapterError, from_os_error
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.converge_ledger import STATE_DIRECTORY, Ledger
+from ansible.module_utils.converge_packages import refresh_index
+from ansible.module_utils.join_terms import series
+from ansible.module_utils.slurm_kept import Kept
+from ansible.module_utils.slurm_move import Mover
+from ansible.module_utils.slurm_versions import check_window, choose, installed_slurm, offered, oldest
+
+DOCUMENTATION = r"""
+module: slurm_packages
+short_description: See which version of Slurm a host can move to, or move it there
+description:
+  - C(plan) touches nothing but the package index. It resolves what was asked for and refuses what lies outside the
+    version window, what no source offers, and what one could not return from.
+  - C(plan_back) resolves what C(rollback) returns to, or sees that a given version can be returned to.
+  - C(move) installs all packages of Slurm in one go with services held, then restarts the daemons that started before
+    that, in the order given, and watches them. If they do not serve, the former packages are put back and it fails with
+    C(upgrade_taken_back). A note on the host says that packages are being moved, so the next run knows what was before.
+options:
+  owner: {type: str, required: true, description: "Who asks, for the ledger, as component/role."}
+  mode: {type: str, required: true, choices: [plan, plan_back, move], description: What to do.}
+  version: {type: str, default: "", description: "A package version, a series, or nothing for the newest that fits."}
+  window: {type: dict, default: {}, description: "By series of a controller, the series it can take over from."}
+  accept_no_way_back: {type: bool, default: false, description: Also if no source has the version installed now.}
+  units: {type: list, elements: dict, default: [], description: "Daemons in order of restart, as in converge_host."}
+  watch_controller: {type: bool, default: false, description: Whether slurmctld must serve its nodes again.}
+  live_timeout: {type: float, default: 90, description: Seconds until it must.}
+  change: {type: str, default: "", description: A name for the change that this is a part of.}
+author: [gpuaas-slurm]
+"""
+
+RETURN = r"""
+now: {type: str, description: The version that is installed., returned: success}
+target: {type: str, description: The version to move to., returned: success}
+moves: {type: bool, description: Whether these differ., returned: success}
+changes: {type: list, description: What was done., returned: success}
+"""
+
+
+def plan(params: dict[str, Any]) -> dict[str, Any]:
+    now = _now()
+    check_window(params["version"], now, params["window"])
+    refresh_index()
+    target = choose(params["version"], now, offered("slurm-client"), params["window"])
+    if target != now and now not in offered("slurm-client") and not params["accept_no_way_back"]:
+        raise AdapterError(
+            "no_way_back",
+            f"Nothing was touched: no package source of the host has Slurm {now}, which is installed, so a failed"
+            " upgrade could not be taken back. Give the host a source that has it, or ask with accept_no_way_back.",
+            INTERVENTION,
+        )
+    Mover(Kept(params["owner"]), Ledger(params["owner"])).check(target)
+    return {"now": now, "target": target, "moves": target != now}
+
+
+def plan_back(params: dict[str, Any]) -> dict[str, Any]:
+    now, target = _now(), params["version"]
+    point = {"packages": {"": target}} if target else Kept(params["owner"]).read("point")
+    if point is None or point.get("returned_by", params["change"]) != params["change"]:
+        raise AdapterError(
+            "nothing_to_return_to",
+            "Nothing was touched: the controller keeps nothing to return to, since nothing was changed or it has been"
+            " taken back already.",
+            INTERVENTION,
+        )
+    target = target or oldest(point["packages"].values()) or now
+    if series(now) != series(target):
+        raise AdapterError(
+            "rollback_across_series",
+            f"Nothing was touched: Slurm {series(target)} can read neither the state nor the database of {series(now)}."
+            f" Both as they were are in {Kept(params['owner']).directory}/backups on the controller; what ran since"
+            " would be lost with them, so this is for a person to decide.",
+            INTERVENTION,
+        )
+    refresh_index()
+    Mover(Kept(params["owner"]), Ledger(params["owner"])).check(target)
+    return {"now": now, "target": target, "moves": target != now}
+
+
+def move(params: dict[str, Any]) -> dict[str, Any]:
+    kept = Kept(params["owner"])
+    mover = Mover(kept, Ledger(params["owner"]))
+    target = params["version"]
+    mover.finish_interrupted()
+    if params["watch_controller"] and params["change"]:
+        kept.keep_point(params["change"], installed_slurm())
+    changes = mover.move(target, params["units"], params["watch_controller"], params["live_timeout"])
+    return {"now": _now(), "target": target, "moves": bool(changes), "changes": changes}
+
+
+def _now() -> str:
+    """One version for all of Slurm's packages; after an install that was cut off, the oldest is what counts."""
+    found = oldest(installed_slurm().values())
+    if found is None:
+        raise AdapterError("slurm_not_installed", "The host has no package of Slurm. Deploy it first.", REPAIRABLE)
+    return found
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "owner": {"type": "str", "required": True},
+            "mode": {"type": "str", "required": True, "choices": ["plan", "plan_back", "move"]},
+            "version": {"type": "str", "default": ""},
+            "window": {"type": "dict", "default": {}},
+            "accept_no_way_back": {"type": "bool", "default": False},
+            "units": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "enabled": {"type": "bool", "default": False},
+                    "watches": {"type": "list", "elements": "str", "default": []},
+                    "ready_port": {"type": "int"},
+                    "ready_path": {"type": "path"},
+                    "timeout": {"type": "float", "default": 60},
+                },
+            },
+            "watch_controller": {"type": "bool", "default": False},
+            "live_timeout": {"type": "float", "default": 90},
+            "change": {"type": "str", "default": ""},
+        },
+        supports_check_mode=False,
+    )
+    try:
+        STATE_DIRECTORY.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (STATE_DIRECTORY / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            told = {"plan": plan, "plan_back": plan_back, "move": move}[module.params["mode"]](module.params)
+    except OSError as error:
+        problem = from_os_error(error, "moving Slurm's packages")
+        module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
+    except AdapterError as error:
+        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    module.exit_json(changed=bool(told.get("changes")), **told)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""A cluster that runs is changed: another configuration, another version, and back. A story in order, on both suites.
+
+One job runs from the beginning to the end, whatever is changed, refused or taken back under it.
+"""
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+
+from sandbox.fleet.fleet import Fleet
+from tests.e2e.cluster import Cluster, deploy, fleet_named, until
+from tests.e2e.conftest import SUITES
+from tests.platform_process import Doc
+from tests.runner_process import answer
+
+pytestmark = pytest.mark.e2e
+
+HOSTS = ("gs-1", "gs-2")
+HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go"
+CACHE = "/var/lib/slurm/slurmd/conf-cache/slurm.conf"
+OURS = "dpkg-query -W -f '${source:Package} ${Package} ${Version}\\n' | awk '$1 == \"slurm-wlm\" {print $2, $3}'"
+OFFERED = "apt-cache madison slurmctld | awk -F'|' '/Packages/ {gsub(/ /, \"\", $2); print $2}'"
+
+
+@dataclass
+class Story:
+    suite: str
+    cluster: Cluster
+    offered: list[str]
+    job: str = ""
+
+    @property
+    def can_move(self) -> bool:
+        """Whether this system's package sources hold two versions that fit each other."""
+        return len(self.offered) > 1
+
+    def slurm(self, *argv: str) -> str:
+        return self.cluster.on("gs-1", *argv)
+
+    def setting(self, key: str) -> str:
+        found = re.search(rf"^{key}\s+= (.*?)\s*$", self.slurm("scontrol", "show", "config"), re.MULTILINE)
+        return found.group(1) if found else ""
+
+    def wish(self, *options: str) -> None:
+        answer(self.cluster.variables, "configure", self.cluster.instance_id, *options)
+
+    def ask(self, verb: str, *options: str) -> Doc:
+        asked: Doc = answer(self.cluster.variables, "op", verb, self.cluster.instance_id, *options)
+        return asked
+
+    def outcome(self, asked: Doc) -> Doc:
+        found: Doc = self.cluster.api.get(f"{self.cluster.path}/operations/{asked['id']}").json()
+        return found
+
+    def packages(self) -> dict[str, set[str]]:
+        return {
+            host: {line.split()[1] for line in self.cluster.on(host, "sh", "-c", OURS).splitlines()} for host in HOSTS
+        }
+
+    def untouched(self) -> tuple[object, ...]:
+        """What a refusal must leave as it is: the live files themselves, and every daemon's process."""
+        files = self.slurm("stat", "--format=%n %i %Y %s", "/etc/slurm/slurm.conf", "/etc/slurm/cgroup.conf")
+        daemons = [self.cluster.process("gs-1", unit) for unit in ("slurmctld", "slurmdbd")]
+        return files, *daemons, self.cluster.process("gs-2", "slurmd"), self.packages()
+
+    def job_runs_on(self) -> None:
+        """The same job, started when it was: neither lost nor requeued."""
+        assert self.slurm("squeue", "--noheader", "--format=%i %T %S %N") == self.job
+
+    def reasons(self) -> list[str]:
+        return [reason["code"] for reason in self.cluster.instance()["status_detail"]["reasons"]]
+
+    def everybody_runs_what_is_on_disk(self) -> None:
+        served = self.slurm("sha256sum", "/etc/slurm/slurm.conf").split()[0][:16]
+        assert self.cluster.on("gs-2", "sha256sum", CACHE).split()[0][:16] == served
+        told = {one["adapter_detail"]["config_version"] for one in self.cluster.members()}
+        assert told == {f"sha256:{served}", self.cluster.instance()["status_detail"]["config_version"]}
+
+
+def prepared(fleet: Fleet, host: str) -> list[str]:
+    """The versions that the host's sources have; with two of them, the host gets the older one."""
+    fleet.exec(host, ["apt-get", "-qq", "update"])
+    listed = fleet.exec(host, ["sh", "-c", OFFERED]).stdout.split()
+    if len(listed) > 1:
+        move = f"{OURS} | sed 's/ .*/={listed[1]}/' | DEBIAN_FRONTEND=noninteractive xargs apt-get -qq install -y"
+        moved = fleet.exec(host, ["sh", "-c", f"{move} --allow-downgrades"])
+        assert moved.returncode == 0, moved.stderr
+    # The index is fresh; nobody has to fetch it once more.
+    fleet.exec(host, ["install", "-d", "-m", "700", "/var/lib/gpuaas-slurm"])
+    fleet.exec(host, ["touch", "/var/lib/gpuaas-slurm/package-index-fetched"])
+    return listed
+
+
+@pytest.fixture(scope="module", params=SUITES)
+def story(request: pytest.FixtureRequest) -> Iterator[Story]:
+    """gs-1 with the worker gs-2, which runs a job from the beginning."""
+    with fleet_named(f"e2e-change-{request.param}") as fleet:
+        fleet.up(hosts=2, suite=request.param, warm=True)
+        with ThreadPoolExecutor() as pool:
+            offered = next(iter(pool.map(lambda host: prepared(fleet, host), HOSTS)))
+        cluster = deploy(fleet, "gs-1", "gs-2", GPUAAS_RETRY_SECONDS="0")
+        assert cluster.run().returncode == 0
+        one = Story(request.param, cluster, offered)
+        job = one.slurm("sbatch", "--parsable", "--output=/dev/null", "--wrap", HELD)
+        until(lambda: "RUNNING" in one.slurm("squeue", "-ho", "%T", "-j", job), 60, "the job runs")
+        one.job = one.slurm("squeue", "--noheader", "--format=%i %T %S %N")
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def the_job_never_notices(story: Story) -> Iterator[None]:
+    yield
+    if story.job:
+        story.job_runs_on()
+
+
+def test_three_versions_are_told_apart(story: Story) -> None:
+    versions = story.cluster.instance()["status_detail"]["versions"]
+    (installed,) = story.packages()["gs-1"]
+    running = installed.partition("-")[0]
+    assert versions == {
+        "app": "1.0.0",
+        "package": installed,
+        "slurmdbd": running,
+        "slurmctld": running,
+        "slurmd": [running],
+    }
+    for member in story.cluster.members():
+        told = member["adapter_detail"]
+        assert (told["package_version"], told["slurm_version"]) == (installed, running)
+
+
+def test_a_changed_setting_goes_live_on_every_host_under_a_running_job(story: Story) -> None:
+    assert story.setting("MinJobAge") != "123 sec"
+    story.wish("--slurm", "MinJobAge=123", "--slurm", "MaxJobCount=12345")
+    assert story.cluster.run().returncode == 0
+    assert (story.setting("MinJobAge"), story.setting("MaxJobCount")) == ("123 sec", "12345")
+    assert (story.setting("HASH_VAL"), story.cluster.instance()["health"]) == ("Match", "healthy")
+    story.everybody_runs_what_is_on_disk()
+
+
+def test_a_setting_that_slurm_refuses_touches_nothing_and_is_told_in_slurms_words(story: Story) -> None:
+    before = story.untouched()
+    story.wish("--slurm", "PriorityType=priority/nonsense")
+    assert story.cluster.run().returncode == 0
+    instance = story.cluster.instance()
+    (reason,) = instance["status_detail"]["reasons"]
+    assert (instance["status"], instance["health"], reason["code"]) == ("running", "degraded", "config_refused")
+    assert "cannot find priority plugin for priority/nonsense" in reason["message"]
+    assert story.untouched() == before
+    steps = answer(story.cluster.variables, "plan", "--instance", story.cluster.instance_id)
+    assert [step for step in steps if "deploy" in step["step"]] == [], "it is not tried again"
+
+
+def test_an_upgrade_that_carries_a_refused_config_fails_with_slurms_words(story: Story) -> None:
+    before = story.untouched()
+    asked = story.ask("upgrade")
+    assert story.cluster.run().returncode == 1
+    ended = story.outcome(asked)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "config_refused")
+    assert "cannot find priority plugin for priority/nonsense" in ended["error"]["message"]
+    assert story.untouched() == before
+    assert story.reasons() == ["config_refused"]
+
+
+def test_a_wish_that_is_taken_back_heals_without_a_change(story: Story) -> None:
+    before = story.untouched()
+    story.wish("--unset", "PriorityType")
+    assert story.cluster.run().returncode == 0
+    assert (story.cluster.instance()["health"], story.reasons()) == ("healthy", [])
+    assert story.untouched() == before
+
+
+def test_a_version_outside_the_window_is_refused_before_anything_is_touched(story: Story) -> None:
+    before = story.untouched()
+    asked = story.ask("upgrade", "--slurm-version", {"bookworm": "24.11", "trixie": "22.05"}[story.suite])
+    assert story.cluster.run().returncode == 1
+    ended = story.outcome(asked)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "version_outside_window")
+    assert story.untouched() == before
+    assert (story.cluster.instance()["health"], story.reasons()) == ("healthy", [])
+
+
+def test_an_upgrade_whose_controller_does_not_come_up_goes_back_by_itself(story: Story) -> None:
+    if not story.can_move:
+        pytest.skip("this system's package sources hold one version of Slurm")
+    packages = story.packages()
+    # A slurmctld that will not start once its package is the new one.
+    dropin = "/etc/systemd/system/slurmctld.service.d/zz-refuse.conf"
+    refuse = f"[Service]\\nExecStartPre=/bin/sh -c '! dpkg-query -W slurmctld | grep -qF {story.offered[0]}'\\n"
+    story.slurm("sh", "-c", f'printf "{refuse}" > {dropin}; systemctl daemon-reload')
+    asked = story.ask("upgrade")
+    assert story.cluster.run().returncode == 1
+    story.slurm("sh", "-c", f"rm {dropin}; systemctl daemon-reload")
+    ended = story.outcome(asked)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "upgrade_taken_back")
+    assert story.packages() == packages
+    assert (story.cluster.instance()["health"], story.reasons()) == ("healthy", [])
+
+
+def test_an_upgrade_moves_every_host_in_order_or_finds_nothing_to_do(story: Story) -> None:
+    before, (installed,) = story.untouched(), story.packages()["gs-1"]
+    asked = story.ask("upgrade")
+    assert story.cluster.run().returncode == 0
+    ended = story.outcome(asked)
+    assert (ended["status"], ended["result"]["from"]) == ("succeeded", installed)
+    assert ended["result"]["to"] == story.offered[0]
+    assert story.packages() == {host: {story.offered[0]} for host in HOSTS}
+    if not story.can_move:
+        assert story.untouched() == before
+        return
+    units = [("gs-1", "slurmdbd"), ("gs-1", "slurmctld"), ("gs-2", "slurmd")]
+    started = [_started(story, host, unit) for host, unit in units]
+    assert started == sorted(started), "slurmdbd, slurmctld, slurmd"
+    told = {one["adapter_detail"]["package_version"] for one in story.cluster.members()}
+    assert told == {story.offered[0]} == {story.cluster.instance()["status_detail"]["versions"]["package"]}
+    kept = story.slurm("find", ended["result"]["backup"], "-type", "f", "-printf", "%f %m %u\n")
+    assert sorted(kept.splitlines()) == ["complete 600 root", "slurm_acct_db.sql.gz 600 root", "state.tar.gz 600 root"]
+
+
+def test_a_rollback_returns_to_what_was_before_the_last_change(story: Story) -> None:
+    asked = story.ask("rollback")
+    assert story.cluster.run().returncode == 0
+    assert story.outcome(asked)["status"] == "succeeded"
+    if story.can_move:
+        assert story.packages() == {host: {story.offered[1]} for host in HOSTS}
+        assert (story.setting("MinJobAge"), story.reasons()) == ("123 sec", [])
+    else:
+        # The last change was the configuration: what is wished is not what is live, and stays so until it changes.
+        assert story.setting("MinJobAge") != "123 sec"
+        assert (story.cluster.instance()["health"], story.reasons()) == ("degraded", ["config_rolled_back"])
+    story.everybody_runs_what_is_on_disk()
+    again = story.ask("rollback")
+    assert story.cluster.run().returncode == 1
+    assert story.outcome(again)["error"]["code"] == "nothing_to_return_to"
+
+
+def test_the_job_ends_well_and_its_node_is_free_again(story: Story) -> None:
+    job, story.job = story.job.split()[0], ""
+    story.cluster.on("gs-2", "touch", "/tmp/go")
+    until(lambda: "COMPLETED" in story.slurm("sacct", "-XnPj", job, "--format=State"), 60, "the job completes")
+    until(lambda: story.slurm("sinfo", "-ho", "%T") == "idle", 60, "the node is free")
+    story.cluster.runs_a_job_on_every_worker()
+
+
+def _started(story: Story, host: str, unit: str) -> int:
+    """By the kernel's own clock, which the hosts of a fleet share."""
+    shown = story.cluster.on(host, "systemctl", "show", unit, "--property=ExecMainStartTimestampMonotonic", "--value")
+    return int(shown)

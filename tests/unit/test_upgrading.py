@@ -1,0 +1,191 @@
+"""upgrade and rollback: what is left to do is read from what is; they end with the hosts' own words."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from runner import wish
+from runner.decide import decide
+from runner.plan import AdapterError, Finish, Play, Refuse, SetInstance
+from runner.platform.models import Member, Operation
+from runner.world import Outcome, World
+from tests.unit.lifecycle import serving
+from tests.unit.test_wish import CONFIG, live, refused, running, the_controller, wished
+from tests.unit.worlds import NOW, after, mine, node, of_kind, settle, snapshot
+
+SERVING = {"w2": node(), "w3": node()}
+
+
+def asked(verb: str, **parameters: Any) -> Operation:
+    return mine(
+        Operation(
+            id=uuid4(),
+            operation=verb,
+            parameters=parameters,
+            status="accepted",
+            correlation_id="corr-3",
+            created_at=NOW,
+            of_instance=True,
+        )
+    )
+
+
+def a_cluster(operation: Operation, config: dict[str, Any] | None = None, **known: Any) -> World:
+    workers = (serving(2), serving(3))
+    return running(config or {}, *workers, package_version="24.11.5-4", **known).later(instance_operations=(operation,))
+
+
+def moved(play: Play, verb: str = "upgraded", **more: Any) -> dict[UUID, Outcome]:
+    told = {"package_version": "24.11.5-5", verb: {"from": "24.11.5-4", "to": "24.11.5-5"}, **more}
+    first, *others = play.members
+    return {first.id: Outcome("serving", told)} | {
+        one.id: Outcome("serving", {"package_version": "24.11.5-5"}) for one in others
+    }
+
+
+def the(now: World, member: Member) -> Member:
+    return next(one for one in now.members if one.id == member.id)
+
+
+def test_an_upgrade_moves_controller_and_workers_in_one_run_and_tells_what_each_has() -> None:
+    operation = asked("upgrade", slurm_version="24.11")
+    now, _, play = settle(a_cluster(operation), decide)
+    assert play is not None and play.playbook == "upgrade"
+    assert [one.component_key for one in play.members] == ["controller", "worker", "worker"]
+    assert play.terms == {
+        "slurm_version": "24.11",
+        "slurm_accept_no_way_back": False,
+        "slurm_change": str(operation.id),
+    }
+    now, steps, again = settle(after(now, play, moved(play), snapshot(SERVING)), decide)
+    (finish,) = of_kind(steps, Finish)
+    assert finish.status == "succeeded"
+    assert (finish.result["from"], finish.result["to"]) == ("24.11.5-4", "24.11.5-5")
+    assert {the(now, one).adapter_detail["package_version"] for one in play.members[1:]} == {"24.11.5-5"}
+    assert again is None
+
+
+def test_a_run_that_was_cut_off_is_taken_up_by_the_next_tick() -> None:
+    operation = asked("upgrade")
+    now, _, play = settle(a_cluster(operation), decide)
+    assert play
+    now, steps, again = settle(after(now, play, {}, None), decide)
+    assert (of_kind(steps, Finish), again) == ([], None)
+    later = now.later(played=frozenset(), outcomes={}, snapshot=None)
+    _, _, again = settle(later, decide)
+    assert again is not None and again.playbook == "upgrade"
+
+
+def test_what_the_hosts_refuse_or_take_back_ends_it_in_their_words() -> None:
+    operation = asked("upgrade", slurm_version="25.05")
+    now, _, play = settle(a_cluster(operation), decide)
+    assert play
+    said = AdapterError("version_outside_window", "Nothing was touched: Slurm 24.11 cannot become 25.05")
+    now, steps, _ = settle(after(now, play, {play.members[0].id: Outcome(error=said)}, None), decide)
+    (finish,) = of_kind(steps, Finish)
+    assert finish.status == "failed"
+    assert finish.error == {"code": said.code, "message": said.message}
+    assert now.instance.status_detail is not None and now.instance.status_detail["lifecycle"]["verdict"] == "failed"
+
+
+def test_a_host_that_is_away_is_tried_a_few_times_and_each_try_counts_once() -> None:
+    operation = asked("upgrade")
+    now = a_cluster(operation)
+    away = Outcome(error=AdapterError("host_unreachable", "no route", "retryable"))
+    ends: list[Finish] = []
+    plays = 0
+    for minute in range(6):
+        tick = now.later(now=NOW + timedelta(seconds=minute), played=frozenset(), outcomes={}, snapshot=None)
+        now, steps, play = settle(tick, decide)
+        if not now.instance_operations:
+            break
+        assert play is not None and play.playbook == "upgrade"
+        plays += 1
+        now, steps, _ = settle(after(now, play, {play.members[0].id: away}, None), decide)
+        ends += of_kind(steps, Finish)
+    assert (plays, [one.status for one in ends]) == (3, ["failed"])
+
+
+def test_workers_that_did_not_move_fail_it_by_name_and_the_others_are_told() -> None:
+    operation = asked("upgrade")
+    now, _, play = settle(a_cluster(operation), decide)
+    assert play
+    lost, kept = play.members[1:]
+    told = moved(play) | {lost.id: Outcome(error=AdapterError("upgrade_taken_back", "slurmd did not come up"))}
+    now, steps, _ = settle(after(now, play, told, snapshot(SERVING)), decide)
+    (finish,) = of_kind(steps, Finish)
+    assert (finish.status, finish.error["code"]) == ("failed", "partly_failed")
+    assert finish.result["workers"] == {"moved": 1, "failed": [str(lost.id)]}
+    assert the(now, kept).adapter_detail["package_version"] == "24.11.5-5"
+
+
+def test_a_changed_config_goes_first_and_its_refusal_ends_the_upgrade_before_a_package_moves() -> None:
+    operation = asked("upgrade")
+    now, _, play = settle(a_cluster(operation, CONFIG), decide)
+    assert play is not None and play.playbook == "deploy"
+    assert play.terms == {"slurm_change": str(operation.id)}
+    now, steps, _ = settle(after(now, play, {play.members[0].id: refused()}, None), decide)
+    (finish,) = of_kind(steps, Finish)
+    assert finish.error["code"] == "config_refused"
+    assert "failed to initialize priority plugin" in finish.error["message"]
+
+
+def test_a_changed_config_that_goes_live_is_followed_by_the_packages() -> None:
+    operation = asked("upgrade")
+    now, _, play = settle(a_cluster(operation, CONFIG), decide)
+    assert play is not None and play.playbook == "deploy"
+    now, _, play = settle(after(now, play, {play.members[0].id: live(now)}, snapshot(SERVING)), decide)
+    assert play is not None and play.playbook == "upgrade"
+    assert wish.live(the_controller(now)) == wished(CONFIG)
+
+
+def test_an_upgrade_tries_a_refused_config_once_more_and_only_once() -> None:
+    operation = asked("upgrade")
+    known = {"digest": wished(CONFIG), "code": "config_refused", "message": "before"}
+    now, _, play = settle(a_cluster(operation, CONFIG, wish_refused=known), decide)
+    assert play is not None and play.playbook == "deploy"
+    _, steps, _ = settle(after(now, play, {play.members[0].id: refused()}, None), decide)
+    assert len(of_kind(steps, Finish)) == 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "parameters", "code"),
+    [
+        ("upgrade", {"slurm_version": "24.11; reboot"}, "version_invalid"),
+        ("upgrade", {"slurm_version": 24.11}, "version_invalid"),
+        ("upgrade", {"slurm_version": "{{ x }}"}, "version_invalid"),
+        ("upgrade", {"fast": True}, "parameter_unknown"),
+        ("upgrade", {"accept_no_way_back": "yes"}, "parameter_invalid"),
+        ("rollback", {"to": "24.11"}, "parameter_unknown"),
+    ],
+)
+def test_parameters_that_cannot_be_used_are_refused(verb: str, parameters: dict[str, Any], code: str) -> None:
+    _, steps, play = settle(a_cluster(asked(verb, **parameters)), decide)
+    (refusal,) = of_kind(steps, Refuse)
+    assert (refusal.code, play) == (code, None)
+
+
+def test_a_rollback_keeps_what_is_wished_from_coming_back_until_it_changes() -> None:
+    operation = asked("rollback")
+    start = a_cluster(operation, CONFIG, wish=wished(CONFIG))
+    now, _, play = settle(start, decide)
+    assert play is not None and play.playbook == "rollback"
+    told = moved(play, "returned", wish=wished({}))
+    now, steps, again = settle(after(now, play, told, snapshot(SERVING)), decide)
+    assert of_kind(steps, Finish)[0].status == "succeeded"
+    assert again is None
+    known = the_controller(now)
+    assert (wish.live(known), wish.refused(known)["code"]) == (wished({}), "config_rolled_back")
+    assert of_kind(steps, SetInstance)[-1].health == "degraded"
+    later = now.later(played=frozenset(), outcomes={}, snapshot=None)
+    assert settle(later, decide)[2] is None
+
+
+def test_a_rollback_of_packages_alone_leaves_nothing_to_say_about_the_wish() -> None:
+    operation = asked("rollback")
+    now, _, play = settle(a_cluster(operation), decide)
+    assert play
+    now, _, _ = settle(after(now, play, moved(play, "returned", wish=wished({})), snapshot(SERVING)), decide)
+    assert wish.refused(the_controller(now)) == {}

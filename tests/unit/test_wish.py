@@ -1,0 +1,216 @@
+"""A changed wish on a cluster that runs: tried once, watched by the host, told truthfully, whatever is cut off when."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from runner import inventory, wish
+from runner.decide import decide
+from runner.plan import AdapterError, Play, SetInstance, SetMember, stamp
+from runner.platform.models import AppInstance, Member
+from runner.world import Outcome, World
+from tests.unit.lifecycle import serving
+from tests.unit.worlds import NOW, after, controller, instance, node, of_kind, settle, snapshot, world
+
+SAID = "slurmctld refuses the configuration: fatal: failed to initialize priority plugin"
+CONFIG = {"slurm": {"MinJobAge": 120}}
+
+
+def wished(config: dict[str, Any]) -> str:
+    return wish.digest(instance(config=config))
+
+
+def running(config: dict[str, Any], *members: Member, **known: Any) -> World:
+    """A healthy cluster that serves an empty config, of which `config` is wished now."""
+    live = {"wish": wished({}), "config_version": "sha256:abc", "cluster_name": "gs00000000"} | known
+    status = {"observed_at": stamp(NOW), "reasons": [], "wish": live["wish"]}
+    return world(
+        instance=instance(status="running", health="healthy", status_detail=status, config=config),
+        members=(controller(status="ready", adapter_detail=live), *members),
+    )
+
+
+def the_controller(now: World) -> Member:
+    return next(one for one in now.members if one.component_key == "controller")
+
+
+def played(now: World, play: Play, outcome: Outcome, **seen: Any) -> World:
+    found = snapshot({}, **seen) if outcome.error is None else None
+    return after(now, play, {play.members[0].id: outcome}, found)
+
+
+def live(now: World) -> Outcome:
+    return Outcome("baseline", {"wish": wish.digest(now.instance)})
+
+
+def refused(code: str = "config_refused") -> Outcome:
+    return Outcome("controller", {}, AdapterError(code, SAID))
+
+
+def test_nothing_is_done_for_a_wish_that_is_live() -> None:
+    _, steps, play = settle(running({}), decide)
+    assert play is None
+    assert of_kind(steps, SetMember) == []
+
+
+def test_a_changed_wish_is_noted_first_and_then_put_live_on_the_controller_alone() -> None:
+    now, steps, play = settle(running(CONFIG, serving(2)), decide)
+    assert of_kind(steps, SetMember)[0].detail == {"change": {"digest": wished(CONFIG), "attempt": 0}}
+    assert play is not None
+    assert (play.playbook, [one.component_key for one in play.members]) == ("deploy", ["controller"])
+    assert wish.is_pending(now.instance, the_controller(now))
+
+
+def test_a_wish_that_went_live_is_told_and_not_tried_again() -> None:
+    now, _, play = settle(running(CONFIG), decide)
+    assert play
+    now, steps, again = settle(played(now, play, live(now)), decide)
+    assert again is None
+    known = the_controller(now).adapter_detail
+    assert (known["wish"], known["change"], known["wish_refused"]) == (wished(CONFIG), None, None)
+    assert of_kind(steps, SetInstance)[-1].detail["wish"] == wished(CONFIG)
+    assert of_kind(steps, SetInstance)[-1].health == "healthy"
+
+
+@pytest.mark.parametrize("code", ["config_refused", "config_taken_back"])
+def test_a_refused_wish_degrades_with_slurms_words_and_is_not_tried_until_it_changes(code: str) -> None:
+    now, _, play = settle(running(CONFIG), decide)
+    assert play
+    now, _, look = settle(played(now, play, refused(code)), decide)
+    assert look is not None and look.playbook == "observe"
+    now, steps, again = settle(played(now, look, Outcome("serving")), decide)
+    assert again is None
+    said = of_kind(steps, SetInstance)[-1]
+    assert said.health == "degraded"
+    assert [(reason["code"], reason["message"]) for reason in said.detail["reasons"]] == [(code, SAID)]
+    assert the_controller(now).adapter_detail["wish"] == wished({})
+    later = now.later(now=NOW + timedelta(minutes=1), played=frozenset(), outcomes={}, snapshot=None)
+    _, steps, play = settle(later, decide)
+    assert play is None or play.playbook == "observe"
+    assert of_kind(steps, SetMember) == []
+
+
+def test_a_wish_that_cannot_be_read_touches_no_host_and_is_told() -> None:
+    now, _steps, play = settle(running({"slurm": {"Epilog": "/tmp/x"}}), decide)
+    assert play is not None and play.playbook == "observe"
+    known = wish.refused(the_controller(now))
+    assert known["code"] == "config_invalid"
+    assert "Epilog" in known["message"]
+
+
+def test_a_cluster_keeps_its_name() -> None:
+    now, _, play = settle(running({"cluster_name": "other"}), decide)
+    assert play is not None and play.playbook == "observe"
+    assert "keeps its name" in wish.refused(the_controller(now))["message"]
+
+
+def test_a_wish_taken_back_by_a_person_heals_the_refusal() -> None:
+    known = {"digest": wished(CONFIG), "code": "config_refused", "message": SAID}
+    now, _steps, play = settle(running({}, wish_refused=known), decide)
+    assert wish.refused(the_controller(now)) == {}
+    assert play is None
+
+
+def test_a_host_that_is_away_is_tried_again_later_and_later() -> None:
+    now, _, play = settle(running(CONFIG), decide)
+    assert play
+    away = Outcome(error=AdapterError("host_unreachable", "no route", "retryable"))
+    waits = []
+    for _ in range(3):
+        now, _, _look = settle(played(now, play, away), decide)
+        trial = wish.on_trial(the_controller(now))
+        waits.append(trial["next_attempt_at"])
+        assert trial["digest"] == wished(CONFIG)
+        _, _, early = settle(now.later(played=frozenset(), outcomes={}), decide)
+        assert early is None or early.playbook == "observe"
+        now = now.later(now=NOW + timedelta(hours=len(waits)), played=frozenset(), outcomes={}, snapshot=None)
+        now, _, play = settle(now, decide)
+        assert play is not None and play.playbook == "deploy"
+    assert waits == sorted(waits)
+
+
+def test_a_run_that_was_killed_is_taken_up_also_if_the_wish_was_taken_back_meanwhile() -> None:
+    trial = {"digest": wished(CONFIG), "attempt": 0}
+    for config in (CONFIG, {}):
+        now, _, play = settle(running(config, change=trial), decide)
+        assert play is not None and play.playbook == "deploy"
+        assert wish.on_trial(the_controller(now))["digest"] == wished(config)
+        now, _, _ = settle(played(now, play, live(now)), decide)
+        assert wish.on_trial(the_controller(now)) == {}
+        assert wish.live(the_controller(now)) == wished(config)
+
+
+def test_a_trial_that_was_cut_off_is_ended_although_what_is_wished_now_cannot_be() -> None:
+    now, _, play = settle(running({"slurm": {"Epilog": "/x"}}, change={"digest": wished(CONFIG), "attempt": 0}), decide)
+    assert play is not None and play.playbook == "deploy"
+    hosts, _ = inventory.build(now.instance, play.members, now.allocations)
+    shared = hosts["all"]["children"]["instance_00000000_0000_0000_0000_000000000007"]["vars"]
+    assert (shared["slurm_config_keep"], shared["slurm_wish"]) == (True, wished({}))
+    now, _, _ = settle(played(now, play, Outcome("baseline", {"wish": wished({})})), decide)
+    known = the_controller(now)
+    assert (wish.on_trial(known), wish.refused(known)["code"]) == ({}, "config_invalid")
+
+
+def test_what_was_refused_is_not_rendered_by_a_play_that_comes_for_another_reason() -> None:
+    now = running(CONFIG, wish_refused={"digest": wished(CONFIG), "code": "config_refused", "message": SAID})
+    hosts, _ = inventory.build(now.instance, now.members, now.allocations)
+    shared = hosts["all"]["children"]["instance_00000000_0000_0000_0000_000000000007"]["vars"]
+    assert (shared["slurm_config_keep"], shared["slurm_wish"]) == (True, wished({}))
+
+
+def test_the_wish_a_play_reports_counts_and_not_the_one_that_came_meanwhile() -> None:
+    now, _, play = settle(running(CONFIG), decide)
+    assert play
+    changed = played(now, play, live(now))
+    newer: AppInstance = now.instance.model_copy(update={"config": {"slurm": {"KillWait": 9}}})
+    now, _, _again = settle(changed.later(instance=newer), decide)
+    assert wish.live(the_controller(now)) == wished(CONFIG)
+    assert wish.is_pending(now.instance, the_controller(now))
+
+
+def test_workers_follow_their_controllers_configuration_and_tell_what_they_run() -> None:
+    behind = serving(2, adapter_detail={"config_version": "sha256:old"})
+    level = serving(3, adapter_detail={"config_version": "sha256:abc"})
+    away = serving(4, adapter_detail={"config_version": "sha256:old"})
+    now = running({}, behind, level, away)
+    late = now.later(now=NOW + timedelta(hours=1))
+    now, _, look = settle(late, decide)
+    assert look is not None and look.playbook == "observe"
+    nodes = {"w2": node(), "w3": node(), "w4": node(flags={"NOT_RESPONDING"})}
+    now, _, play = settle(after(now, look, {}, snapshot(nodes)), decide)
+    assert play is not None and play.playbook == "follow"
+    assert [one.id for one in play.members[1:]] == [behind.id]
+    told = {behind.id: Outcome("serving", {"config_version": "sha256:abc", "package_version": "24.11.5-4"})}
+    now, _, again = settle(after(now, play, told, snapshot(nodes)), decide)
+    known = next(one for one in now.members if one.id == behind.id).adapter_detail
+    assert (known["config_version"], known["package_version"]) == ("sha256:abc", "24.11.5-4")
+    assert again is None or again.playbook != "follow"
+
+
+def test_a_worker_that_cannot_follow_is_left_for_the_next_look_and_its_version_stays_true() -> None:
+    behind = serving(2, adapter_detail={"config_version": "sha256:old"})
+    now = running({}, behind)
+    now = now.later(now=NOW + timedelta(hours=1), snapshot=snapshot({"w2": node()}))
+    now, _, play = settle(now, decide)
+    assert play is not None and play.playbook == "follow"
+    away = {behind.id: Outcome(error=AdapterError("host_unreachable", "no route", "retryable"))}
+    now, _, again = settle(after(now, play, away, snapshot({"w2": node()})), decide)
+    assert again is None
+    assert next(one for one in now.members if one.id == behind.id).adapter_detail["config_version"] == "sha256:old"
+
+
+def test_workers_get_the_users_that_are_declared_now_and_keep_their_drains() -> None:
+    config = {"users": [{"name": "ada", "uid": 2001}]}
+    knows, lacks = wish.people(instance(config=config)), wish.people(instance())
+    late = serving(2, adapter_detail={"people_version": lacks, "config_version": "sha256:abc"})
+    level = serving(3, adapter_detail={"people_version": knows, "config_version": "sha256:abc"})
+    now = running(config, late, level, wish=wished(config), people_version=knows)
+    nodes = {"w2": node(), "w3": node()}
+    now, _, play = settle(now.later(snapshot=snapshot(nodes)), decide)
+    assert play is not None and play.playbook == "add_worker"
+    assert ([one.id for one in play.members[1:]], play.terms) == ([late.id], {"keep_drains": True})
+    told = {late.id: Outcome("serving", {"people_version": knows, "config_version": "sha256:abc"})}
+    now, _, again = settle(after(now, play, told, snapshot(nodes)), decide)
+    assert next(one for one in now.members if one.id == late.id).adapter_detail["people_version"] == knows
+    assert again is None

@@ -6,6 +6,7 @@ database server and accounts were there and stay; that one has its controller an
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import hvac
 import pytest
@@ -30,6 +31,7 @@ class Story:
     suite: str
     warm: bool
     before: dict[str, set[str]]
+    users: Path
     clusters: list[Cluster] = field(default_factory=list)
     asked: list[Doc] = field(default_factory=list)
 
@@ -38,8 +40,8 @@ class Story:
         return self.clusters[0]
 
     def deploy(self) -> Cluster:
-        same_node = ["--same-node"] if self.warm else []
-        made = deploy(self.fleet, "gs-1", "gs-2", *same_node, GPUAAS_RETRY_SECONDS="0")
+        more = ["--same-node", "--users", str(self.users)] if self.warm else []
+        made = deploy(self.fleet, "gs-1", "gs-2", *more, GPUAAS_RETRY_SECONDS="0")
         self.clusters.append(made)
         ran = made.run()
         assert ran.returncode == 0, ran.stderr
@@ -69,12 +71,14 @@ def secrets_are_gone(cluster: Cluster) -> None:
 
 
 @pytest.fixture(scope="module", params=[("bookworm", False), ("trixie", True)], ids=["bookworm-bare", "trixie-warm"])
-def story(request: pytest.FixtureRequest) -> Iterator[Story]:
-    """gs-1 with worker gs-2; on the warm suite gs-1 is a worker too."""
+def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """gs-1 with worker gs-2; on the warm suite gs-1 is a worker too, and the cluster has a user."""
     suite, warm = request.param
+    users = tmp_path_factory.mktemp("users") / "users.json"
+    users.write_text('[{"name": "ada", "uid": 2001}]')
     with fleet_named(f"e2e-gone-{suite}") as fleet:
         fleet.ensure([HostSpec(name, suite, warm) for name in ("gs-1", "gs-2")])
-        one = Story(fleet, suite, warm, {host: picture(fleet, host) for host in ("gs-1", "gs-2")})
+        one = Story(fleet, suite, warm, {host: picture(fleet, host) for host in ("gs-1", "gs-2")}, users)
         one.deploy()
         yield one
 

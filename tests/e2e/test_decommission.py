@@ -149,8 +149,12 @@ def test_a_second_decommission_of_what_is_gone_is_answered_at_once(story: Story)
 def test_the_same_hosts_serve_a_new_cluster_at_once(story: Story) -> None:
     again = story.deploy()
     assert again.instance_id != story.first.instance_id
-    told = again.on("gs-1", "sacct", "--allusers", "--noheader", "--parsable2", "--format=JobID")
-    assert {line.split(".")[0] for line in told.split()} == {"1"}, "nothing of the old accounting is there"
+
+    def accounted() -> set[str]:
+        told = again.on("gs-1", "sacct", "--allusers", "--noheader", "--parsable2", "--format=JobID")
+        return {line.split(".")[0] for line in told.split()}
+
+    assert until(accounted, 60, "the job is accounted") == {"1"}, "something of the old accounting is there"
 
 
 # -- a cluster in pieces, on one suite: none of this depends on the Slurm version ----------------------------------

@@ -1,5 +1,6 @@
 """Every daemon of a cluster is restarted once, jobs run on, and it ends within its bound: on a cluster in mind."""
 
+import json
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,7 +10,7 @@ from runner.decide import decide
 from runner.plan import AdapterError, Finish, Play, Refuse
 from runner.world import World
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
-from tests.unit.lifecycle import ask_whole, cluster, killed_in, serving, tick
+from tests.unit.lifecycle import ask_whole, between, cluster, killed_in, serving, tick
 from tests.unit.worlds import NOW, of_kind, settle
 
 ONCE = {"slurmctld": 1, "w2": 1, "w3": 1}
@@ -99,6 +100,30 @@ def test_a_slurmctld_that_is_the_old_one_still_is_not_done() -> None:
     old = slurm.seen()
     now, steps, _ = settle(slurm.run(now, play).later(snapshot=old), decide)
     assert ended(steps) == [] and "has not been restarted yet" in note(now)["waiting"]
+
+
+def test_a_controller_that_took_two_tries_takes_its_workers_with_it() -> None:
+    slurm = two()
+    now, play = restart_play(asked(), slurm)
+    slurm.ctl_error = AdapterError("host_unreachable", "no route", "retryable")
+    now, steps, _ = settle(slurm.run(now, play), decide)
+    assert ended(steps) == [] and slurm.restarts == {}
+    slurm.ctl_error = None
+    _, steps, plays = tick(between(now), slurm)
+    assert len(plays[0].members) == 3 and slurm.restarts == ONCE
+    assert ended(steps) == [("succeeded", None)]
+
+
+def test_what_is_noted_of_many_workers_fits_what_the_platform_takes() -> None:
+    members = [serving(n % 7 + 2, adapter_detail={"worker_hostname": f"w{n}"}) for n in range(300)]
+    slurm = FakeSlurm({f"w{n}": FakeNode() for n in range(150)})
+    slurm.hosts_down = {f"w{n}" for n in range(300)}
+    now = asked(*members, patience_seconds=100)
+    for _ in range(3):
+        now, steps, _ = tick(now, slurm)
+        assert len(json.dumps(now.instance.status_detail)) < 16_000
+    assert ended(steps) == [("failed", "restart_incomplete")]
+    assert len(json.dumps(of_kind(steps, Finish)[0].result)) < 16_000
 
 
 def test_later_ticks_ask_only_those_that_are_left() -> None:

@@ -10,7 +10,7 @@ from runner.decide import decide
 from runner.plan import AdapterError, Finish, Play, Refuse
 from runner.world import World
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
-from tests.unit.lifecycle import ask_whole, between, cluster, killed_in, serving, tick
+from tests.unit.lifecycle import ask_whole, between, cluster, killed_in, note_of, said, serving, tick
 from tests.unit.worlds import NOW, of_kind, settle
 
 ONCE = {"slurmctld": 1, "w2": 1, "w3": 1}
@@ -23,16 +23,6 @@ def two() -> FakeSlurm:
 def asked(*members: Any, **parameters: Any) -> World:
     workers = members or (serving(2), serving(3))
     return cluster(*workers, whole=(ask_whole("restart", parameters=parameters),))
-
-
-def note(now: World) -> dict[str, Any]:
-    found: dict[str, Any] = (now.instance.status_detail or {})["lifecycle"]
-    return found
-
-
-def said(now: World) -> tuple[str, str | None, list[str]]:
-    reasons = (now.instance.status_detail or {})["reasons"]
-    return now.instance.status, now.instance.health, [reason["code"] for reason in reasons]
 
 
 def ended(steps: list[Any]) -> list[tuple[str, str | None]]:
@@ -73,7 +63,7 @@ def test_the_moment_is_the_controllers_and_lies_after_whatever_runs_there_now() 
 def test_a_killed_runners_successor_does_only_what_is_left(done: bool) -> None:
     slurm = two()
     now = killed_in(asked(), slurm, "restart", done=done)
-    moment = note(now)["after"]
+    moment = note_of(now)["after"]
     now, steps, plays = tick(now, slurm)
     assert [play.playbook for play in plays] == ["restart"] and plays[0].terms == {"restart_since": moment}
     assert ended(steps) == [("succeeded", None)]
@@ -91,7 +81,7 @@ def test_it_is_not_done_before_everybody_who_served_serves_again() -> None:
     now = now.later(snapshot=seen.model_copy(update={"nodes": {**seen.nodes, "w3": away}}))
     now, steps, more = settle(now, decide)
     assert ended(steps) == [] and more is None
-    assert len(note(now)["left"]) == 1 and "waits for worker-" in note(now)["waiting"]
+    assert len(note_of(now)["left"]) == 1 and "waits for worker-" in note_of(now)["waiting"]
 
 
 def test_a_slurmctld_that_is_the_old_one_still_is_not_done() -> None:
@@ -99,7 +89,7 @@ def test_a_slurmctld_that_is_the_old_one_still_is_not_done() -> None:
     now, play = restart_play(asked(), slurm)
     old = slurm.seen()
     now, steps, _ = settle(slurm.run(now, play).later(snapshot=old), decide)
-    assert ended(steps) == [] and "has not been restarted yet" in note(now)["waiting"]
+    assert ended(steps) == [] and "has not been restarted yet" in note_of(now)["waiting"]
 
 
 def test_a_controller_that_took_two_tries_takes_its_workers_with_it() -> None:
@@ -212,7 +202,7 @@ def test_called_off_it_undoes_nothing_and_closes_what_was_closed() -> None:
     slurm.partitions["night"] = "UP"  # as slurmctld has it, if the runner died before it was closed
     now, _, _ = tick(now.later(instance_operations=()), slurm)
     assert slurm.partitions == {"main": "UP", "night": "DOWN"} and slurm.restarts == ONCE
-    assert said(now) == ("running", "healthy", []) and note(now)["verdict"] == "cancelled"
+    assert said(now) == ("running", "healthy", []) and note_of(now)["verdict"] == "cancelled"
 
 
 @pytest.mark.parametrize("parameters", [{"patience_seconds": -1}, {"patience_seconds": "soon"}, {"jobs": "kill"}])

@@ -19,8 +19,9 @@ from runner.platform.models import InstanceStatus, Member, MemberStatus, Operati
 from runner.slurm import Snapshot, controller_problem, worker_problem
 from runner.world import World
 
-NAMED = 20
-LISTED = 500
+# status_detail is bounded, so its lists are.
+NAMED, WORDS = 20, 100
+LISTED = 200
 SERVED = (MemberStatus.READY, MemberStatus.DRAINING)
 
 
@@ -118,19 +119,23 @@ def _judge(world: World, operation: Operation, known: Detail, controller: Member
     missing, hopeless = _missing(world, known, controller)
     if not missing:
         others = _others(world, known)
-        return clusterwide.end(world, operation, _result(known | others), left=[], phase="restarted", **others)
+        result = _result(known | others)
+        return clusterwide.end(world, operation, result, left=[], excused=[], phase="restarted", **others)
     words = f"waits for {', '.join(sorted(missing)[:NAMED])}; the first: {missing[min(missing)]}"
-    told: Detail = {"left": sorted(missing)[:LISTED], "waiting": words}
+    # While the controller is not back nothing is known of the workers; and too many to list are all.
+    everybody = host_name(controller) in missing or len(missing) > LISTED
+    told: Detail = {"left": known.get("left") if everybody else sorted(missing), "waiting": words}
     if not hopeless and not _overdue(world, known, terms):
         return [*lifecycle.say(world, operation, reasons=_why(words), **told), Wait(words, label(operation))]
-    named = {name: missing[name][:200] for name in sorted(missing)[:NAMED]}
+    named = {name: missing[name][:WORDS] for name in sorted(missing)[:NAMED]}
     message = (
         f"{len(missing)} did not come back in {terms.patience_seconds} s: " if not hopeless else "cannot come back: "
     )
     message += "; ".join(f"{name}: {why}" for name, why in named.items())
     error = AdapterError("restart_incomplete", message[:900])
-    told |= {"missing": named} | _others(world, known)
-    return clusterwide.end(world, operation, _result(known | told), error=error, phase="failed", **told)
+    lost: Detail = {"missing": named, **_others(world, known)}
+    result = _result(known | lost)
+    return clusterwide.end(world, operation, result, error=error, left=[], excused=[], phase="failed", **lost)
 
 
 def _missing(world: World, known: Detail, controller: Member) -> tuple[dict[str, str], bool]:
@@ -176,7 +181,7 @@ def _others(world: World, known: Detail) -> Detail:
     """Workers that did not serve before and could not be restarted either: nobody waits for them, but it is said."""
     excused = set(known.get("excused") or [])
     failed = {
-        host_name(one): world.outcomes[one.id].error.message[:200]  # type: ignore[union-attr]
+        host_name(one): world.outcomes[one.id].error.message[:WORDS]  # type: ignore[union-attr]
         for one in _targets(world)
         if host_name(one) in excused and one.id in world.outcomes and world.outcomes[one.id].error
     }

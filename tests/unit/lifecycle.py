@@ -8,7 +8,7 @@ from runner.decide import decide
 from runner.plan import Play, Step, stamp
 from runner.platform.models import Member, Operation
 from runner.world import World
-from tests.unit.fake_slurm import FakeSlurm
+from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.worlds import NOW, add, controller, instance, settle, worker, world
 
 
@@ -117,3 +117,38 @@ def killed_in(now: World, slurm: FakeSlurm, playbook: str, *, done: bool) -> Wor
 
 def the(now: World, member: Member) -> Member:
     return next(one for one in now.members if one.id == member.id)
+
+
+# -- whole clusters ------------------------------------------------------------------------------------------
+
+
+def two_workers() -> FakeSlurm:
+    return FakeSlurm({"w2": FakeNode(), "w3": FakeNode()})
+
+
+def both_ready() -> tuple[Any, Any]:
+    return serving(2), serving(3)
+
+
+def note_of(now: World) -> dict[str, Any]:
+    found: dict[str, Any] = (now.instance.status_detail or {})["lifecycle"]
+    return found
+
+
+def said(now: World) -> tuple[str, str | None, list[str]]:
+    reasons = (now.instance.status_detail or {})["reasons"]
+    return now.instance.status, now.instance.health, [reason["code"] for reason in reasons]
+
+
+def playbooks(plays: list[Play]) -> list[str]:
+    return [play.playbook for play in plays]
+
+
+def asked_of(now: World, operation: Operation) -> World:
+    return now.later(instance_operations=(*now.instance_operations, operation))
+
+
+def when_stopped(slurm: FakeSlurm, *members: Any, **changes: Any) -> World:
+    now, _, _ = tick(cluster(*members, whole=(ask_whole("stop"),), **changes), slurm)
+    assert now.instance.status == "stopped"
+    return now

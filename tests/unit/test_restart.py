@@ -1,5 +1,6 @@
 """Every daemon of a cluster is restarted once, jobs run on, and it ends within its bound: on a cluster in mind."""
 
+import json
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,7 +10,7 @@ from runner.decide import decide
 from runner.plan import AdapterError, Finish, Play, Refuse
 from runner.world import World
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
-from tests.unit.lifecycle import ask_whole, cluster, killed_in, serving, tick
+from tests.unit.lifecycle import ask_whole, between, cluster, killed_in, note_of, said, serving, tick
 from tests.unit.worlds import NOW, of_kind, settle
 
 ONCE = {"slurmctld": 1, "w2": 1, "w3": 1}
@@ -22,16 +23,6 @@ def two() -> FakeSlurm:
 def asked(*members: Any, **parameters: Any) -> World:
     workers = members or (serving(2), serving(3))
     return cluster(*workers, whole=(ask_whole("restart", parameters=parameters),))
-
-
-def note(now: World) -> dict[str, Any]:
-    found: dict[str, Any] = (now.instance.status_detail or {})["lifecycle"]
-    return found
-
-
-def said(now: World) -> tuple[str, str | None, list[str]]:
-    reasons = (now.instance.status_detail or {})["reasons"]
-    return now.instance.status, now.instance.health, [reason["code"] for reason in reasons]
 
 
 def ended(steps: list[Any]) -> list[tuple[str, str | None]]:
@@ -72,7 +63,7 @@ def test_the_moment_is_the_controllers_and_lies_after_whatever_runs_there_now() 
 def test_a_killed_runners_successor_does_only_what_is_left(done: bool) -> None:
     slurm = two()
     now = killed_in(asked(), slurm, "restart", done=done)
-    moment = note(now)["after"]
+    moment = note_of(now)["after"]
     now, steps, plays = tick(now, slurm)
     assert [play.playbook for play in plays] == ["restart"] and plays[0].terms == {"restart_since": moment}
     assert ended(steps) == [("succeeded", None)]
@@ -90,7 +81,7 @@ def test_it_is_not_done_before_everybody_who_served_serves_again() -> None:
     now = now.later(snapshot=seen.model_copy(update={"nodes": {**seen.nodes, "w3": away}}))
     now, steps, more = settle(now, decide)
     assert ended(steps) == [] and more is None
-    assert len(note(now)["left"]) == 1 and "waits for worker-" in note(now)["waiting"]
+    assert len(note_of(now)["left"]) == 1 and "waits for worker-" in note_of(now)["waiting"]
 
 
 def test_a_slurmctld_that_is_the_old_one_still_is_not_done() -> None:
@@ -98,7 +89,31 @@ def test_a_slurmctld_that_is_the_old_one_still_is_not_done() -> None:
     now, play = restart_play(asked(), slurm)
     old = slurm.seen()
     now, steps, _ = settle(slurm.run(now, play).later(snapshot=old), decide)
-    assert ended(steps) == [] and "has not been restarted yet" in note(now)["waiting"]
+    assert ended(steps) == [] and "has not been restarted yet" in note_of(now)["waiting"]
+
+
+def test_a_controller_that_took_two_tries_takes_its_workers_with_it() -> None:
+    slurm = two()
+    now, play = restart_play(asked(), slurm)
+    slurm.ctl_error = AdapterError("host_unreachable", "no route", "retryable")
+    now, steps, _ = settle(slurm.run(now, play), decide)
+    assert ended(steps) == [] and slurm.restarts == {}
+    slurm.ctl_error = None
+    _, steps, plays = tick(between(now), slurm)
+    assert len(plays[0].members) == 3 and slurm.restarts == ONCE
+    assert ended(steps) == [("succeeded", None)]
+
+
+def test_what_is_noted_of_many_workers_fits_what_the_platform_takes() -> None:
+    members = [serving(n % 7 + 2, adapter_detail={"worker_hostname": f"w{n}"}) for n in range(300)]
+    slurm = FakeSlurm({f"w{n}": FakeNode() for n in range(150)})
+    slurm.hosts_down = {f"w{n}" for n in range(300)}
+    now = asked(*members, patience_seconds=100)
+    for _ in range(3):
+        now, steps, _ = tick(now, slurm)
+        assert len(json.dumps(now.instance.status_detail)) < 16_000
+    assert ended(steps) == [("failed", "restart_incomplete")]
+    assert len(json.dumps(of_kind(steps, Finish)[0].result)) < 16_000
 
 
 def test_later_ticks_ask_only_those_that_are_left() -> None:
@@ -187,7 +202,7 @@ def test_called_off_it_undoes_nothing_and_closes_what_was_closed() -> None:
     slurm.partitions["night"] = "UP"  # as slurmctld has it, if the runner died before it was closed
     now, _, _ = tick(now.later(instance_operations=()), slurm)
     assert slurm.partitions == {"main": "UP", "night": "DOWN"} and slurm.restarts == ONCE
-    assert said(now) == ("running", "healthy", []) and note(now)["verdict"] == "cancelled"
+    assert said(now) == ("running", "healthy", []) and note_of(now)["verdict"] == "cancelled"
 
 
 @pytest.mark.parametrize("parameters", [{"patience_seconds": -1}, {"patience_seconds": "soon"}, {"jobs": "kill"}])

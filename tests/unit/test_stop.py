@@ -1,4 +1,4 @@
-"""A whole cluster is stopped and started: what is done for which world, tick by tick, on a cluster in mind."""
+"""A whole cluster is stopped: what is done for which world, tick by tick, on a cluster in mind."""
 
 from datetime import timedelta
 from typing import Any
@@ -8,89 +8,69 @@ import pytest
 from runner import detail
 from runner.decide import decide
 from runner.decide.operations import orphans
-from runner.plan import AdapterError, Claim, Finish, Play, Refuse, SetInstance, Wait
-from runner.platform.models import Operation
+from runner.plan import AdapterError, Claim, Finish, Refuse, SetInstance, Wait
 from runner.slurm import Job, running_jobs
-from runner.world import World
-from tests.unit.fake_slurm import FakeNode, FakeSlurm
-from tests.unit.lifecycle import ask, ask_whole, between, cluster, killed_in, serving, the, tick
+from tests.unit.lifecycle import (
+    ask,
+    ask_whole,
+    asked_of,
+    between,
+    both_ready,
+    cluster,
+    killed_in,
+    note_of,
+    playbooks,
+    said,
+    the,
+    tick,
+    two_workers,
+    when_stopped,
+)
 from tests.unit.worlds import ME, NOW, add, of_kind, settle, snapshot, worker
 
 SILENT = AdapterError("host_unreachable", "no route", "retryable")
 
 
-def two() -> FakeSlurm:
-    return FakeSlurm({"w2": FakeNode(), "w3": FakeNode()})
-
-
-def ready() -> tuple[Any, Any]:
-    return serving(2), serving(3)
-
-
-def note(now: World) -> dict[str, Any]:
-    found: dict[str, Any] = (now.instance.status_detail or {})["lifecycle"]
-    return found
-
-
-def said(now: World) -> tuple[str, str | None, list[str]]:
-    reasons = (now.instance.status_detail or {})["reasons"]
-    return now.instance.status, now.instance.health, [reason["code"] for reason in reasons]
-
-
-def books(plays: list[Play]) -> list[str]:
-    return [play.playbook for play in plays]
-
-
-def request(now: World, operation: Operation) -> World:
-    return now.later(instance_operations=(*now.instance_operations, operation))
-
-
-def stopped(slurm: FakeSlurm, *members: Any, **changes: Any) -> World:
-    now, _, _ = tick(cluster(*members, whole=(ask_whole("stop"),), **changes), slurm)
-    assert now.instance.status == "stopped"
-    return now
-
-
 def test_the_partition_is_closed_before_anything_else_and_nobody_is_drained() -> None:
-    slurm = two()
+    slurm = two_workers()
     slurm.nodes["w2"].jobs.add(7)
-    _, steps, plays = tick(cluster(*ready(), whole=(ask_whole("stop"),)), slurm)
-    assert books(plays) == ["observe", "quiesce"]
+    _, steps, plays = tick(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm)
+    assert playbooks(plays) == ["observe", "quiesce"]
     assert slurm.partitions == {"main": "DOWN"}
     assert [fake.reason for fake in slurm.nodes.values()] == [None, None]
     assert not of_kind(steps, Finish)
 
 
 def test_jobs_are_waited_for_over_ticks_and_each_tick_says_which() -> None:
-    slurm = two()
+    slurm = two_workers()
     slurm.nodes["w2"].jobs.add(7)
     slurm.waiting.add(8)
-    now = cluster(*ready(), whole=(ask_whole("stop"),))
+    now = cluster(*both_ready(), whole=(ask_whole("stop"),))
     for _ in range(3):
         now, steps, _ = tick(now, slurm)
         assert said(now) == ("running", "progressing", ["stopping"])
-        assert (note(now)["jobs"], note(now)["waiting"]) == ([7], "waits for job 7")
+        assert (note_of(now)["jobs"], note_of(now)["waiting"]) == ([7], "waits for job 7")
         assert not of_kind(steps, Finish)
     slurm.nodes["w2"].jobs.clear()
     now, steps, plays = tick(now, slurm)
-    assert books(plays) == ["quiesce", "stop"]
+    assert playbooks(plays) == ["quiesce", "stop"]
     assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
     assert slurm.waiting == {8} and not slurm.up
 
 
 def test_a_stopped_instance_and_its_members_say_so_and_how_to_go_on() -> None:
-    one, other = ready()
-    now = stopped(two(), one, other)
+    one, other = both_ready()
+    now = when_stopped(two_workers(), one, other)
     assert said(now) == ("stopped", "unknown", ["stopped"])
     assert "op start" in now.instance.status_detail["reasons"][0]["message"]  # type: ignore[index]
     assert {(m.status, m.adapter_detail["phase"]) for m in now.members} == {("requested", "stopped")}
     assert the(now, one).adapter_detail["slurmd_state"] == "inactive"
-    assert note(now)["verdict"] == "done"
+    assert note_of(now)["verdict"] == "done"
 
 
 def test_a_stopped_instance_is_settled_and_left_alone() -> None:
-    slurm = two()
-    now = stopped(slurm, *ready())
+    slurm = two_workers()
+    now = when_stopped(slurm, *both_ready())
     assert now.instance.status_detail["unsettled"] is False  # type: ignore[index]
     assert not any(detail.is_unsettled(member) for member in now.members)
     later, steps, plays = tick(now.later(now=now.now + timedelta(days=3)), slurm)
@@ -100,17 +80,17 @@ def test_a_stopped_instance_is_settled_and_left_alone() -> None:
 
 @pytest.mark.parametrize("policy", ["requeue", "cancel"])
 def test_at_the_deadline_what_runs_is_ended_as_chosen_and_said_before(policy: str) -> None:
-    slurm = two()
+    slurm = two_workers()
     slurm.nodes["w2"].jobs.update({7, 9})
     stop = ask_whole("stop", parameters={"deadline_seconds": 100, "on_deadline": policy})
-    now = cluster(*ready(), whole=(stop,))
+    now = cluster(*both_ready(), whole=(stop,))
     for _ in range(2):
         now, _, _ = tick(now, slurm)
         assert slurm.nodes["w2"].jobs == {7, 9}
     before, steps, play = settle(now, decide)
     before, steps, play = settle(slurm.run(before, play), decide)  # type: ignore[arg-type]
     assert play and play.work[policy] == [7, 9]
-    assert note(before)["did"] == f"{policy} of job 7, 9", "said before it is done"
+    assert note_of(before)["did"] == f"{policy} of job 7, 9", "said before it is done"
     now, steps, _ = tick(now, slurm)
     (finish,) = of_kind(steps, Finish)
     assert (finish.status, finish.result["did"]) == ("succeeded", f"{policy} of job 7, 9")
@@ -118,9 +98,9 @@ def test_at_the_deadline_what_runs_is_ended_as_chosen_and_said_before(policy: st
 
 
 def test_giving_up_at_the_deadline_opens_the_cluster_again_and_loses_nothing() -> None:
-    slurm = two()
+    slurm = two_workers()
     slurm.nodes["w2"].jobs.add(7)
-    now = cluster(*ready(), whole=(ask_whole("stop", parameters={"deadline_seconds": 0}),))
+    now = cluster(*both_ready(), whole=(ask_whole("stop", parameters={"deadline_seconds": 0}),))
     now, steps, _ = tick(now, slurm)
     (finish,) = of_kind(steps, Finish)
     assert (finish.status, finish.error["code"]) == ("failed", "stop_deadline")
@@ -130,10 +110,10 @@ def test_giving_up_at_the_deadline_opens_the_cluster_again_and_loses_nothing() -
 
 
 def test_a_partition_that_a_person_had_closed_is_not_opened() -> None:
-    slurm = two()
+    slurm = two_workers()
     slurm.partitions["night"] = "DRAIN"
     slurm.nodes["w2"].jobs.add(7)
-    now, _, _ = tick(cluster(*ready(), whole=(ask_whole("stop", parameters={"deadline_seconds": 100}),)), slurm)
+    now, _, _ = tick(cluster(*both_ready(), whole=(ask_whole("stop", parameters={"deadline_seconds": 100}),)), slurm)
     assert slurm.partitions == {"main": "DOWN", "night": "DRAIN"}
     now, _, _ = tick(now, slurm, seconds=100)
     now, steps, _ = tick(now, slurm)
@@ -142,48 +122,48 @@ def test_a_partition_that_a_person_had_closed_is_not_opened() -> None:
 
 
 def test_and_it_is_closed_again_by_the_start_since_slurm_forgets() -> None:
-    slurm = two()
+    slurm = two_workers()
     slurm.partitions["night"] = "DOWN"
-    now = stopped(slurm, *ready())
-    now, _, _ = tick(request(now, ask_whole("start")), slurm)
+    now = when_stopped(slurm, *both_ready())
+    now, _, _ = tick(asked_of(now, ask_whole("start")), slurm)
     assert slurm.partitions == {"main": "UP", "night": "DOWN"}
 
 
 def test_a_stop_called_off_while_it_waits_opens_the_cluster() -> None:
-    slurm = two()
+    slurm = two_workers()
     slurm.nodes["w2"].jobs.add(7)
-    now, _, _ = tick(cluster(*ready(), whole=(ask_whole("stop"),)), slurm)
+    now, _, _ = tick(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm)
     assert now.instance.status_detail["unsettled"] is True, "a quiet tick must notice the cancellation"  # type: ignore[index]
     now, _, _ = tick(now.later(instance_operations=()), slurm)
     assert slurm.partitions == {"main": "UP"}
-    assert said(now) == ("running", "healthy", []) and note(now)["verdict"] == "cancelled"
+    assert said(now) == ("running", "healthy", []) and note_of(now)["verdict"] == "cancelled"
 
 
 def test_a_stop_called_off_while_daemons_are_being_stopped_is_finished() -> None:
-    slurm = two()
-    now = killed_in(cluster(*ready(), whole=(ask_whole("stop"),)), slurm, "stop", done=True)
+    slurm = two_workers()
+    now = killed_in(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm, "stop", done=True)
     now, _, _ = tick(now.later(instance_operations=()), slurm)
-    assert said(now)[:2] == ("stopped", "unknown") and note(now)["verdict"] == "cancelled"
-    now, _, _ = tick(request(now, ask_whole("start")), slurm)
+    assert said(now)[:2] == ("stopped", "unknown") and note_of(now)["verdict"] == "cancelled"
+    now, _, _ = tick(asked_of(now, ask_whole("start")), slurm)
     assert now.instance.status == "running"
 
 
 @pytest.mark.parametrize("playbook", ["observe", "quiesce", "stop"])
 @pytest.mark.parametrize("done", [False, True])
 def test_a_stop_survives_a_killed_runner_anywhere(playbook: str, done: bool) -> None:
-    slurm = two()
+    slurm = two_workers()
     slurm.waiting.add(8)
-    now = killed_in(cluster(*ready(), whole=(ask_whole("stop"),)), slurm, playbook, done=done)
+    now = killed_in(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm, playbook, done=done)
     now, steps, _ = tick(now, slurm)
     assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
     assert said(now)[:2] == ("stopped", "unknown") and slurm.waiting == {8}
 
 
 def test_a_stop_killed_before_its_end_was_written_ends_as_it_was_judged() -> None:
-    slurm = two()
+    slurm = two_workers()
     stop = ask_whole("stop")
-    done = stopped(slurm, *ready())
-    known = note(done) | {"operation_id": str(stop.id)}
+    done = when_stopped(slurm, *both_ready())
+    known = note_of(done) | {"operation_id": str(stop.id)}
     instance = done.instance.model_copy(
         update={"status_detail": {**(done.instance.status_detail or {}), "lifecycle": known}}
     )
@@ -192,24 +172,24 @@ def test_a_stop_killed_before_its_end_was_written_ends_as_it_was_judged() -> Non
 
 
 def test_a_job_that_slips_in_before_the_end_is_waited_for() -> None:
-    slurm = two()
-    now = killed_in(cluster(*ready(), whole=(ask_whole("stop"),)), slurm, "stop", done=False)
+    slurm = two_workers()
+    now = killed_in(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm, "stop", done=False)
     slurm.nodes["w3"].jobs.add(9)
     now, steps, _ = tick(now, slurm)
     assert not of_kind(steps, Finish) and slurm.up
-    assert note(now)["jobs"] == [9]
+    assert note_of(now)["jobs"] == [9]
     slurm.nodes["w3"].jobs.clear()
     now, steps, _ = tick(now, slurm)
     assert of_kind(steps, Finish) and not slurm.up
 
 
 def test_what_runs_is_unknown_while_the_controller_is_silent_and_unknown_is_not_nothing() -> None:
-    slurm = two()
+    slurm = two_workers()
     slurm.answers = False
-    now = cluster(*ready(), whole=(ask_whole("stop"),))
+    now = cluster(*both_ready(), whole=(ask_whole("stop"),))
     for _ in range(4):
         now, steps, plays = tick(now, slurm)
-        assert books(plays) == ["observe"] and not of_kind(steps, Finish)
+        assert playbooks(plays) == ["observe"] and not of_kind(steps, Finish)
         assert said(now) == ("running", "progressing", ["controller_unknown"])
     slurm.answers = True
     now, steps, _ = tick(now, slurm)
@@ -217,9 +197,9 @@ def test_what_runs_is_unknown_while_the_controller_is_silent_and_unknown_is_not_
 
 
 def test_a_deadline_with_cancel_ends_nothing_on_a_controller_that_cannot_be_asked() -> None:
-    slurm = two()
+    slurm = two_workers()
     terms = {"deadline_seconds": 90, "on_deadline": "cancel"}
-    now = cluster(*ready(), whole=(ask_whole("stop", parameters=terms),))
+    now = cluster(*both_ready(), whole=(ask_whole("stop", parameters=terms),))
     slurm.answers = False
     ends: list[Any] = []
     for _ in range(8):
@@ -230,8 +210,8 @@ def test_a_deadline_with_cancel_ends_nothing_on_a_controller_that_cannot_be_aske
 
 
 def test_a_worker_host_that_does_not_answer_is_named_and_holds_nobody_up() -> None:
-    one, other = ready()
-    slurm = two()
+    one, other = both_ready()
+    slurm = two_workers()
     slurm.hosts_down.add("w3")
     now, steps, _ = tick(cluster(one, other, whole=(ask_whole("stop"),)), slurm)
     (finish,) = of_kind(steps, Finish)
@@ -243,12 +223,12 @@ def test_a_worker_host_that_does_not_answer_is_named_and_holds_nobody_up() -> No
 
 
 def test_a_controller_that_cannot_be_stopped_is_tried_a_few_times_and_then_opened_again() -> None:
-    slurm = two()
-    now = killed_in(cluster(*ready(), whole=(ask_whole("stop"),)), slurm, "stop", done=False)
+    slurm = two_workers()
+    now = killed_in(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm, "stop", done=False)
     slurm.ctl_error = AdapterError("unit_does_not_stop", "mariadb does not stop.", "retryable")
     for tries in (1, 2):
         now, steps, plays = tick(now, slurm, seconds=300)
-        assert books(plays) == ["stop"] and note(now)["attempts"] == tries and not of_kind(steps, Finish)
+        assert playbooks(plays) == ["stop"] and note_of(now)["attempts"] == tries and not of_kind(steps, Finish)
     slurm.ctl_error = AdapterError("unit_does_not_stop", "mariadb does not stop.", "repairable")
     now, _, play = settle(now, decide)
     now, steps, play = settle(slurm.run(now, play), decide)  # type: ignore[arg-type]
@@ -261,8 +241,8 @@ def test_a_controller_that_cannot_be_stopped_is_tried_a_few_times_and_then_opene
 
 
 def test_operations_on_members_wait_for_the_stop_and_go_on_after_the_start() -> None:
-    one, other = ready()
-    slurm = two()
+    one, other = both_ready()
+    slurm = two_workers()
     slurm.nodes["w2"].jobs.add(7)
     drain = ask("drain", other, age=5)
     stop = ask_whole("stop")
@@ -273,7 +253,7 @@ def test_operations_on_members_wait_for_the_stop_and_go_on_after_the_start() -> 
     assert now.instance.status == "stopped"
     now, steps, plays = tick(now, slurm)
     assert [step.why for step in of_kind(steps, Wait)] == ["the instance is stopped"] and plays == []
-    now, steps, _ = tick(request(now, ask_whole("start")), slurm)
+    now, steps, _ = tick(asked_of(now, ask_whole("start")), slurm)
     now, more, _ = tick(now, slurm)
     assert [(f.operation.operation, f.status) for f in of_kind([*steps, *more], Finish)] == [
         ("start", "succeeded"),
@@ -284,11 +264,11 @@ def test_operations_on_members_wait_for_the_stop_and_go_on_after_the_start() -> 
 
 def test_an_add_that_was_half_way_goes_on_after_the_start() -> None:
     joining = add(4)
-    slurm = two()
+    slurm = two_workers()
     half = worker(joining, 4, adapter_detail={"next_attempt_at": "2026-01-02T09:00:00Z", "attempt": 1})
-    now, _, _ = tick(cluster(*ready(), half, operations=(joining,), whole=(ask_whole("stop"),)), slurm)
+    now, _, _ = tick(cluster(*both_ready(), half, operations=(joining,), whole=(ask_whole("stop"),)), slurm)
     assert the(now, half).status in ("requested", "reconciling") and not detail.is_stopped(the(now, half))
-    now, _, _ = tick(request(now, ask_whole("start")), slurm)
+    now, _, _ = tick(asked_of(now, ask_whole("start")), slurm)
     assert the(now, half).status in ("requested", "reconciling"), "the start is not about it"
     now = now.later(now=now.now + timedelta(days=1))
     now, _, _ = tick(now, slurm)
@@ -296,18 +276,18 @@ def test_an_add_that_was_half_way_goes_on_after_the_start() -> None:
 
 
 def test_a_runner_leaves_a_stop_alone_that_another_one_carries_out() -> None:
-    one, other = ready()
+    one, other = both_ready()
     held: dict[str, Any] = {"status": "running", "claimed_by": "other", "lease_expires_at": NOW + timedelta(minutes=1)}
     stop = ask_whole("stop").model_copy(update=held)
-    _, steps, plays = tick(cluster(one, other, operations=(ask("drain", one),), whole=(stop,)), two())
+    _, steps, plays = tick(cluster(one, other, operations=(ask("drain", one),), whole=(stop,)), two_workers())
     assert plays == [] and not of_kind(steps, Claim)
 
 
 def test_a_stop_waits_for_a_runner_that_is_at_work_on_members() -> None:
-    one, other = ready()
+    one, other = both_ready()
     held: dict[str, Any] = {"status": "running", "claimed_by": "other", "lease_expires_at": NOW + timedelta(minutes=1)}
     drain = ask("drain", one).model_copy(update=held)
-    _, steps, plays = tick(cluster(one, other, operations=(drain,), whole=(ask_whole("stop"),)), two())
+    _, steps, plays = tick(cluster(one, other, operations=(drain,), whole=(ask_whole("stop"),)), two_workers())
     assert plays == [] and not of_kind(steps, Claim)
 
 
@@ -316,148 +296,22 @@ def test_a_stop_waits_for_a_runner_that_is_at_work_on_members() -> None:
     [{"on_deadline": "cancel"}, {"deadline_seconds": -1}, {"reason": "$(reboot)"}, {"nonsense": 1}],
 )
 def test_terms_that_make_no_sense_are_refused_and_nothing_is_touched(parameters: dict[str, Any]) -> None:
-    _, steps, plays = tick(cluster(*ready(), whole=(ask_whole("stop", parameters=parameters),)), two())
+    _, steps, plays = tick(cluster(*both_ready(), whole=(ask_whole("stop", parameters=parameters),)), two_workers())
     assert [refusal.code for refusal in of_kind(steps, Refuse)] == ["parameters_invalid"] and plays == []
 
 
 def test_what_does_not_fit_the_state_is_refused() -> None:
-    slurm = two()
-    for verb, now in (("start", cluster(*ready())), ("stop", stopped(slurm, *ready()))):
-        _, steps, plays = tick(request(now, ask_whole(verb)), slurm)
+    slurm = two_workers()
+    for verb, now in (("start", cluster(*both_ready())), ("stop", when_stopped(slurm, *both_ready()))):
+        _, steps, plays = tick(asked_of(now, ask_whole(verb)), slurm)
         assert [refusal.code for refusal in of_kind(steps, Refuse)] == ["instance_state"] and plays == []
 
 
-# -- start ---------------------------------------------------------------------------------------------------
-
-
-def test_start_brings_back_everybody_in_one_run_and_says_so_on_the_way() -> None:
-    one, other = ready()
-    slurm = two()
-    now = request(stopped(slurm, one, other), ask_whole("start"))
-    under_way, steps, play = settle(now, decide)
-    assert said(under_way) == ("deploying", "progressing", ["starting"])
-    assert play and play.playbook == "deploy" and len(play.members) == 3 and play.terms == {"keep_drains": True}
-    now, steps, _ = tick(now, slurm)
-    (finish,) = of_kind(steps, Finish)
-    assert finish.status == "succeeded"
-    assert {result["status"] for result in finish.result["members"].values()} == {"ready"}
-    assert said(now) == ("running", "healthy", [])
-    assert {(m.status, m.adapter_detail["phase"]) for m in now.members} == {("ready", "serving")}
-
-
-def test_a_cluster_can_be_stopped_and_started_again_and_again() -> None:
-    slurm = two()
-    now = cluster(*ready())
-    for age in range(3):
-        now, _, _ = tick(request(now, ask_whole("stop", age=age * 2)), slurm)
-        assert now.instance.status == "stopped"
-        now, _, _ = tick(request(now, ask_whole("start", age=age * 2 + 1)), slurm)
-        assert said(now) == ("running", "healthy", [])
-
-
-@pytest.mark.parametrize("reason", ["alice: bad fan", "gpuaas:manual: hot"])
-def test_a_drain_survives_stop_and_start_whoever_set_it(reason: str) -> None:
-    one, other = ready()
-    slurm = two()
-    slurm.nodes["w3"].reason = reason
-    now, steps, _ = tick(request(stopped(slurm, one, other), ask_whole("start")), slurm)
-    assert slurm.nodes["w3"].reason == reason
-    assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
-    assert (the(now, other).status, the(now, other).adapter_detail["drain_reason"]) == ("ready", reason)
-
-
-def test_a_drained_worker_comes_back_drained() -> None:
-    one, other = ready()
-    slurm = two()
-    now, _, _ = tick(cluster(one, other, operations=(ask("drain", other),)), slurm)
-    assert the(now, other).adapter_detail["phase"] == "drained"
-    now, _, _ = tick(request(now, ask_whole("stop")), slurm)
-    assert the(now, other).status == "requested"
-    now, _, _ = tick(request(now, ask_whole("start")), slurm)
-    assert (the(now, other).status, the(now, other).adapter_detail["phase"]) == ("draining", "drained")
-
-
-def test_each_worker_ends_by_itself_and_the_result_says_how() -> None:
-    one, other = ready()
-    slurm = two()
-    now = request(stopped(slurm, one, other), ask_whole("start"))
-    slurm.breaks_on_host.add("w3")
-    for _ in range(5):
-        now, steps, _ = tick(now, slurm, seconds=300)
-        if of_kind(steps, Finish):
-            break
-    (finish,) = of_kind(steps, Finish)
-    assert (finish.status, finish.error["code"]) == ("failed", "partly_failed")
-    assert (the(now, one).status, the(now, other).status) == ("ready", "failed")
-    assert finish.result["members"][str(other.id)]["error"]["code"] == "unit_failed"
-    assert said(now)[:2] == ("running", "degraded")
-
-
-def test_a_worker_that_failed_before_the_stop_is_not_the_starts_failure() -> None:
-    one = serving(2)
-    lost = serving(3, status="failed")
-    slurm = two()
-    now, steps, _ = tick(request(stopped(slurm, one, lost), ask_whole("start")), slurm)
-    assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
-    assert the(now, lost).status == "failed"
-
-
-def test_a_controller_that_does_not_come_up_leaves_the_instance_stopped_and_it_can_be_asked_again() -> None:
-    slurm = two()
-    now = request(stopped(slurm, *ready()), ask_whole("start"))
-    slurm.ctl_error = AdapterError("unit_failed", "slurmctld did not come up.", "repairable")
-    now, steps, _ = tick(now, slurm)
-    (finish,) = of_kind(steps, Finish)
-    assert (finish.status, finish.error["code"]) == ("failed", "unit_failed")
-    assert said(now) == ("stopped", "unknown", ["stopped"])
-    assert {(m.status, m.adapter_detail["phase"]) for m in now.members} == {("requested", "stopped")}
-    slurm.ctl_error = None
-    now, steps, _ = tick(request(now, ask_whole("start", age=9)), slurm)
-    assert said(now) == ("running", "healthy", [])
-
-
-def test_a_controller_that_does_not_answer_is_tried_a_few_times() -> None:
-    slurm = two()
-    now = request(stopped(slurm, *ready()), ask_whole("start"))
-    slurm.ctl_error = SILENT
-    ends: list[Any] = []
-    for _ in range(5):
-        now, steps, _ = tick(now, slurm, seconds=300)
-        ends += of_kind(steps, Finish)
-    assert [(end.status, end.error["code"]) for end in ends] == [("failed", "host_unreachable")]
-    assert note(now)["attempts"] == 2 and said(now)[:2] == ("stopped", "unknown")
-
-
-@pytest.mark.parametrize("done", [False, True])
-def test_a_start_survives_a_killed_runner(done: bool) -> None:
-    slurm = two()
-    now = killed_in(request(stopped(slurm, *ready()), ask_whole("start")), slurm, "deploy", done=done)
-    assert now.instance.status == "deploying"
-    now, steps, _ = tick(now, slurm)
-    assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
-    assert said(now) == ("running", "healthy", [])
-
-
-@pytest.mark.parametrize("done", [False, True])
-def test_a_start_called_off_in_the_middle_is_finished(done: bool) -> None:
-    slurm = two()
-    now = killed_in(request(stopped(slurm, *ready()), ask_whole("start")), slurm, "deploy", done=done)
-    now, _, _ = tick(now.later(instance_operations=()), slurm)
-    assert said(now) == ("running", "healthy", []) and note(now)["verdict"] == "cancelled"
-
-
-def test_a_start_called_off_before_it_began_leaves_the_cluster_stopped() -> None:
-    slurm = two()
-    now = stopped(slurm, *ready())
-    now, steps, plays = tick(now.later(instance_operations=()), slurm)
-    assert (steps, plays) == ([], []) and now.instance.status == "stopped"
-
-
 def test_names_from_the_platforms_record_that_are_no_partitions_reach_no_controller() -> None:
-    slurm = two()
+    slurm = two_workers()
     slurm.nodes["w2"].jobs.add(7)
-    now, _, _ = tick(cluster(*ready(), whole=(ask_whole("stop"),)), slurm)
-    known = note(now) | {"partitions": {"main": "UP", "x State=UP": "UP", "y": "reboot"}}
+    now, _, _ = tick(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm)
+    known = note_of(now) | {"partitions": {"main": "UP", "x State=UP": "UP", "y": "reboot"}}
     status = {**(now.instance.status_detail or {}), "lifecycle": known}
     now = now.later(instance=now.instance.model_copy(update={"status_detail": status}))
     _, _, plays = tick(now, slurm)
@@ -465,43 +319,43 @@ def test_names_from_the_platforms_record_that_are_no_partitions_reach_no_control
 
 
 def test_a_plan_with_a_look_at_the_cluster_names_the_jobs_in_the_way() -> None:
-    slurm = two()
+    slurm = two_workers()
     slurm.nodes["w2"].jobs.add(7)
-    live = cluster(*ready(), whole=(ask_whole("stop"),)).later(snapshot=slurm.seen())
+    live = cluster(*both_ready(), whole=(ask_whole("stop"),)).later(snapshot=slurm.seen())
     _, steps, play = settle(live, decide)
     assert play and play.playbook == "quiesce" and "job 7" in play.why
     assert of_kind(steps, SetInstance) and between(live).runner_id == ME
 
 
 def test_a_stop_that_was_called_off_is_undone_before_the_next_one_begins() -> None:
-    slurm = two()
+    slurm = two_workers()
     slurm.nodes["w2"].jobs.add(7)
-    now, _, _ = tick(cluster(*ready(), whole=(ask_whole("stop"),)), slurm)
+    now, _, _ = tick(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm)
     second = ask_whole("stop", age=1)
     now, _, _ = tick(now.later(instance_operations=(second,)), slurm)
     now, _, _ = tick(now, slurm)
-    assert note(now)["operation_id"] == str(second.id) and note(now)["partitions"] == {"main": "UP"}
+    assert note_of(now)["operation_id"] == str(second.id) and note_of(now)["partitions"] == {"main": "UP"}
     now, _, _ = tick(now.later(instance_operations=()), slurm)
     assert slurm.partitions == {"main": "UP"}
 
 
 def test_a_controller_that_falls_silent_while_jobs_run_is_not_stopped() -> None:
-    slurm = two()
+    slurm = two_workers()
     slurm.nodes["w2"].jobs.add(7)
-    now, _, _ = tick(cluster(*ready(), whole=(ask_whole("stop"),)), slurm)
+    now, _, _ = tick(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm)
     slurm.answers = False
     now, steps, plays = tick(now, slurm)
-    assert books(plays) == ["quiesce"] and not of_kind(steps, Finish) and note(now)["phase"] == "waiting"
+    assert playbooks(plays) == ["quiesce"] and not of_kind(steps, Finish) and note_of(now)["phase"] == "waiting"
     slurm.answers = True
     now, _, _ = tick(now, slurm)
-    assert note(now)["jobs"] == [7] and slurm.up
+    assert note_of(now)["jobs"] == [7] and slurm.up
 
 
 def test_a_stop_killed_while_it_writes_keeps_what_members_were() -> None:
-    one, other = ready()
-    slurm = two()
+    one, other = both_ready()
+    slurm = two_workers()
     now, _, _ = tick(cluster(one, other, operations=(ask("drain", other),)), slurm)
-    before = killed_in(request(now, ask_whole("stop")), slurm, "stop", done=True)
+    before = killed_in(asked_of(now, ask_whole("stop")), slurm, "stop", done=True)
     written, _, _ = tick(before, slurm)
     half = before.with_member(the(written, other))  # the rest was not written
     now, steps, _ = tick(half, slurm)
@@ -512,7 +366,7 @@ def test_a_stop_killed_while_it_writes_keeps_what_members_were() -> None:
 
 
 def test_a_stopped_member_is_nobodys_orphan() -> None:
-    now = stopped(two(), *ready())
+    now = when_stopped(two_workers(), *both_ready())
     assert orphans(now)[0] == []
 
 

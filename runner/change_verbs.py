@@ -1,5 +1,6 @@
 """What a person changes on a cluster that runs: configure, op upgrade and op rollback, as commands."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,15 +15,18 @@ def configure(
     target: Target,
     slurm: Annotated[list[str] | None, typer.Option(help="A slurm.conf setting KEY=VALUE, repeatable.")] = None,
     unset: Annotated[list[str] | None, typer.Option(help="A setting to take back, repeatable.")] = None,
+    users: Annotated[Path | None, typer.Option(help="A JSON file with the whole list of users.")] = None,
     app_version: Annotated[str | None, typer.Option(help="Version of the app to have.")] = None,
     as_json: Json = False,
 ) -> None:
     """Change the configuration of a cluster that runs. The runner proves it, puts it live, or keeps the old one."""
-    if not (slurm or unset or app_version):
-        raise operator.AskedWrong("nothing to change: say --slurm KEY=VALUE, --unset KEY or --app-version VERSION")
+    if not (slurm or unset or users or app_version):
+        ways = "--slurm KEY=VALUE, --unset KEY, --users FILE or --app-version VERSION"
+        raise operator.AskedWrong(f"nothing to change: say {ways}")
+    listed = operator.read_users(users) if users else None
     with as_person() as (client, loaded):
         instance = operator.find_instance(client, loaded, target)
-        changed = operator.configure(client, instance, pairs(slurm), unset or [], app_version)
+        changed = operator.configure(client, instance, pairs(slurm), unset or [], app_version, listed)
         if as_json:
             view.print_json(changed.model_dump(mode="json"))
         else:

@@ -97,7 +97,12 @@ def request_of_instance(client: Client, instance: AppInstance, verb: str, parame
 
 
 def configure(
-    client: Client, instance: AppInstance, settings: dict[str, Any], unset: Sequence[str], app_version: str | None
+    client: Client,
+    instance: AppInstance,
+    settings: dict[str, Any],
+    unset: Sequence[str],
+    app_version: str | None,
+    users: list[dict[str, Any]] | None = None,
 ) -> AppInstance:
     """Write what is wished of a cluster that is there; the runner carries it out."""
     config = dict(instance.config or {})
@@ -109,6 +114,8 @@ def configure(
         )
     slurm = {key: value for key, value in slurm.items() if _spelt(key) not in map(_spelt, settings)} | settings
     config["slurm"] = slurm
+    if users is not None:
+        config["users"] = users
     body: dict[str, Any] = {"config": config} | ({"app_version": app_version} if app_version else {})
     return client.patch_instance(instance, body, key=uuid.uuid4().hex)
 

@@ -57,7 +57,20 @@ def play(world: World, controller: Member, terms: Detail | None = None) -> list[
     if due and due > world.now:
         return [Wait(f"the changed configuration is tried again at {stamp(due)}", host_name(controller))]
     why = "what is wished has changed: it goes live if Slurm accepts it"
-    return [Play(why, "deploy", (controller,), frozenset({("change", controller.id)}), terms=terms or {})]
+    # Whoever is declared anew must exist on the workers before the controller lets them submit.
+    workers = _ready_workers(world) if _people_changed(world, controller) else []
+    acts: set[Act] = {("change", controller.id), *(("join", member.id) for member in workers)}
+    terms = {**(terms or {}), **({"keep_drains": True} if workers else {})}
+    return [Play(why, "deploy", (controller, *workers), frozenset(acts), terms=terms)]
+
+
+def _people_changed(world: World, controller: Member) -> bool:
+    known = controller.adapter_detail.get("people_version")
+    return bool(known) and known != wish.people(world.instance)
+
+
+def _ready_workers(world: World) -> list[Member]:
+    return [one for one in world.members if one.component_key != CONTROLLER and one.status == MemberStatus.READY]
 
 
 def needs_look(world: World, controller: Member) -> bool:

@@ -4,13 +4,14 @@ import json
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandbox.fleet.keys import KeyPair
-from tests.e2e.cluster import Cluster, by_hand, until
+from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Equipped
-from tests.runner_process import COMMAND, answer
+from tests.runner_process import answer
 
 pytestmark = pytest.mark.e2e
 
@@ -103,14 +104,15 @@ def test_a_worker_gets_the_users_when_it_joins_and_they_go_when_it_leaves(equipp
     assert cluster.on("gs-2", "id", "--user", "ada") == "2001"
 
 
-def test_a_user_taken_off_the_list_submits_no_more_and_its_history_stays(equipped: Equipped, tmp_path: Path) -> None:
+def test_a_user_taken_off_the_list_submits_no_more_and_one_put_on_it_does(equipped: Equipped, tmp_path: Path) -> None:
     cluster = equipped.cluster
     earlier = submit(cluster, "ada")
     assert account_of(cluster, earlier)[-1] == "COMPLETED"
     running = as_user(cluster, "ada", "sbatch", "--parsable", "--wrap=sleep 600").stdout.strip()
     until(lambda: "R" in cluster.on("gs-1", "squeue", "-h", "-o", "%t", "-j", running), 60, "her job to run", every=1)
 
-    converge(cluster, [user for user in equipped.users if user["name"] != "ada"])
+    cleo = {"name": "cleo", "uid": 2003, "account": "physics"}
+    declare(cluster, tmp_path, [*(user for user in equipped.users if user["name"] != "ada"), cleo])
 
     refused = as_user(cluster, "ada", "sbatch", "--wrap=true")
     assert refused.returncode != 0
@@ -118,21 +120,20 @@ def test_a_user_taken_off_the_list_submits_no_more_and_its_history_stays(equippe
     assert account_of(cluster, earlier) == ["ada", "physics", "COMPLETED"]
     assert cluster.on("gs-1", "squeue", "-h", "-o", "%T", "-j", running) == "RUNNING"
     assert cluster.on("gs-2", "ls", f"/home/ada/slurm-{earlier}.out")
-    assert account_of(cluster, submit(cluster, "ben"))[-1] == "COMPLETED"
+    jobs = {name: submit(cluster, name) for name in ("ben", "cleo")}
+    assert {name: account_of(cluster, job)[-1] for name, job in jobs.items()} == dict.fromkeys(jobs, "COMPLETED")
 
-    converge(cluster, equipped.users)
+    declare(cluster, tmp_path, [*equipped.users, cleo])
     assert account_of(cluster, submit(cluster, "ada")) == ["ada", "physics", "COMPLETED"]
     cluster.on("gs-1", "scancel", running)
 
 
-def converge(cluster: Cluster, users: list[dict[str, object]]) -> None:
-    """The deploy play with another list, as a changed configuration brings it."""
-    terms = {
-        "slurm_users": [{"name": one["name"], "uid": one["uid"], "gid": one["uid"]} for one in users],
-        "slurm_accounts": [{"name": one["name"], "account": one.get("account", "default")} for one in users],
-    }
-    ready = [one for one in cluster.members() if one["status"] == "ready"]
-    names = ",".join(f"{one['component_key']}-{one['id'][:8]}" for one in ready)
-    play = ("ansible-playbook", "-i", "gpuaas.yml", "playbooks/deploy.yml", "--limit", names, "-e", json.dumps(terms))
-    done = by_hand(cluster, COMMAND, "exec", "--instance", cluster.instance_id, "--", *play)
-    assert done.returncode == 0, done.stdout + done.stderr
+def declare(cluster: Cluster, directory: Path, users: list[dict[str, Any]]) -> None:
+    """Another list, asked for as a person does, and carried out by the next tick."""
+    listed = directory / "users.json"
+    listed.write_text(json.dumps(users))
+    answer(cluster.variables, "configure", cluster.instance_id, "--users", str(listed))
+    ran = cluster.run()
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    detail = cluster.controller()["adapter_detail"]
+    assert not detail["wish_refused"], detail["wish_refused"]

@@ -200,6 +200,20 @@ def test_a_worker_that_cannot_follow_is_left_for_the_next_look_and_its_version_s
     assert next(one for one in now.members if one.id == behind.id).adapter_detail["config_version"] == "sha256:old"
 
 
+def test_changed_users_go_to_the_workers_in_the_run_that_lets_them_submit() -> None:
+    config = {"users": [{"name": "ada", "uid": 2001}]}
+    before = wish.people(instance())
+    worker = serving(2, adapter_detail={"people_version": before, "config_version": "sha256:abc"})
+    gone = serving(3, status="failed")
+    _, _, play = settle(running(config, worker, gone, wish=wished({}), people_version=before), decide)
+    assert play is not None and play.playbook == "deploy"
+    assert [one.id for one in play.members[1:]] == [worker.id]
+    assert play.terms["keep_drains"] is True
+    settings = {"slurm": {"MaxJobCount": 5000}}
+    _, _, play = settle(running(settings, worker, wish=wished({}), people_version=before), decide)
+    assert play is not None and len(play.members) == 1
+
+
 def test_workers_get_the_users_that_are_declared_now_and_keep_their_drains() -> None:
     config = {"users": [{"name": "ada", "uid": 2001}]}
     knows, lacks = wish.people(instance(config=config)), wish.people(instance())

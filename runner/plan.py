@@ -27,6 +27,7 @@ Act = tuple[
         "change",
         "upgrade",
         "rollback",
+        "stage",
         "rotate",
         "clean",
         "repair",  # a cluster

@@ -5,7 +5,7 @@ assumes that an earlier step worked: it looks at what is.
 """
 
 from runner import detail
-from runner.decide import lifecycle, repair, teardown
+from runner.decide import lifecycle, repair, rotation, teardown
 from runner.decide.instance import instance_fails, look, report_instance, set_instance
 from runner.decide.lifecycle import Verb
 from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, take
@@ -23,7 +23,13 @@ __all__ = ["decide"]
 
 
 # What can be asked of a whole instance. Each verb is a module; see lifecycle.Verb.
-VERBS: dict[str, Verb] = {"stop": STOP, "start": START, "restart": RESTART, "decommission": teardown.VERB}
+VERBS: dict[str, Verb] = {
+    "stop": STOP,
+    "start": START,
+    "restart": RESTART,
+    "decommission": teardown.VERB,
+    "rotate_credentials": rotation.VERB,
+}
 
 
 def decide(world: World) -> Plan:

@@ -94,7 +94,7 @@ class Reporter:
     def hear(self, heard: Heard) -> None:
         """Show a member's progress while its play runs. A platform that is away for a moment does not stop the play."""
         member = self.members[heard.member_id]
-        status = {MemberStatus.REQUESTED: MemberStatus.RECONCILING}.get(MemberStatus(member.status), member.status)
+        status = MemberStatus.RECONCILING if member.status == MemberStatus.REQUESTED else member.status
         if status not in (MemberStatus.RECONCILING, MemberStatus.DELETING) or heard.error:
             return  # an error is judged when the play is over, with everything known
         changes = {**heard.detail, **({"phase": heard.phase} if heard.phase else {})}

@@ -59,8 +59,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
         return list(self._cache[key])
 
     def _fetch(self) -> list[dict[str, Any]]:
-        from runner import inventory as builder
         from runner import dial, operator, settings, tick
+        from runner import inventory as builder
         from runner.platform.client import Client
         from runner.platform.errors import PlatformError
 

@@ -47,10 +47,10 @@ def main() -> None:
         app()
     except SettingsError as error:
         for problem in error.problems:
-            view.err.print(f"error: {problem}")
+            view.err.print(f"error: {view.plain(problem)}")
         sys.exit(CANNOT)
     except (PlatformError, operator.AskedWrong, secrets.SecretsError, FileNotFoundError) as error:
-        view.err.print(f"error: {error}")
+        view.err.print(f"error: {view.plain(str(error))}")
         sys.exit(CANNOT)
 
 
@@ -85,7 +85,7 @@ def run(
     if as_json:
         view.print_json(vars(total))
     for problem in [] if watch else total.problems:
-        view.err.print(f"error: {problem}")
+        view.err.print(f"error: {view.plain(problem)}")
     raise typer.Exit(CANNOT if total.problems and not watch else FAILED if total.failed_operations else OK)
 
 
@@ -170,5 +170,5 @@ def exec_with_access(
 
 
 def _stop(message: str) -> NoReturn:
-    view.err.print(f"error: {message}")
+    view.err.print(f"error: {view.plain(message)}")
     raise typer.Exit(CANNOT)

@@ -26,7 +26,7 @@ _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecds
 _KEY_BODY = re.compile(r"[A-Za-z0-9+/]{40,2000}={0,2}")
 # Values of slurm.conf stay on their line: no comment, no second key, no escape, no template, no way up in a path.
 _CONF_VALUE = re.compile(r"(?!-)(?!.*\.\.)[A-Za-z0-9_.,:;/@%+*=\[\]()-]{1,1024}")
-MESSAGE_CHARS = 500
+MESSAGE_CHARS, MAX_GPUS = 500, 1024
 _CONF_KEY = re.compile(r"[A-Za-z][A-Za-z0-9]{1,63}")
 # What a project may choose. Everything else is the adapter's own, runs a program or writes a file on a host, or is
 # nobody's wish so far; a new wish costs a word here.
@@ -196,6 +196,10 @@ def node_name(member: Member) -> str | None:
 
 def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
     target = read_target(allocation)
+    if allocation.gpus is not None and not 0 <= allocation.gpus <= MAX_GPUS:
+        raise IntentError(
+            "allocation_invalid", f"allocation {allocation.id}: {allocation.gpus} GPUs is no number of them"
+        )
     ssh = " ".join(
         (
             *ssh_options(target, f"gpuaas-{allocation.id}"),

@@ -50,6 +50,18 @@ def _time(value: Any) -> bool:
     return read_time(value) is not None
 
 
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(_text(one) for one in value)
+
+
+def _object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _error(value: Any) -> bool:
+    return isinstance(value, dict) and all(one is None or _text(one) for one in value.values())
+
+
 _ERROR: Mapping[str, Shape] = dict.fromkeys(("code", "message", "class", "host", "task", "at"), _text)
 _LEAVE: Mapping[str, Shape] = {
     "operation_id": _id,
@@ -59,10 +71,12 @@ _LEAVE: Mapping[str, Shape] = {
     "did": _text,
     "unreachable_since": _time,
     "attempts": _count,
+    "error": _error,
 }
 _MEMBER: Mapping[str, Shape] = {
     "phase": _text,
     "operation_id": _id,
+    "started_by": _id,
     "worker_hostname": _text,
     "controller_hostname": _text,
     "drain_reason": _text,
@@ -78,12 +92,28 @@ _MEMBER: Mapping[str, Shape] = {
     "registered_in_controller": _flag,
     "host_cleaned": _flag,
 }
-_LIFECYCLE: Mapping[str, Shape] = {"operation_id": _id, "verb": _text, "since": _time, "verdict": _text}
+_REPAIR: Mapping[str, Shape] = {
+    "why": _text,
+    "attempts": _count,
+    "last_at": _text,
+    "next_at": _text,
+    "outcome": _text,
+}
+_LIFECYCLE: Mapping[str, Shape] = {
+    "operation_id": _id,
+    "verb": _text,
+    "verdict": _text,
+    "attempts": _count,
+    "failure": _object,
+    "excused": _texts,
+    "left": _texts,
+}
 
 
 def of_member(detail: Detail) -> Detail:
     """`adapter_detail` as we may read it."""
-    notes = {"last_adapter_error": _ERROR, "leave": {**_LEAVE, "error": lambda value: _is_note(value, _ERROR)}}
+    stopped = {"was": _text, "phase": _text}
+    notes = {"last_adapter_error": _ERROR, "leave": _LEAVE, "repair": _REPAIR, "stopped": stopped}
     return _notes(_kept(detail, _MEMBER), notes)
 
 
@@ -101,7 +131,3 @@ def _notes(values: Detail, notes: Mapping[str, Mapping[str, Shape]]) -> Detail:
     """Notes within: none that is not an object, and in each only what has its type."""
     read = {key: value for key, value in values.items() if key not in notes or isinstance(value, dict | None)}
     return read | {key: _kept(read[key], shapes) for key, shapes in notes.items() if read.get(key)}
-
-
-def _is_note(value: Any, shapes: Mapping[str, Shape]) -> bool:
-    return isinstance(value, dict) and _kept(value, shapes) == value

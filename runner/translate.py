@@ -97,7 +97,7 @@ def _failed(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
     if isinstance(given, dict) and given.get("code"):
         klass: Any = given.get("class")
         return AdapterError(
-            str(given["code"]),
+            str(given["code"])[:64],
             _short(given.get("message") or result.get("msg")),
             klass if klass in get_args(ErrorClass) else "intervention",
             host,
@@ -127,7 +127,7 @@ def _short(value: object) -> str:
 
 
 def _text(value: object) -> str | None:
-    return str(value) if value is not None else None
+    return _short(value) if value is not None else None
 
 
 def _time(value: object) -> datetime | None:

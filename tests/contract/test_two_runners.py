@@ -3,98 +3,37 @@
 The platform is real; hosts are not: a play takes a moment, notes who ran it on whom, and succeeds.
 """
 
-import contextlib
 import fcntl
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 
 import runner.decide
-from runner import secrets, tick
+from runner import tick
 from runner.alone import Alone
 from runner.decide import lifecycle
 from runner.decide.lifecycle import Verb
 from runner.inventory import CONTROLLER
 from runner.plan import Play, Step, stamp
 from runner.platform.client import Client
-from runner.platform.models import InstanceStatus, Member, Operation
+from runner.platform.models import InstanceStatus, Operation
 from runner.settings import Settings
-from runner.slurm import ControllerState, Node, Snapshot
-from runner.translate import Story
-from runner.world import Outcome, World
+from runner.world import World
+from tests.contract.hosts_in_mind import Hosts
 from tests.platform_process import Doc, Platform, Project
 from tests.runner_process import environment, gpuaas_slurm, settings
 
-KEY = "ssh-ed25519 " + "A" * 68
-
-
-class Hosts:
-    """Machines in mind. Remembers each play's members and who ran it, and notices two plays on one member."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
-        self.runs: list[tuple[str, str, frozenset[UUID]]] = []
-        self.overlaps: list[UUID] = []
-        self.meanwhile: Callable[[], None] = lambda: None
-        self._busy: set[UUID] = set()
-        self._lock = threading.Lock()
-
-    def play(self, step: Play, _world: World, _access: Any, runner: Settings, **_: Any) -> Story:
-        touched = {m.id for m in step.members if step.playbook == "deploy" or m.component_key != CONTROLLER}
-        touched |= {member_id for kind, member_id in step.acts if kind == "restart"}
-        with self._lock:
-            self.overlaps += self._busy & touched
-            self._busy |= touched
-            self.runs.append((runner.runner_id, step.playbook, frozenset(touched)))
-        self.meanwhile()
-        time.sleep(0.2)
-        with self._lock:
-            self._busy -= touched
-            return Story({m.id: self._outcome(m) for m in step.members}, self._snapshot())
-
-    def _outcome(self, member: Member) -> Outcome:
-        if member.component_key == CONTROLLER:
-            return Outcome("serving")
-        name = f"w{member.id.hex[:8]}"
-        self.nodes[name] = Node(state="IDLE", cpus=2, memory_mb=1000)
-        return Outcome("registering", {"worker_hostname": name, "cpus": 2, "memory_mb": 1000, "gpus": 0})
-
-    def _snapshot(self) -> Snapshot:
-        active = dict.fromkeys(("munge", "slurmctld", "slurmdbd", "mariadb"), "active")
-        known = {"ping": "UP", "config_version": "sha256:x", "submit_account": "default", "hostname": "ctl"}
-        state = ControllerState(**active, **known)  # type: ignore[arg-type]
-        return Snapshot(observed_at=datetime.now(UTC), controller=state, nodes=dict(self.nodes), jobs=[])
-
 
 @pytest.fixture
-def hosts(monkeypatch: pytest.MonkeyPatch) -> Hosts:
-    made = Hosts()
-
-    @contextlib.contextmanager
-    def no_access(*_: Any) -> Iterator[dict[str, str]]:
-        yield {}
-
-    monkeypatch.setattr(tick, "play", made.play)
-    monkeypatch.setattr(secrets, "access", no_access)
-    return made
-
-
-@pytest.fixture
-def project(platform: Platform) -> Project:
-    made = platform.project(allocations=8)
-    for number, allocation_id in enumerate(made.allocation_ids):
-        connection = {"host": f"192.0.2.{number + 1}", "port": 22, "username": "ops", "host_keys": [KEY]}
-        platform.control.put_allocation(made.project_id, allocation_id, connection=connection, gpus=0)
-    return made
+def project(dialable: Project) -> Project:
+    return dialable
 
 
 def listed(project: Project, instance_id: str, what: str) -> list[Doc]:

@@ -59,8 +59,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
         return list(self._cache[key])
 
     def _fetch(self) -> list[dict[str, Any]]:
+        from runner import dial, operator, settings, tick
         from runner import inventory as builder
-        from runner import operator, settings, tick
         from runner.platform.client import Client
         from runner.platform.errors import PlatformError
 
@@ -76,6 +76,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
                     tree, problems = builder.build(instance, members, allocations)
                     for member_id, problem in problems.items():
                         self.display.warning(f"member {member_id} left out: {problem.message}")
+                    for name, why in dial.settle(tree).items():
+                        self.display.warning(f"{name} left out: {why}")
                     trees.append(tree)
         except settings.SettingsError as error:
             raise AnsibleParserError("; ".join(error.problems)) from None

@@ -12,7 +12,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from runner import access_verb, change_verbs, instance_verbs, log, operator, secrets, verbs, view
-from runner.commands import CANNOT, FAILED, OK, Json, Which, as_reader, load
+from runner.alone import Alone, NotAlone
+from runner.commands import CANNOT, FAILED, NOT_ALONE, OK, Json, Which, as_reader, load
 from runner.explain import explain
 from runner.foresee import foresee
 from runner.platform.client import Client
@@ -47,10 +48,13 @@ def main() -> None:
         app()
     except SettingsError as error:
         for problem in error.problems:
-            view.err.print(f"error: {problem}")
+            view.err.print(f"error: {view.plain(problem)}")
         sys.exit(CANNOT)
+    except NotAlone as error:
+        view.err.print(f"error: {view.plain(str(error))}")
+        sys.exit(NOT_ALONE)
     except (PlatformError, operator.AskedWrong, secrets.SecretsError, FileNotFoundError) as error:
-        view.err.print(f"error: {error}")
+        view.err.print(f"error: {view.plain(str(error))}")
         sys.exit(CANNOT)
 
 
@@ -64,16 +68,20 @@ def run(
     progress: Annotated[bool, typer.Option("--progress", help="Show members and phases while plays run.")] = False,
     as_json: Json = False,
 ) -> None:
-    """One tick over this project's instances. Exit code 0: nothing failed; 1: an operation failed; 2: could not run."""
+    """One tick over this project's instances.
+
+    Exit code 0: nothing failed; 1: an operation failed; 2: could not run; 3: left to another runner on this machine.
+    """
     loaded = load()
     signals = _handle_signals()
     total = Summary()
-    with Client(loaded) as client:
+    with Client(loaded) as client, Alone(loaded) as alone:
         only = operator.find_instance(client, loaded, instance).id if instance else None
         with view.Progress() if progress else contextlib.nullcontext() as shown:
+            watcher = shown.hear if shown else None
             while True:
                 try:
-                    summary = run_tick(client, loaded, only=only, signals=signals, watch=shown.hear if shown else None)
+                    summary = run_tick(client, loaded, only=only, signals=signals, watch=watcher, alone=alone)
                 except PlatformError as error:
                     if not watch:
                         raise
@@ -85,7 +93,7 @@ def run(
     if as_json:
         view.print_json(vars(total))
     for problem in [] if watch else total.problems:
-        view.err.print(f"error: {problem}")
+        view.err.print(f"error: {view.plain(problem)}")
     raise typer.Exit(CANNOT if total.problems and not watch else FAILED if total.failed_operations else OK)
 
 
@@ -170,5 +178,5 @@ def exec_with_access(
 
 
 def _stop(message: str) -> NoReturn:
-    view.err.print(f"error: {message}")
+    view.err.print(f"error: {view.plain(message)}")
     raise typer.Exit(CANNOT)

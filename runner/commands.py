@@ -10,7 +10,7 @@ from runner import log, settings
 from runner.platform.client import Client
 from runner.settings import Settings
 
-OK, FAILED, CANNOT = 0, 1, 2
+OK, FAILED, CANNOT, NOT_ALONE = 0, 1, 2, 3
 
 Json = Annotated[bool, typer.Option("--json", help="Answer with JSON on stdout.")]
 Which = Annotated[str | None, typer.Option("--instance", "-i", help="Id, its start, or a name; default: the only one.")]

@@ -4,30 +4,29 @@ Everything here comes from an API and is about to decide whom we connect to and 
 so each value is checked by type first, and what does not pass is an error with a code.
 """
 
-import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, field_validator
 
 from runner import people, wish
+from runner.dial import HOSTNAME, is_dialable
 from runner.people import Person
 from runner.platform.models import Allocation, AppInstance, Member
 
 CONTROLLER = "controller"
 WORKER = "worker"
 
-_HOSTNAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.I)
-_PLAIN = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 _USERNAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 # Strongest first: one pinned key is enough, and ssh is told to accept no other kind.
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 _KEY_BODY = re.compile(r"[A-Za-z0-9+/]{40,2000}={0,2}")
-# Values of slurm.conf stay on their line: no comment, no second key, no escape, no template.
-_CONF_VALUE = re.compile(r"[A-Za-z0-9_.,:;/@%+*=\[\]()-]{1,1024}")
+# Values of slurm.conf stay on their line: no comment, no second key, no escape, no template, no way up in a path.
+_CONF_VALUE = re.compile(r"(?!-)(?!.*\.\.)[A-Za-z0-9_.,:;/@%+*=\[\]()-]{1,1024}")
+MESSAGE_CHARS, MAX_GPUS = 500, 1024
 _CONF_KEY = re.compile(r"[A-Za-z][A-Za-z0-9]{1,63}")
 # What a project may choose. Everything else is the adapter's own, runs a program or writes a file on a host, or is
 # nobody's wish so far; a new wish costs a word here.
@@ -51,6 +50,8 @@ class IntentError(Exception):
     """What was asked for cannot be done as written; nothing was touched."""
 
     def __init__(self, code: str, message: str) -> None:
+        # It may quote what was sent, and must fit where it is told.
+        message = message if len(message) <= MESSAGE_CHARS else message[:MESSAGE_CHARS] + "..."
         super().__init__(message)
         self.code = code
         self.message = message
@@ -76,7 +77,7 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     cluster_name: str | None = Field(None, pattern=r"^[a-z][a-z0-9]{0,31}$")
-    slurm: dict[str, str | int] = Field(default_factory=dict)
+    slurm: dict[str, StrictStr | Annotated[StrictInt, Field(ge=0, lt=2**63)]] = Field(default_factory=dict)
     users: list[Person] = Field(default_factory=list, max_length=people.MOST)
 
     @field_validator("users")
@@ -88,6 +89,8 @@ class Config(BaseModel):
     @field_validator("slurm")
     @classmethod
     def _safe(cls, settings: dict[str, str | int]) -> dict[str, str | int]:
+        if len({key.lower() for key in settings}) != len(settings):
+            raise ValueError("a setting is given twice, in different spelling")
         for key, value in settings.items():
             if not _CONF_KEY.fullmatch(key):
                 raise ValueError(f"{key!r} is not the name of a slurm.conf setting")
@@ -143,7 +146,7 @@ def read_target(allocation: Allocation) -> Target:
     """The allocation's connection, or IntentError `connection_invalid` with the field that is wrong."""
     raw = allocation.connection or {}
     host = raw.get("host")
-    if not isinstance(host, str) or not _is_dialable(host):
+    if not isinstance(host, str) or not is_dialable(host):
         raise _bad(allocation, f"host {host!r} is not a host name or an address one may dial")
     port = raw.get("port", 22)
     if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
@@ -153,17 +156,6 @@ def read_target(allocation: Allocation) -> Target:
         raise _bad(allocation, f"username {username!r} is not a Unix user name")
     key_type, key_body = _best_key(allocation, raw.get("host_keys"))
     return Target(host, port, username, key_type, key_body)
-
-
-def _is_dialable(host: str) -> bool:
-    if not _PLAIN.fullmatch(host):  # an IPv6 zone could hold anything, a template too
-        return False
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        # The last label of a name is never a number: that would be a badly written address.
-        return bool(_HOSTNAME.fullmatch(host)) and host != "localhost" and not host.rpartition(".")[2].isdigit()
-    return not (address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified)
 
 
 def _best_key(allocation: Allocation, keys: object) -> tuple[str, str]:
@@ -199,11 +191,15 @@ def instance_group(instance: AppInstance) -> str:
 def node_name(member: Member) -> str | None:
     """The name Slurm knows the member by, if it is one: it was told by a host and will be given to the controller."""
     known = member.adapter_detail.get("worker_hostname")
-    return known if isinstance(known, str) and _HOSTNAME.fullmatch(known) else None
+    return known if isinstance(known, str) and HOSTNAME.fullmatch(known) else None
 
 
 def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
     target = read_target(allocation)
+    if allocation.gpus is not None and not 0 <= allocation.gpus <= MAX_GPUS:
+        raise IntentError(
+            "allocation_invalid", f"allocation {allocation.id}: {allocation.gpus} GPUs is no number of them"
+        )
     ssh = " ".join(
         (
             *ssh_options(target, f"gpuaas-{allocation.id}"),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner import inventory, log
+from runner import dial, inventory, log
 from runner.bundle import bundle_dir
 from runner.plan import AdapterError, Play
 from runner.settings import Settings
@@ -38,6 +38,10 @@ def play(
     import ansible_runner  # here, because a quiet tick needs no Ansible
 
     hosts, problems = inventory.build(world.instance, step.members, world.allocations, step.work, step.terms)
+    refused = dial.settle(hosts)
+    for member in step.members:
+        if why := refused.get(inventory.host_name(member)):
+            problems[member.id] = inventory.IntentError("connection_invalid", why)
     members = {inventory.host_name(m): m.id for m in step.members if m.id not in problems}
     story = Story(
         {

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from runner import detail, log, secrets
 from runner.leases import LostLease, OperationEnded, renewing
@@ -94,7 +94,7 @@ class Reporter:
     def hear(self, heard: Heard) -> None:
         """Show a member's progress while its play runs. A platform that is away for a moment does not stop the play."""
         member = self.members[heard.member_id]
-        status = {MemberStatus.REQUESTED: MemberStatus.RECONCILING}.get(MemberStatus(member.status), member.status)
+        status = MemberStatus.RECONCILING if member.status == MemberStatus.REQUESTED else member.status
         if status not in (MemberStatus.RECONCILING, MemberStatus.DELETING) or heard.error:
             return  # an error is judged when the play is over, with everything known
         changes = {**heard.detail, **({"phase": heard.phase} if heard.phase else {})}
@@ -164,6 +164,10 @@ class Reporter:
             "claimed_by": self._settings.runner_id,
             "lease_expires_at": self._until(),
         }
+        if operation.etag is None:  # a list may come without what a single read has
+            known, operation = operation, self._client.operation_again(self.instance.id, operation)
+            if (operation.status, operation.claimed_by) != (known.status, known.claimed_by):
+                raise LostLease(f"{operation.operation} {operation.id} was claimed by somebody else first")
         try:
             claimed = self._patch_operation(operation, body)
         except Conflict as conflict:
@@ -174,6 +178,10 @@ class Reporter:
     def _claim_member(self, member: Member, status: str, world: World) -> World:
         changes = {"claimed_by": self._settings.runner_id, "lease_expires_at": self._until()}
         body = {"status": status, "adapter_detail": {**detail.filled(member), **changes}}
+        if member.etag is None:
+            known, member = member, self._client.member(self.instance.id, member.id)
+            if member.adapter_detail.get("claimed_by") != known.adapter_detail.get("claimed_by"):
+                raise LostLease(f"{member.component_key} {member.id} was claimed by somebody else first")
         try:
             claimed = self._patch_member(member, body)
         except Conflict as conflict:
@@ -253,11 +261,11 @@ class Reporter:
     def _patch_member(self, member: Member, body: Detail) -> Member:
         origin = member.correlation_id or self.instance.correlation_id
         return self._client.patch_member(
-            member, body, key=_key("member", member.id, member.etag, body), correlation_id=origin
+            member, body, key=_key("member", member.id, _version(member), body), correlation_id=origin
         )
 
     def _patch_operation(self, operation: Operation, body: Detail) -> Operation:
-        key = _key("operation", operation.id, operation.etag, body)
+        key = _key("operation", operation.id, _version(operation), body)
         try:
             return self._client.patch_operation(self.instance.id, operation, body, key=key)
         except Conflict:
@@ -273,21 +281,21 @@ class Reporter:
                     f"{operation.operation} {operation.id} is {newest.status}, held by {newest.claimed_by}"
                 ) from None
             return self._client.patch_operation(
-                self.instance.id, newest, body, key=_key("operation", newest.id, newest.etag, body)
+                self.instance.id, newest, body, key=_key("operation", newest.id, _version(newest), body)
             )
 
     def _set_instance(self, step: SetInstance, world: World) -> World:
         body: Detail = {"status": step.status, "health": step.health, "status_detail": step.detail}
         if step.access is not None:
             body["access"] = step.access
-        key = _key("instance", self.instance.id, self.instance.etag, body)
+        key = _key("instance", self.instance.id, _version(self.instance), body)
         try:
             self.instance = self._client.patch_instance(self.instance, body, key=key)
         except Conflict:
             newest = self._client.instance(self.instance.id)
             if newest.status != self.instance.status:
                 raise  # an operator stopped or deleted it meanwhile: read again, then decide
-            key = _key("instance", newest.id, newest.etag, body)
+            key = _key("instance", newest.id, _version(newest), body)
             self.instance = self._client.patch_instance(newest, body, key=key)
         return world.later(instance=self.instance)
 
@@ -298,6 +306,11 @@ class Reporter:
         elif isinstance(subject, Member):
             ids = {"member_id": subject.id, "operation_id": at_work(subject), **ids}
         return log.get(**ids)
+
+
+def _version(thing: AppInstance | Member | Operation) -> object:
+    """What tells a write to this state of a thing from the same words written to another state of it."""
+    return thing.etag or uuid4()
 
 
 def _key(*parts: object) -> str:

@@ -217,12 +217,17 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 
 @contextlib.contextmanager
-def secret_server(directory: Path, vault: Vault) -> Iterator[Path]:
-    """Answer `<instance> <name> <step>` on a socket in a directory that only we can enter."""
+def secret_server(directory: Path, vault: Vault, only: UUID) -> Iterator[Path]:
+    """Answer `<instance> <name> <step>` on a socket in a directory that only we can enter.
+
+    For one instance only: who asks is a play, and a host of it that lies about itself may have changed the question.
+    """
     path = directory / "secrets.sock"
     lock = threading.Lock()
 
     def fetch(instance_id: UUID, name: str, step: str) -> str:
+        if instance_id != only:
+            raise SecretsError("secret_foreign", "that instance is not the one this play is about")
         with lock:  # hosts of one play ask at the same moment, and hvac's session is not for sharing
             return vault.runtime_secret(instance_id, name, step)
 
@@ -304,6 +309,6 @@ def access(client: Client, settings: Settings, instance: AppInstance) -> Iterato
     # Sockets have short path limits and must not survive us: a fresh directory that only we can enter.
     with tempfile.TemporaryDirectory(prefix="gpuaas-slurm-") as name:
         directory = Path(name)
-        with ssh_agent(directory, key) as agent, secret_server(directory, vault) as server:
+        with ssh_agent(directory, key) as agent, secret_server(directory, vault, instance.id) as server:
             del key
             yield {"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(server)}

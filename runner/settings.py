@@ -26,6 +26,16 @@ def _default_runner_id() -> str:
     return f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:6]}"
 
 
+def _default_state_directory() -> Path:
+    """systemd's word first; else where a system service, or a person, keeps such things."""
+    given = os.environ.get("STATE_DIRECTORY")
+    if given:
+        return Path(given.partition(":")[0])
+    if os.geteuid() == 0:
+        return Path("/var/lib/gpuaas-slurm")
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "gpuaas-slurm"
+
+
 class Settings(BaseSettings):
     """What the runner needs to know before its first call."""
 
@@ -53,6 +63,9 @@ class Settings(BaseSettings):
     vault_mount: str = Field("secret", pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$")
 
     runner_id: str = Field(default_factory=_default_runner_id, max_length=128)
+    state_directory: Path = Field(
+        default_factory=_default_state_directory, description="for the lock that is needed where there are no ETags"
+    )
     lease_seconds: int = Field(120, ge=10, le=3600, description="how long a claim lasts if it is not renewed")
     max_attempts: int = Field(3, ge=1, le=20, description="tries for an error that may pass by itself")
     retry_seconds: int = Field(30, ge=0, le=3600, description="wait before the second try; doubles each time")

@@ -9,6 +9,7 @@ from uuid import UUID
 import structlog
 
 from runner import log, secrets
+from runner.alone import Alone
 from runner.decide import decide
 from runner.inventory import CONTROLLER, host_name
 from runner.leases import LostLease
@@ -74,9 +75,12 @@ def run_tick(
     only: UUID | None = None,
     signals: Signals | None = None,
     watch: Watcher | None = None,
+    alone: Alone | None = None,
 ) -> Summary:
     """One tick over every instance, side by side. Raises PlatformError when not even the list can be read."""
     instances = choose(client, settings, only)
+    if alone:
+        alone.make_sure(instances)
     total = Summary()
     signals = signals or Signals()
     with ThreadPoolExecutor(max_workers=settings.parallel_instances) as pool:
@@ -173,7 +177,12 @@ class _Tick:
         # Whatever happened meanwhile counts: read everything anew before judging the outcome.
         fresh = self._client.instance(self._world.instance.id)
         world = observe(self._client, fresh, self._settings, everything=True)
+        held = set(self._report.claimed)
         self._report.renew_copies(world)
+        taken = [one for one in (*world.operations, *world.instance_operations) if one.id in held]
+        taken = [one for one in taken if one.id not in self._report.claimed]
+        if taken:
+            raise LostLease(f"{taken[0].operation} {taken[0].id} was taken over by {taken[0].claimed_by} meanwhile")
         played = self._world.played | step.acts
         self._world = world.later(snapshot=story.snapshot, outcomes=story.outcomes, played=played)
 

@@ -4,6 +4,7 @@ That is: `member_report` and `adapter_error` in a task's result, and the outcome
 no host matched). Task names and stdout decide nothing.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,6 +17,7 @@ from runner.world import Outcome
 
 Event = Mapping[str, Any]
 MESSAGE_LIMIT = 1000
+DETAIL_CHARS = 8000
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def _failed(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
     if isinstance(given, dict) and given.get("code"):
         klass: Any = given.get("class")
         return AdapterError(
-            str(given["code"]),
+            str(given["code"])[:64],
             _short(given.get("message") or result.get("msg")),
             klass if klass in get_args(ErrorClass) else "intervention",
             host,
@@ -125,7 +127,7 @@ def _short(value: object) -> str:
 
 
 def _text(value: object) -> str | None:
-    return str(value) if value is not None else None
+    return _short(value) if value is not None else None
 
 
 def _time(value: object) -> datetime | None:
@@ -137,4 +139,8 @@ def _time(value: object) -> datetime | None:
 
 
 def _object(value: object) -> Detail:
-    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+    """What a host tells of itself, as far as it can be kept: one that goes on and on must not fill its record."""
+    if not isinstance(value, dict):
+        return {}
+    told = {str(key): item for key, item in value.items()}
+    return told if len(json.dumps(told, default=str)) <= DETAIL_CHARS else {}

@@ -18,8 +18,9 @@ from runner.translate import Heard
 
 # In a pipe or a log nothing is folded: a line is a row.
 _WIDE = None if sys.stdout.isatty() else 400
-out = Console(highlight=False, width=_WIDE)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
+# Names and messages come from an API: a bracket in one is a bracket.
+out = Console(highlight=False, markup=False, emoji=False, width=_WIDE)
+err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 Row = Mapping[str, Any]
 
@@ -49,7 +50,12 @@ def _cell(value: Any) -> str:
         return "-"
     if isinstance(value, datetime):
         return value.strftime("%H:%M:%S")
-    return str(value)
+    return plain(str(value))
+
+
+def plain(text: str) -> str:
+    """What a terminal would obey is shown as a question mark."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
 
 
 def instance_row(instance: AppInstance) -> Row:
@@ -166,13 +172,13 @@ class Progress:
             return
         self._members[name] = (phase, since, note)
         if not self._live:
-            out.print(f"{time.monotonic() - self._start:6.1f} s  {name:<24} {phase:<12} {note}".rstrip())
+            out.print(f"{time.monotonic() - self._start:6.1f} s  {name:<24} {phase:<12} {plain(note)}".rstrip())
 
     def _table(self) -> Table:
         table = Table(box=None, header_style="bold")
         for column in ("MEMBER", "PHASE", "SECONDS", ""):
             table.add_column(column)
         for name, (phase, since, note) in sorted(self._members.items()):
-            table.add_row(name, phase, f"{time.monotonic() - since:.1f}", note)
+            table.add_row(name, plain(phase), f"{time.monotonic() - since:.1f}", plain(note))
         table.caption = f"{time.monotonic() - self._start:.0f} s"
         return table

@@ -64,7 +64,11 @@ def decide(world: World) -> Plan:
 
 def _instance_operation(world: World, operation: Operation) -> list[Step]:
     """While one is under way, operations on members wait for it."""
-    steps = VERBS[operation.operation].carry_out(world, operation)
+    try:
+        steps = VERBS[operation.operation].carry_out(world, operation)
+    except IntentError as error:
+        # What it asks for could be used when it was begun and cannot now: it ends, and what was begun is undone.
+        return [Refuse(error.message, operation, error.code)]
     return [*lifecycle.members_wait(world, operation), *steps]
 
 

@@ -7,6 +7,7 @@ from runner import detail
 from runner.inventory import CONTROLLER, IntentError, host_name, read_target
 from runner.plan import AdapterError, Claim, Detail, SetMember, Step, Wait, stamp
 from runner.platform.models import Member, MemberStatus
+from runner.shapes import read_time as read_time
 from runner.slurm import controller_problem, worker_problem
 from runner.world import Outcome, World
 
@@ -103,11 +104,3 @@ def held_by_another(world: World, by: object, until: datetime | None) -> str | N
 def is_ours(world: World, by: object, until: datetime | None) -> bool:
     """Whether we hold a lease that still runs. Our name on one that ran out is a claim of an earlier tick."""
     return by == world.runner_id and until is not None and until > world.now
-
-
-def read_time(value: object) -> datetime | None:
-    try:
-        time = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    return time if time and time.tzinfo else None

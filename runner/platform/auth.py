@@ -3,8 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-
-import httpx
+from typing import Any
 
 from runner.platform import wire
 from runner.platform.errors import Rejected, Unavailable
@@ -24,7 +23,7 @@ class TokenSource:
         self._good_until = 0.0
         self._lock = threading.Lock()
 
-    def current(self, call: Callable[..., httpx.Response]) -> str:
+    def current(self, call: Callable[..., Any]) -> str:
         if self._person:
             if self._settings.operator_token is None:
                 raise Rejected(
@@ -44,7 +43,7 @@ class TokenSource:
             self._token = None
         return not self._person
 
-    def _fetch(self, call: Callable[..., httpx.Response]) -> None:
+    def _fetch(self, call: Callable[..., Any]) -> None:
         settings = self._settings
         if settings.service_account_id is None or settings.key_id is None or settings.client_secret is None:
             raise Rejected(
@@ -60,9 +59,10 @@ class TokenSource:
                 "client_secret": settings.client_secret.get_secret_value(),
             },
             anonymous=True,
-        ).json()
+        ).body
         if not isinstance(answer, dict) or not isinstance(answer.get("access_token"), str):
             raise Unavailable("the platform answered the request for a token with none in it", code="bad_answer")
         self._token = str(answer["access_token"])
         # Renewed a minute early: a token must not run out between the check and the use.
-        self._good_until = time.monotonic() + max(float(answer.get("expires_in", 0)) - 60, 0)
+        lasts = answer.get("expires_in")
+        self._good_until = time.monotonic() + (max(lasts - 60, 0) if isinstance(lasts, int | float) else 0)

@@ -1,7 +1,10 @@
 """The one HTTP client: tokens, retries, idempotency keys, pages and errors, so that nobody else thinks of them."""
 
 import functools
+import json as json_module
+import math
 import random
+import re
 import ssl
 import time
 import uuid
@@ -10,7 +13,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import httpx
@@ -23,9 +26,18 @@ from runner.platform.errors import PlatformError, Unavailable, from_answer
 from runner.platform.models import Allocation, AppInstance, Delivery, Member, Operation, _Object
 from runner.settings import Settings
 
-PAGE = 200
+PAGE, MAX_PAGES = 200, 5_000
+# A pause that outlasts all patience.
+NEVER = 1e9
 T = TypeVar("T", bound=_Object)
 M = TypeVar("M", bound=BaseModel)
+
+
+class Answer(NamedTuple):
+    """What came back and can be used."""
+
+    body: Any
+    etag: str | None
 
 
 class Client:
@@ -150,7 +162,7 @@ class Client:
             key=uuid.uuid4().hex,
             correlation_id=correlation_id,
         )
-        return _read("POST", "deliveries", Delivery, answer.json())
+        return _read("POST", "deliveries", Delivery, answer.body)
 
     # -- the one way out -----------------------------------------------------------------------------------
 
@@ -168,9 +180,8 @@ class Client:
     ) -> T:
         correlation = correlation_id or (about.correlation_id if about else None)
         answer = self._call(method, path, json=body, key=key, match=match, correlation_id=correlation)
-        thing = _read(method, path, model, answer.json())
-        etag = answer.headers.get(wire.ETAG)
-        return thing.model_copy(update={"etag": etag}) if etag else thing
+        stamped = {**answer.body, "etag": answer.etag} if answer.etag and isinstance(answer.body, dict) else answer.body
+        return _read(method, path, model, stamped)
 
     def _pages(self, path: str, model: type[T], filters: Mapping[str, str | None]) -> Iterator[T]:
         for item in self._raw_pages(path, filters):
@@ -184,14 +195,18 @@ class Client:
 
     def _raw_pages(self, path: str, filters: Mapping[str, str | None]) -> Iterator[Any]:
         cursor: str | None = None
+        cursors: set[str] = set()
         seen: set[str] = set()
         while True:
             query = {k: v for k, v in {**filters, "limit": str(PAGE), "cursor": cursor}.items() if v is not None}
-            answer = self._call("GET", path, params=query).json()
+            answer = self._call("GET", path, params=query).body
             page: dict[str, Any] = {"items": answer} if isinstance(answer, list) else answer
             items, following = page.get("items"), page.get("next_cursor")
-            if not isinstance(items, list) or (following is not None and following == cursor):
+            if not isinstance(items, list) or not isinstance(following, str | None) or following in cursors:
                 raise Unavailable(f"GET {path}: the answer is not a page of a list", code="bad_answer")
+            cursors.add(following or "")
+            if len(cursors) > MAX_PAGES:
+                raise Unavailable(f"GET {path}: the list does not end", code="bad_answer")
             cursor = following
             for item in items:
                 # A list that changes while it is read may show an object twice.
@@ -213,7 +228,7 @@ class Client:
         match: str | None = None,
         correlation_id: str | None = None,
         anonymous: bool = False,
-    ) -> httpx.Response:
+    ) -> Answer:
         """Send until there is an answer or patience ends. Retries carry the same Idempotency-Key."""
         call = f"{method} {path}"
         optional = {wire.IDEMPOTENCY_KEY: key, wire.IF_MATCH: match, wire.CORRELATION_ID: correlation_id}
@@ -225,7 +240,7 @@ class Client:
                 headers["Authorization"] = f"Bearer {self._tokens.current(self._call)}"
             headers[wire.REQUEST_ID] = uuid.uuid4().hex
             error = self._attempt(method, path, call, json, params, headers)
-            if isinstance(error, httpx.Response):
+            if isinstance(error, Answer):
                 return error
             if error.status == 401 and not anonymous and not fresh_token_tried and self._tokens.renewable():
                 fresh_token_tried = True
@@ -247,7 +262,7 @@ class Client:
         json: Any,
         params: dict[str, str] | None,
         headers: dict[str, str],
-    ) -> httpx.Response | PlatformError:
+    ) -> Answer | PlatformError:
         try:
             answer = self._http.request(method, path, json=json, params=params, headers=headers)
         except httpx.RequestError as error:
@@ -256,21 +271,37 @@ class Client:
                 " Check GPUAAS_BASE_URL and the network",
                 code="platform_unreachable",
             )
-        try:
-            body = answer.json()
-        except ValueError:
-            body = None
-        if not isinstance(body, dict | list):
+        body = _parse(answer.content)
+        if body is None:
             return Unavailable(
                 f"{call}: HTTP {answer.status_code} with a body that is no JSON object",
                 code="bad_answer",
                 status=answer.status_code,
             )
         if answer.is_success:
-            return answer
+            return Answer(body, answer.headers.get(wire.ETAG))
         refusal = from_answer(answer.status_code, body if isinstance(body, dict) else {}, call)
         refusal.context["retry_after"] = answer.headers.get(wire.RETRY_AFTER)
         return refusal
+
+
+def _parse(content: bytes) -> dict[str, Any] | list[Any] | None:
+    """An object or a list of plain JSON; None for anything else."""
+    try:
+        body = json_module.loads(content, parse_constant=_no_number)
+        if _HALF_CHARACTER.search(content):
+            # Half a character cannot be written or shown again: it becomes a question mark.
+            body = json_module.loads(json_module.dumps(body, ensure_ascii=False).encode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict | list) else None
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @functools.cache
@@ -293,7 +324,8 @@ def _pause(attempt: int, error: PlatformError) -> float:
     asked = error.context.get("retry_after")
     if asked:
         try:
-            return max(float(asked), 0.0)
+            seconds = float(asked)
+            return max(seconds, 0.0) if math.isfinite(seconds) else NEVER
         except ValueError:
             try:
                 return max((parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds(), 0.0)

@@ -5,10 +5,14 @@ from enum import StrEnum
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from runner import shapes
 
 # It travels into headers, logs and Ansible variables, so it may not be anything but an id.
-CorrelationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
+CorrelationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
+# Sent back in a header as it came.
+ETag = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,256}$")]
 
 
 class MemberStatus(StrEnum):
@@ -53,7 +57,7 @@ class _Object(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     id: UUID
-    etag: str | None = None
+    etag: ETag | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None
 
@@ -69,7 +73,7 @@ class AppInstance(_Object):
     runtime_backend: str | None = None
     status: str
     health: str | None = None
-    status_detail: dict[str, Any] | None = None
+    status_detail: Annotated[dict[str, Any] | None, AfterValidator(shapes.of_instance)] = None
     placement_intent: dict[str, Any] | None = None
     config: dict[str, Any] | None = None
     access: dict[str, Any] | None = None
@@ -82,7 +86,7 @@ class Member(_Object):
     component_key: str
     allocation_id: UUID | None = None
     status: str
-    adapter_detail: dict[str, Any] = Field(default_factory=dict)
+    adapter_detail: Annotated[dict[str, Any], AfterValidator(shapes.of_member)] = Field(default_factory=dict)
     correlation_id: CorrelationId | None = None
 
 
@@ -121,6 +125,7 @@ class Delivery(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     vault_addr: str
-    wrapping_token: str = Field(repr=False)
+    # It is sent on in a header.
+    wrapping_token: str = Field(repr=False, pattern=r"^[A-Za-z0-9._-]{1,1024}$")
     expires_at: datetime
     username: str | None = None

@@ -21,11 +21,14 @@ class Fault(BaseModel):
     status: answer with status, body and headers, without doing anything. garbage: 200 and bytes that are not JSON.
     truncate: do it, then cut the answer in the middle. hang: wait, then go on. drop: close the connection at once.
     apply_then_drop: do it, then close without an answer. abort_transaction: fail just before the commit.
+    strip_etags: do it, but tell no ETag, in the header or the body.
     """
 
     model_config = ConfigDict(extra="forbid")
 
-    action: Literal["status", "garbage", "truncate", "hang", "drop", "apply_then_drop", "abort_transaction"]
+    action: Literal[
+        "status", "garbage", "truncate", "hang", "drop", "apply_then_drop", "abort_transaction", "strip_etags"
+    ]
     path_regex: Annotated[str, AfterValidator(_compiles)]
     method: str | None = None
     times: int = Field(1, ge=1)

@@ -90,6 +90,8 @@ class Gate:
         elif fault.action == "apply_then_drop":
             await self._app(scope, receive, _swallow)
             transport.abort()
+        elif fault.action == "strip_etags":
+            await self._app(scope, receive, _without_etags(send))
         elif fault.action == "truncate":
             await self._app(scope, receive, _halved(send))
             transport.close()
@@ -114,6 +116,25 @@ async def _send(send: Send, status: int, headers: dict[str, str], body: bytes) -
 
 async def _swallow(message: Message) -> None:
     """Nothing reaches the client."""
+
+
+def _without_etags(send: Send) -> Send:
+    """As a platform that has no such thing."""
+    started: Message = {}
+
+    async def stripped(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            started.update(message)
+            return
+        body = json.loads(message["body"]) if message.get("body") else None
+        for item in (body.get("items") or [body]) if isinstance(body, dict) else []:
+            item.pop("etag", None)
+        content = json.dumps(body).encode() if body is not None else b""
+        kept = [(name, value) for name, value in started["headers"] if name not in (b"etag", b"content-length")]
+        await send({**started, "headers": [*kept, (b"content-length", str(len(content)).encode())]})
+        await send({"type": "http.response.body", "body": content})
+
+    return stripped
 
 
 def _halved(send: Send) -> Send:

@@ -1,9 +1,13 @@
 """One real platform process for all contract tests, and a project of its own for each."""
 
+import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from runner import secrets, tick
+from tests.contract.hosts_in_mind import Hosts
 from tests.platform_process import Platform, Project, start_platform, stop_platform
 
 
@@ -28,3 +32,29 @@ def no_fault_or_broken_answer_is_left_behind(platform: Platform) -> Iterator[Non
         # Told once, by the test that caused it.
         platform.control.forget_violations()
     assert broken == []
+
+
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch) -> Hosts:
+    made = Hosts()
+
+    @contextlib.contextmanager
+    def no_access(*_: Any) -> Iterator[dict[str, str]]:
+        yield {}
+
+    monkeypatch.setattr(tick, "play", made.play)
+    monkeypatch.setattr(secrets, "access", no_access)
+    return made
+
+
+KEY = "ssh-ed25519 " + "A" * 68
+
+
+@pytest.fixture
+def dialable(platform: Platform) -> Project:
+    """A project whose machines could be reached, going by their records."""
+    made = platform.project(allocations=8)
+    for number, allocation_id in enumerate(made.allocation_ids):
+        connection = {"host": f"192.0.2.{number + 1}", "port": 22, "username": "ops", "host_keys": [KEY]}
+        platform.control.put_allocation(made.project_id, allocation_id, connection=connection, gpus=0)
+    return made

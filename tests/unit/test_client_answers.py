@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
 
+from runner.platform import client as client_module
+from runner.platform.auth import TokenSource
 from runner.platform.client import Client
 from runner.platform.errors import PlatformError
 from runner.settings import Settings
@@ -31,10 +33,22 @@ def client(answer: Callable[[], httpx.Response]) -> Client:
         lambda: httpx.Response(200, content=b""),
         lambda: httpx.Response(200, json={"items": None}),
         lambda: httpx.Response(200, json={"items": [], "next_cursor": "the same"}),
+        lambda: httpx.Response(200, json={"items": [], "next_cursor": {"a": 1}}),
+        lambda: httpx.Response(200, json={"items": [], "next_cursor": 7}),
+        lambda: httpx.Response(200, json={"items": [], "next_cursor": str(uuid4())}),
+        lambda: httpx.Response(200, content=b"[" * 100_000),
+        lambda: httpx.Response(200, content=b'{"items": [NaN]}'),
+        lambda: httpx.Response(200, content=b'{"items": [' + b"9" * 5000 + b"]}"),
+        lambda: httpx.Response(200, content=b"\xff\xfe\x00"),
+        lambda: httpx.Response(503, json={}, headers={"Retry-After": "nan"}),
+        lambda: httpx.Response(429, json={}, headers={"Retry-After": "-inf"}),
         lambda: httpx.Response(200, content=b"xx", headers={"content-encoding": "gzip"}),
     ],
 )
-def test_a_list_that_is_none_is_an_error_of_the_platform(answer: Callable[[], httpx.Response]) -> None:
+def test_a_list_that_is_none_is_an_error_of_the_platform(
+    answer: Callable[[], httpx.Response], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "MAX_PAGES", 20)
     with pytest.raises(PlatformError):
         client(answer).instances(app_slug="x")
 
@@ -44,3 +58,25 @@ def test_a_malformed_delivery_does_not_show_its_wrapping_token() -> None:
     with pytest.raises(PlatformError) as error:
         client(lambda: httpx.Response(201, json=body)).deliver_credential(UUID(int=9), correlation_id="c")
     assert "CANARY" not in str(error.value)
+
+
+def test_half_a_character_becomes_a_question_mark_that_can_be_written_again() -> None:
+    listed = b'[{"id": "00000000-0000-0000-0000-000000000005", "status": "\\ud800 new"}]'
+    (read,) = client(lambda: httpx.Response(200, content=listed)).allocations()
+    assert read.status == "? new"
+
+
+@pytest.mark.parametrize("token", ["a\nb", "\u212a", "x y", ""])
+def test_a_wrapping_token_that_is_none_is_not_sent_on(token: str) -> None:
+    body = {"vault_addr": "http://vault", "wrapping_token": token, "expires_at": "2026-01-02T03:04:05Z"}
+    with pytest.raises(PlatformError):
+        client(lambda: httpx.Response(201, json=body)).deliver_credential(UUID(int=9), correlation_id="c")
+
+
+@pytest.mark.parametrize("lasts", [None, "soon", [], float(10**9), -5, True])
+def test_a_token_that_says_strange_things_of_its_life_is_used_all_the_same(lasts: Any) -> None:
+    made = client(lambda: httpx.Response(200, json={"access_token": "t", "expires_in": lasts, "items": []}))
+    account = {"service_account_id": UUID(int=3), "key_id": "k", "client_secret": "s"}
+    values: dict[str, Any] = {"base_url": "http://platform.invalid", "project_id": PROJECT, **account}
+    made._tokens = TokenSource(Settings(**values), person=False)
+    assert made.instances() == []

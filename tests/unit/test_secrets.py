@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -91,3 +92,17 @@ def test_a_ctrl_c_does_not_take_the_key_from_a_play_that_is_to_be_finished(tmp_p
     assert "ED25519" in listed(tmp_path / "agent.sock")
     runner.kill()
     runner.wait()
+
+
+class OneSecret:
+    """A Vault that has what it is asked for."""
+
+    def runtime_secret(self, instance_id: UUID, name: str) -> str:
+        return f"{name} of {instance_id.int}"
+
+
+def test_a_play_gets_the_secrets_of_its_own_instance_and_of_no_other(tmp_path: Path) -> None:
+    with secrets.secret_server(tmp_path, OneSecret(), UUID(int=7)) as server:  # type: ignore[arg-type]
+        assert secrets.ask_server(str(server), str(UUID(int=7)), "munge_key") == "munge_key of 7"
+        with pytest.raises(secrets.SecretsError, match="not the one"):
+            secrets.ask_server(str(server), str(UUID(int=8)), "munge_key")

@@ -1,0 +1,177 @@
+"""A whole tick against a platform that misbehaves: what comes out is what an undisturbed tick would have left."""
+
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from runner import tick
+from runner.platform import client as client_module
+from runner.platform.client import Client
+from tests.contract.hosts_in_mind import Hosts
+from tests.platform_process import Doc, Project
+from tests.runner_process import settings
+
+
+def deploy_through(project: Project, *, ticks: int = 2) -> Doc:
+    made = project.deploy(workers=2)
+    own = settings(project)
+    with Client(own) as client:
+        for _ in range(ticks):
+            assert tick.run_tick(client, own).problems == []
+    return made
+
+
+def assert_as_undisturbed(project: Project, made: Doc, hosts: Hosts) -> None:
+    """Everything is there, once."""
+    base = f"{project.path}/app-instances/{made['id']}"
+    reader = project.adapter
+    assert reader.get(base).json()["status"] == "running"
+    members = reader.get(f"{base}/members").json()["items"]
+    assert sorted((one["component_key"], one["status"]) for one in members) == [
+        ("controller", "ready"),
+        ("worker", "ready"),
+        ("worker", "ready"),
+    ]
+    assert not [one for one in members if one["adapter_detail"].get("claimed_by")]
+    (operation,) = reader.get(f"{base}/member-operations").json()["items"]
+    assert (operation["status"], operation["attempt"]) == ("succeeded", 1)
+    kinds = [event["type"] for event in reader.get(f"{base}/events").json()["items"]]
+    assert sorted(kinds) == ["apps.instance.requested", "apps.instance.running"]
+    assert len([ids for _, _, ids in hosts.runs if ids]) == 1 and hosts.overlaps == []
+
+
+WRITES = [
+    ("PATCH", r"/member-operations/"),
+    ("POST", r"/members$"),
+    ("PATCH", r"/members/"),
+    ("PATCH", r"/app-instances/[0-9a-f-]+$"),
+    ("POST", r"/events$"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), WRITES)
+@pytest.mark.parametrize("action", ["apply_then_drop", "abort_transaction"])
+def test_a_write_whose_answer_is_lost_is_done_once(
+    dialable: Project, hosts: Hosts, method: str, path: str, action: str
+) -> None:
+    dialable.platform.control.inject_fault(action, path, method=method)
+    assert_as_undisturbed(dialable, deploy_through(dialable), hosts)
+
+
+@pytest.mark.parametrize(
+    ("action", "options"),
+    [
+        ("status", {"status": 500}),
+        ("status", {"status": 429, "headers": {"Retry-After": "0"}}),
+        ("garbage", {}),
+        ("drop", {}),
+        ("status", {"status": 200, "body": "[1, 2, {}]"}),
+    ],
+)
+def test_reads_that_fail_for_a_moment_delay_a_deploy_and_change_nothing(
+    dialable: Project, hosts: Hosts, action: str, options: dict[str, Any]
+) -> None:
+    path = r"/(members|member-operations|operations|allocations)$"
+    if options.get("status") == 200:
+        path = r"/operations$"  # a list of things that are none is an empty list: they are not ours
+    dialable.platform.control.inject_fault(action, path, method="GET", times=2, **options)
+    assert_as_undisturbed(dialable, deploy_through(dialable), hosts)
+
+
+def test_as_long_is_waited_as_the_platform_asks(dialable: Project, hosts: Hosts) -> None:
+    headers = {"Retry-After": "1"}
+    dialable.platform.control.inject_fault("status", r"/members/", method="PATCH", status=429, headers=headers)
+    started = time.monotonic()
+    made = deploy_through(dialable)
+    assert time.monotonic() - started >= 1
+    assert_as_undisturbed(dialable, made, hosts)
+
+
+def meanwhile(hosts: Hosts, happens: Callable[[], None]) -> None:
+    """Once, in the middle of the first play."""
+
+    def once() -> None:
+        hosts.meanwhile = lambda: None
+        happens()
+
+    hosts.meanwhile = once
+
+
+def test_a_token_that_expires_in_the_middle_of_a_play_is_renewed(dialable: Project, hosts: Hosts) -> None:
+    meanwhile(hosts, lambda: dialable.platform.control.rotate_signing_keys(immediate=True))
+    assert_as_undisturbed(dialable, deploy_through(dialable), hosts)
+
+
+def test_a_record_that_changed_under_a_play_is_read_again_and_then_written(dialable: Project, hosts: Hosts) -> None:
+    def touch() -> None:
+        adapter = dialable.adapter
+        (instance,) = adapter.get(f"{dialable.path}/app-instances").json()["items"]
+        base = f"{dialable.path}/app-instances/{instance['id']}/members"
+        for member in adapter.get(base).json()["items"]:
+            detail = {**member["adapter_detail"], "seen_by": "a person"}
+            assert adapter.patch(f"{base}/{member['id']}", {"adapter_detail": detail}).status_code == 200
+
+    meanwhile(hosts, touch)
+    made = deploy_through(dialable)
+    assert_as_undisturbed(dialable, made, hosts)
+    members = dialable.adapter.get(f"{dialable.path}/app-instances/{made['id']}/members").json()["items"]
+    assert {one["adapter_detail"].get("seen_by") for one in members} == {"a person"}
+
+
+@pytest.mark.parametrize(("status", "code"), [(409, "invalid_transition"), (412, "precondition_failed")])
+def test_a_conflict_at_a_claim_leaves_it_to_the_other_and_the_next_tick_goes_on(
+    dialable: Project, hosts: Hosts, status: int, code: str
+) -> None:
+    body = {"code": code, "message": "changed meanwhile", "correlation_id": "c", "details": {}}
+    dialable.platform.control.inject_fault("status", r"/member-operations/", method="PATCH", status=status, body=body)
+    assert_as_undisturbed(dialable, deploy_through(dialable, ticks=3), hosts)
+
+
+def test_a_platform_that_is_away_too_long_is_a_problem_and_the_next_tick_completes(
+    dialable: Project, hosts: Hosts
+) -> None:
+    made = dialable.deploy(workers=2)
+    own = settings(dialable, api_patience_seconds=0)
+    dialable.platform.control.inject_fault("status", r"/members/", method="PATCH", status=503, times=1)
+    with Client(own) as client:
+        (problem,) = tick.run_tick(client, own).problems
+        assert "the next tick tries again" in problem
+        for _ in range(2):
+            assert tick.run_tick(client, own).problems == []
+    assert_as_undisturbed(dialable, made, hosts)
+
+
+def test_words_that_are_new_to_us_are_left_alone_and_do_not_stop_others(dialable: Project, hosts: Hosts) -> None:
+    made = dialable.deploy(workers=2)
+    own = settings(dialable)
+    known = dialable.adapter.get(f"{dialable.path}/app-instances/{made['id']}").json()
+    strange = {**known, "id": str(uuid.uuid4()), "status": "hibernating", "health": "dozing", "new_field": {"a": [1]}}
+    broken = {**known, "id": "not-an-id"}
+    listed = {"items": [strange, broken, known], "next_cursor": None}
+    dialable.platform.control.inject_fault("status", r"/app-instances$", method="GET", status=200, body=listed, times=1)
+    with Client(own) as client:
+        # Its operations are asked for, which this platform does not know: that is told, and the others are served.
+        problems = tick.run_tick(client, own).problems
+        assert all(strange["id"] in problem for problem in problems)
+        assert tick.run_tick(client, own).problems == []
+    assert_as_undisturbed(dialable, made, hosts)
+
+
+def test_a_list_that_changes_while_it_is_read_shows_each_object_once(
+    dialable: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "PAGE", 2)
+    before = set(dialable.allocation_ids)
+    with Client(settings(dialable)) as client:
+        pages = client._raw_pages(f"/api/v1{dialable.path}/allocations", {})
+        seen = [next(pages)["id"]]
+        for _ in range(3):
+            dialable.platform.control.put_allocation(dialable.project_id, str(uuid.uuid4()), gpus=0)
+        for changed in dialable.allocation_ids[:3]:
+            dialable.platform.control.set_allocation_status(dialable.project_id, changed, "releasing")
+        seen += [item["id"] for item in pages]
+    assert len(seen) == len(set(seen))
+    assert before <= set(seen)

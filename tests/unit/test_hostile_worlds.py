@@ -1,0 +1,150 @@
+"""Whatever stands in the records, a tick decides something, asks for nothing hostile and comes to an end."""
+
+import json
+import re
+from typing import Any
+from uuid import UUID
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runner import translate
+from runner.decide import VERBS, decide
+from runner.foresee import foresee
+from runner.inventory import build
+from runner.plan import Play, Step
+from runner.platform.models import AppInstance, InstanceStatus, Member, MemberStatus, Operation
+from runner.world import World
+from tests.unit import hostile
+from tests.unit.lifecycle import serving
+from tests.unit.worlds import ME, NOW, add, allocation, controller, instance, node, settle, snapshot, world
+
+thorough = settings(derandomize=True, max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+
+NOTES: dict[str, dict[str, Any]] = {
+    "leave": {"operation_id": str(UUID(int=77)), "verb": "drain", "since": "2026-01-02T03:04:05Z", "verdict": None},
+    "last_adapter_error": {"code": "x", "message": "y", "class": "retryable"},
+    "repair": {"attempts": 1, "outcome": "trying", "last_at": "2026-01-02T03:04:05Z"},
+    "stopped": {"was": "ready", "phase": "serving"},
+}
+FIELDS = (
+    *("attempt", "operation_id", "next_attempt_at", "lease_expires_at", "claimed_by", "jobs", "cpus", "gpus", "phase"),
+    *("worker_hostname", "registered_in_controller", "drain_reason", "host_cleaned", "started_by", "drain_held_by"),
+)
+
+
+@st.composite
+def notes(draw: st.DrawFn) -> dict[str, Any]:
+    """Adapter detail with something wrong in it: a whole note, or one word of a note."""
+    detail = draw(st.dictionaries(st.sampled_from([*FIELDS, *NOTES]), hostile.anything, max_size=4))
+    name = draw(st.sampled_from(sorted(NOTES)))
+    word = draw(st.sampled_from(sorted(NOTES[name])))
+    return {**detail, name: {**NOTES[name], word: draw(hostile.anything)}} if draw(st.booleans()) else detail
+
+
+STATUS = st.sampled_from([*MemberStatus, "new-word"])
+LIFECYCLE_WORDS = (
+    *("phase", "verdict", "since", "attempts", "next_attempt_at", "after", "did", "partitions", "excused", "left"),
+    *("failure", "error", "verb", "not_reached", "versions", "backup", "before", "config", "package", "keys", "jobs"),
+)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    status = draw(st.sampled_from([*InstanceStatus, *[InstanceStatus.RUNNING] * 4, "new-word"]))
+    verb = draw(st.sampled_from([*VERBS, *VERBS, "explode"]))
+    words = draw(st.dictionaries(st.sampled_from(LIFECYCLE_WORDS), hostile.anything, max_size=4))
+    lifecycle = {"operation_id": str(UUID(int=88)), "verb": verb, "since": "2026-01-02T03:04:05Z", "verdict": None}
+    said = draw(st.sampled_from([None, {}, {"lifecycle": lifecycle | words}, {"observed_at": "2026-01-02T03:04:05Z"}]))
+    members = [controller(status=draw(STATUS), adapter_detail=draw(notes()))]
+    members += [serving(n, id=UUID(int=n << 120), status=draw(STATUS), adapter_detail=draw(notes())) for n in (2, 3)]
+    lease = {"claimed_by": draw(st.sampled_from([ME, "other"])), "lease_expires_at": draw(st.sampled_from([NOW, None]))}
+    parameters = draw(st.dictionaries(hostile.text, hostile.anything, max_size=2))
+    member_operation = add(
+        *draw(st.lists(st.integers(1, 5), max_size=2)),
+        id=UUID(int=77),
+        operation=draw(st.sampled_from(["add", "drain", "remove", "replace", "explode"]) | hostile.text),
+        component_key=draw(st.sampled_from(["worker"] * 4 + ["controller"]) | hostile.text),
+        member_ids=[member.id for member in members[1 : 1 + draw(st.integers(0, 2))]],
+        parameters=parameters,
+        status=draw(st.sampled_from(["accepted", "running", "new-word"])),
+        **lease,
+    )
+    whole = Operation(
+        id=UUID(int=88),
+        operation=verb,
+        parameters=draw(st.dictionaries(hostile.text, hostile.anything, max_size=2)),
+        status=draw(st.sampled_from(["accepted", "running", "new-word"])),
+        correlation_id="corr-3",
+        created_at=NOW,
+        of_instance=True,
+        claimed_by=ME,
+        lease_expires_at=None,
+    )
+    config = draw(st.none() | st.dictionaries(st.sampled_from(["slurm", "users", "x"]), hostile.anything, max_size=2))
+    seen = draw(st.booleans())
+    return world(
+        instance=instance(status=status, status_detail=said, config=config, name=draw(hostile.text)),
+        members=tuple(members),
+        operations=draw(st.sampled_from([(), (member_operation,)])),
+        instance_operations=draw(st.sampled_from([(), (whole,)])),
+        snapshot=snapshot({"w2": node(), "w3": node(state="DOWN")}) if seen else None,
+        allocations={UUID(int=100 + n): allocation(n) for n in range(1, 6)},
+    )
+
+
+def words_of(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for pair in value.items() for part in pair for text in words_of(part)]
+    if isinstance(value, list | tuple | set | frozenset):
+        return [text for part in value for text in words_of(part)]
+    return [value] if isinstance(value, str) else []
+
+
+def assert_harmless(play: Play, now: World) -> None:
+    """Everything a play takes to hosts beside the inventory's own variables is plain text on one line."""
+    for text in words_of(play.work) + words_of(play.terms):
+        assert re.fullmatch(r"[A-Za-z0-9 _.,:;/@+=~()%*\[\]-]*", text, re.ASCII), text
+    assert not any(str(name).startswith("ansible_") for name in play.terms)
+    build(now.instance, play.members, now.allocations, play.work, play.terms)
+
+
+@thorough
+@given(worlds())
+def test_hostile_records_never_stop_a_tick_nor_put_their_words_into_a_play(start: World) -> None:
+    now, steps, play = settle(start, decide, rounds=60)
+    if play:
+        assert_harmless(play, now)
+    assert isinstance(steps, list) and all(isinstance(step, Step) for step in steps)
+    foresee(start)
+
+
+def read(model: type[Any], record: dict[str, Any]) -> Any:
+    return model.model_validate(record)
+
+
+def test_unknown_words_and_more_fields_are_read_and_left_alone() -> None:
+    more = {"hologram": {"deep": hostile.deep(200)}, "status": "transcended", "health": "euphoric"}
+    base = instance().model_dump(mode="json")
+    one = read(AppInstance, {**base, **more, "operating_mode": "quantum", "runtime_backend": "abacus"})
+    assert [step.why for step in decide(world(instance=one)).steps] == [
+        "status 'transcended' is not one we know: not ours to touch"
+    ]
+    member = read(Member, {**controller().model_dump(mode="json"), **more, "component_key": "tachyon"})
+    odd = read(Operation, {**add(2).model_dump(mode="json"), **more, "operation": "levitate"})
+    assert settle(world(members=(controller(status="ready"), member), operations=(odd,)), decide)
+
+
+@thorough
+@given(
+    hostile.anything, hostile.anything, st.sampled_from(["runner_on_ok", "runner_on_failed", "runner_on_unreachable"])
+)
+def test_whatever_a_host_answers_its_story_is_told_and_fits_its_record(said: Any, error: Any, kind: str) -> None:
+    members = {"worker-1": UUID(int=1)}
+    for result in (said, {"member_report": said}, {"member_report": {"phase": said, "detail": {"x": said}}}):
+        answer = {**result, "adapter_error": error} if isinstance(result, dict) else result
+        event = {"event": kind, "event_data": {"host": "worker-1", "task": said, "res": answer}}
+        story = translate.tell(translate.Story(), translate.hear(event, members))
+        for outcome in story.outcomes.values():
+            shown = outcome.error.as_detail(NOW) if outcome.error else {}
+            assert len(json.dumps([outcome.detail, outcome.phase, shown], default=str)) < 16_000

@@ -97,7 +97,7 @@ def test_a_ctrl_c_does_not_take_the_key_from_a_play_that_is_to_be_finished(tmp_p
 class OneSecret:
     """A Vault that has what it is asked for."""
 
-    def runtime_secret(self, instance_id: UUID, name: str) -> str:
+    def runtime_secret(self, instance_id: UUID, name: str, _step: str) -> str:
         return f"{name} of {instance_id.int}"
 
 

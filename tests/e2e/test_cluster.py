@@ -109,7 +109,7 @@ def _batch_job_completes_under_an_account(cluster: Cluster, user: str) -> None:
     state, account, name, node = until(ended, 30, f"job {job} ends in sacct")
     assert (state, name) == ("COMPLETED", cluster.controller()["adapter_detail"]["cluster_name"])
     # Slurm gives root an account of its own; everybody else works under the one the access notes name.
-    assert account == ("root" if user == "root" else cluster.instance()["access"]["account"])
+    assert account == ("root" if user == "root" else cluster.instance()["access"]["submit"]["account"])
     assert node in cluster.workers()
 
 

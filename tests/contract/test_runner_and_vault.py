@@ -7,7 +7,6 @@ import pytest
 
 from runner import secrets
 from runner.platform.client import Client
-from runner.platform.errors import PlatformError
 from runner.platform.models import Delivery
 from tests.platform_process import Project
 from tests.runner_process import settings
@@ -80,6 +79,10 @@ def test_a_delivery_through_another_vault_is_refused_before_it_is_asked(project:
 def test_a_credential_that_is_no_longer_good_is_not_delivered_and_says_so(
     project: Project, status: str, words: str
 ) -> None:
-    project.platform.control.set_credential_status(project.project_id, project.credential_id, status)
-    with Client(settings(project)) as client, pytest.raises(PlatformError, match=words):
-        client.deliver_credential(UUID(project.credential_id), correlation_id="c-1")
+    own = settings(project)
+    with Client(own) as client:
+        instance = client.instance(UUID(project.deploy()["id"]))
+        project.platform.control.set_credential_status(project.project_id, project.credential_id, status)
+        with pytest.raises(secrets.SecretsError, match=words) as error, secrets.access(client, own, instance):
+            pass
+    assert (error.value.code, error.value.klass) == ("credential_unavailable", "intervention")

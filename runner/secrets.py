@@ -20,6 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from runner.platform.client import Client
+from runner.platform.errors import Conflict, NotFound, Rejected
 from runner.platform.models import AppInstance, Delivery
 from runner.settings import Settings
 from runner.turnover import REPLACEABLE, STEPS
@@ -305,7 +306,12 @@ def access(client: Client, settings: Settings, instance: AppInstance) -> Iterato
         if not shutil.which(command):
             raise SecretsError("agent_failed", f"{command} is not installed: install {package}")
     vault = Vault(settings)
-    key = vault.unwrap(client.deliver_credential(instance.access_credential_id, correlation_id=instance.correlation_id))
+    try:
+        delivery = client.deliver_credential(instance.access_credential_id, correlation_id=instance.correlation_id)
+    except (Conflict, NotFound, Rejected) as refusal:
+        problem = f"the access credential is not to be had: {refusal.message}. Give the instance one that is current"
+        raise SecretsError("credential_unavailable", problem) from None
+    key = vault.unwrap(delivery)
     # Sockets have short path limits and must not survive us: a fresh directory that only we can enter.
     with tempfile.TemporaryDirectory(prefix="gpuaas-slurm-") as name:
         directory = Path(name)

@@ -34,6 +34,11 @@ def _count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**40
 
 
+def _tries(value: Any) -> bool:
+    """Few enough to double a pause so often."""
+    return _count(value) and value <= 20
+
+
 def _flag(value: Any) -> bool:
     return isinstance(value, bool)
 
@@ -70,7 +75,7 @@ _LEAVE: Mapping[str, Shape] = {
     "verdict": _text,
     "did": _text,
     "unreachable_since": _time,
-    "attempts": _count,
+    "attempts": _tries,
     "error": _error,
 }
 _MEMBER: Mapping[str, Shape] = {
@@ -83,7 +88,7 @@ _MEMBER: Mapping[str, Shape] = {
     "claimed_by": _text,
     "lease_expires_at": _time,
     "next_attempt_at": _time,
-    "attempt": _count,
+    "attempt": _tries,
     "cpus": _count,
     "memory_mb": _count,
     "gpus": _count,
@@ -94,16 +99,24 @@ _MEMBER: Mapping[str, Shape] = {
 }
 _REPAIR: Mapping[str, Shape] = {
     "why": _text,
-    "attempts": _count,
+    "attempts": _tries,
     "last_at": _text,
     "next_at": _text,
     "outcome": _text,
+}
+_NOTES: Mapping[str, Mapping[str, Shape]] = {
+    "last_adapter_error": _ERROR,
+    "leave": _LEAVE,
+    "repair": _REPAIR,
+    "stopped": {"was": _text, "phase": _text},
+    "change": {"digest": _text, "attempt": _count, "next_attempt_at": _time},
+    "wish_refused": {"digest": _text, "code": _text, "message": _text},
 }
 _LIFECYCLE: Mapping[str, Shape] = {
     "operation_id": _id,
     "verb": _text,
     "verdict": _text,
-    "attempts": _count,
+    "attempts": _tries,
     "failure": _object,
     "excused": _texts,
     "left": _texts,
@@ -112,9 +125,7 @@ _LIFECYCLE: Mapping[str, Shape] = {
 
 def of_member(detail: Detail) -> Detail:
     """`adapter_detail` as we may read it."""
-    stopped = {"was": _text, "phase": _text}
-    notes = {"last_adapter_error": _ERROR, "leave": _LEAVE, "repair": _REPAIR, "stopped": stopped}
-    return _notes(_kept(detail, _MEMBER), notes)
+    return _notes(_kept(detail, _MEMBER), _NOTES)
 
 
 def of_instance(detail: Detail | None) -> Detail | None:

@@ -26,10 +26,13 @@ NOTES: dict[str, dict[str, Any]] = {
     "last_adapter_error": {"code": "x", "message": "y", "class": "retryable"},
     "repair": {"attempts": 1, "outcome": "trying", "last_at": "2026-01-02T03:04:05Z"},
     "stopped": {"was": "ready", "phase": "serving"},
+    "change": {"digest": "sha256:0", "attempt": 1, "next_attempt_at": "2026-01-02T03:04:05Z"},
+    "wish_refused": {"digest": "sha256:1", "code": "x", "message": "y"},
 }
 FIELDS = (
     *("attempt", "operation_id", "next_attempt_at", "lease_expires_at", "claimed_by", "jobs", "cpus", "gpus", "phase"),
     *("worker_hostname", "registered_in_controller", "drain_reason", "host_cleaned", "started_by", "drain_held_by"),
+    *("wish", "people_version", "config_version", "cluster_name", "package_version", "residue", "host_touched"),
 )
 
 

@@ -1,0 +1,88 @@
+"""The runner's way to its secrets when Vault, or somebody on the way, misbehaves: a code, a class, no secret told."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from runner import secrets
+from runner.platform.client import Client
+from runner.platform.models import Delivery
+from tests.platform_process import Project
+from tests.runner_process import settings
+
+CANARY = "-----BEGIN OPENSSH PRIVATE KEY-----canary-7f3a-----END OPENSSH PRIVATE KEY-----"
+
+
+@pytest.fixture
+def delivery(project: Project) -> Delivery:
+    control = project.platform.control
+    control.put_credential(project.project_id, project.credential_id, username="ops", private_key=CANARY)
+    with Client(settings(project)) as client:
+        return client.deliver_credential(UUID(project.credential_id), correlation_id="c-1")
+
+
+def vault(project: Project, **changes: Any) -> secrets.Vault:
+    return secrets.Vault(settings(project, **changes))
+
+
+def test_a_wrapping_token_that_somebody_used_first_is_an_alarm_and_no_retry(
+    project: Project, delivery: Delivery
+) -> None:
+    assert vault(project).unwrap(delivery) == CANARY  # somebody else, on the way
+    with pytest.raises(secrets.SecretsError, match="break-in") as error:
+        vault(project).unwrap(delivery)
+    assert (error.value.code, error.value.klass) == ("wrapping_token_spent", "intervention")
+    assert "canary" not in str(error.value) and delivery.wrapping_token not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("action", "options", "code", "klass"),
+    [
+        ("status", {"status": 503, "body": {"errors": ["Vault is sealed"]}}, "vault_sealed", "retryable"),
+        ("drop", {}, "vault_unreachable", "retryable"),
+        ("hang", {"seconds": 2}, "vault_unreachable", "retryable"),
+        ("status", {"status": 403, "body": {"errors": ["permission denied"]}}, "vault_denied", "intervention"),
+        ("status", {"status": 500, "body": {"errors": ["no"]}}, "vault_unreachable", "retryable"),
+    ],
+)
+def test_a_vault_that_does_not_answer_as_it_should_has_a_code_and_a_class(
+    project: Project, delivery: Delivery, action: str, options: dict[str, Any], code: str, klass: str
+) -> None:
+    project.platform.control.inject_fault(action, r"^/v1/", times=100, **options)
+    asked = vault(project, api_timeout_seconds=0.5)
+    with pytest.raises(secrets.SecretsError) as error:
+        asked.unwrap(delivery)
+    assert (error.value.code, error.value.klass) == (code, klass)
+    assert delivery.wrapping_token not in str(error.value)
+    with pytest.raises(secrets.SecretsError) as error:
+        asked.runtime_secret(UUID(int=5), "munge_key")
+    assert (error.value.code, error.value.klass) == (code, klass)
+
+
+def test_a_wrong_login_names_the_settings_and_not_their_values(project: Project) -> None:
+    wrong = vault(project, VAULT_SECRET_ID="canary-secret-id")
+    with pytest.raises(secrets.SecretsError, match="VAULT_SECRET_ID") as error:
+        wrong.runtime_secret(UUID(int=5), "munge_key")
+    assert error.value.code == "vault_login_refused" and "canary" not in str(error.value)
+
+
+def test_a_delivery_through_another_vault_is_refused_before_it_is_asked(project: Project, delivery: Delivery) -> None:
+    elsewhere = delivery.model_copy(update={"vault_addr": "http://vault.invalid"})
+    with pytest.raises(secrets.SecretsError) as error:
+        vault(project).unwrap(elsewhere)
+    assert error.value.code == "vault_address_mismatch"
+    assert vault(project).unwrap(delivery) == CANARY, "the token was not spent on it"
+
+
+@pytest.mark.parametrize(("status", "words"), [("rotated", "replaced by a newer one"), ("revoked", "revoked")])
+def test_a_credential_that_is_no_longer_good_is_not_delivered_and_says_so(
+    project: Project, status: str, words: str
+) -> None:
+    own = settings(project)
+    with Client(own) as client:
+        instance = client.instance(UUID(project.deploy()["id"]))
+        project.platform.control.set_credential_status(project.project_id, project.credential_id, status)
+        with pytest.raises(secrets.SecretsError, match=words) as error, secrets.access(client, own, instance):
+            pass
+    assert (error.value.code, error.value.klass) == ("credential_unavailable", "intervention")

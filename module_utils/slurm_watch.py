@@ -82,7 +82,9 @@ def watch(before: Cluster, seconds: float) -> str | None:
         dying = int(state.get("NRestarts") or 0) > TOLERATED_RESTARTS or state.get("ActiveState") == "failed"
         if time.monotonic() > deadline or (found and dying):
             words = [line for line in journal("slurmctld", since, 40) if "error" in line or "fatal" in line][-3:]
-            return (found or "slurmctld did not stay up") + (f"; its words: {' | '.join(words)}" if words else "")
+            return (found or "slurmctld did not stay up") + (
+                f"; its words: {' | '.join(words)}".rstrip(".") if words else ""
+            )
         time.sleep(POLL_SECONDS)
 
 

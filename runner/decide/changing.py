@@ -42,10 +42,12 @@ def settle(world: World, controller: Member) -> list[Step]:
         # What is on trial is wished no more, and what is wished cannot be: the host goes back to what it had.
         same = trial.get("digest") == live
         return [] if same else [_say("back to what was live", controller, change={"digest": live, "attempt": 0})]
-    problem = _problem(world, controller)
+    problem = _problem(world, controller) if wanted != live else None
     if problem:
         return [refuse(world, controller, wanted, problem, change=trial or None)]
-    return [_say("another configuration is wished", controller, change={"digest": wanted, "attempt": 0})]
+    # What was on trial before may have gone live without anybody having said so.
+    unsure = {"unsure": True} if trial else {}
+    return [_say("another configuration is wished", controller, change={"digest": wanted, "attempt": 0, **unsure})]
 
 
 def play(world: World, controller: Member, terms: Detail | None = None) -> list[Step]:
@@ -121,7 +123,8 @@ def _conclude(world: World, controller: Member, trial: Detail) -> list[Step]:
     if outcome is None:
         return []  # nobody knows what became of it: the next tick looks
     if outcome.error and outcome.error.code in REFUSALS:
-        return [refuse(world, controller, str(trial.get("digest")), outcome.error)]
+        ask_again = {"digest": wish.live(controller), "attempt": 0} if trial.get("unsure") else None
+        return [refuse(world, controller, str(trial.get("digest")), outcome.error, change=ask_again)]
     reached = outcome.detail.get("wish")
     if not outcome.error and isinstance(reached, str) and reached:
         known = wish.refused(controller)

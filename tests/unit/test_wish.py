@@ -1,6 +1,6 @@
 """A changed wish on a cluster that runs: tried once, watched by the host, told truthfully, whatever is cut off when."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +9,8 @@ from runner import inventory, wish
 from runner.decide import decide
 from runner.plan import AdapterError, Play, SetInstance, SetMember, stamp
 from runner.platform.models import AppInstance, Member
-from runner.world import Outcome, World
+from runner.settings import Settings
+from runner.world import Outcome, World, observe
 from tests.unit.lifecycle import serving
 from tests.unit.worlds import NOW, after, controller, instance, node, of_kind, settle, snapshot, world
 
@@ -214,3 +215,28 @@ def test_workers_get_the_users_that_are_declared_now_and_keep_their_drains() -> 
     now, _, again = settle(after(now, play, told, snapshot(nodes)), decide)
     assert next(one for one in now.members if one.id == late.id).adapter_detail["people_version"] == knows
     assert again is None
+
+
+class QuietPlatform:
+    """A platform without open operations, which counts what is read of it."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def answer(*_: object, **__: object) -> list[object]:
+            self.read.append(name)
+            return []
+
+        return answer
+
+
+@pytest.mark.parametrize(("config", "quiet"), [({}, True), (CONFIG, False)])
+def test_a_quiet_tick_sees_a_changed_wish_without_reading_more(config: dict[str, Any], quiet: bool) -> None:
+    now = running(config)
+    said = {**(now.instance.status_detail or {}), "observed_at": stamp(datetime.now(UTC))}
+    platform: Any = QuietPlatform()
+    mine: Any = {"base_url": "http://127.0.0.1:1", "project_id": now.instance.project_id}
+    seen = observe(platform, now.instance.model_copy(update={"status_detail": said}), Settings(**mine))
+    assert seen.complete is not quiet
+    assert ("members" in platform.read) is not quiet

@@ -1,0 +1,85 @@
+"""Wishes by property: whatever is wished, refused, killed or away, tick after tick."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner import inventory, wish
+from runner.decide import decide
+from runner.plan import AdapterError, Play
+from runner.world import Outcome, World
+from tests.unit.test_wish import running, the_controller, wished
+from tests.unit.worlds import after, settle, snapshot
+
+GOOD: list[dict[str, Any]] = [{}, {"slurm": {"MinJobAge": 1}}, {"slurm": {"MinJobAge": 2}}]
+BAD: dict[str, Any] = {"slurm": {"PriorityType": "priority/nonsense"}}
+UNREADABLE: dict[str, Any] = {"slurm": {"Epilog": "/x"}}
+NAME = "gs00000000"
+WISHES = [*GOOD, BAD, UNREADABLE]
+
+
+@dataclass
+class Host:
+    """What slurm_config does, with a run that may be cut off before or after it took effect."""
+
+    live: str = wished({})
+    tried: list[str] = field(default_factory=list)
+
+    def run(self, now: World, play: Play, fate: str) -> World:
+        if play.playbook == "observe":
+            return after(now, play, {}, snapshot({}, cluster_name=NAME))
+        assert play.playbook == "deploy"
+        hosts, _ = inventory.build(now.instance, play.members, now.allocations)
+        (asked,) = [group["vars"] for group in hosts["all"]["children"].values() if "vars" in group]
+        key = play.members[0].id
+        if fate == "away":
+            return after(now, play, {key: Outcome(error=AdapterError("host_unreachable", "no", "retryable"))}, None)
+        if not asked["slurm_config_keep"]:
+            self.tried.append(asked["slurm_wish"])
+            if asked["slurm_wish"] == wished(BAD):
+                refused = Outcome(error=AdapterError("config_refused", "Slurm's words"))
+                return after(now, play, {} if fate == "killed" else {key: refused}, None)
+            self.live = asked["slurm_wish"]
+        if fate == "killed":
+            return after(now, play, {}, None)
+        return after(now, play, {key: Outcome("baseline", {"wish": self.live})}, snapshot({}, cluster_name=NAME))
+
+
+def tick(now: World, host: Host, fate: str) -> World:
+    for _ in range(8):
+        now, _, play = settle(now, decide)
+        if play is None:
+            break
+        now = host.run(now, play, fate)
+    else:
+        raise AssertionError("plays without end")
+    return now.later(now=now.now + timedelta(minutes=20), played=frozenset(), outcomes={}, snapshot=None)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(WISHES), st.sampled_from(["well", "well", "killed", "away"])), max_size=8))
+def test_what_is_told_is_what_is_live_and_what_is_settled_is_left_alone(
+    story: list[tuple[dict[str, Any], str]],
+) -> None:
+    host, now = Host(), running({})
+    for config, fate in story:
+        now = now.later(instance=now.instance.model_copy(update={"config": config}))
+        now = tick(now, host, fate)
+    for _ in range(2):
+        now = tick(now, host, "well")
+    seen, wanted = the_controller(now), wish.digest(now.instance)
+    assert wish.live(seen) == host.live
+    assert wish.on_trial(seen) == {}
+    if now.instance.config in GOOD:
+        assert (host.live, wish.refused(seen), now.instance.health) == (wanted, {}, "healthy")
+    else:
+        assert wish.refused(seen)["digest"] == wanted
+        assert now.instance.health == "degraded"
+    tried = list(host.tried)
+    for _ in range(3):
+        now = tick(now, host, "well")
+    assert host.tried == tried, "what is settled is left alone"
+    assert wished(UNREADABLE) not in host.tried

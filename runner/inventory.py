@@ -252,7 +252,7 @@ def build(
     users: dict[str, Any] = {"slurm_people_version": ""}
     members = list(members)
     controller = next((member for member in members if member.component_key == CONTROLLER), None)
-    refused = controller is not None and wish.is_refused(instance, controller)
+    keep = controller is not None and wish.is_kept_back(instance, controller)
     wished = wish.digest(instance)
     try:
         config = read_config(instance)
@@ -260,8 +260,8 @@ def build(
         users = people.variables(config.users) | {"slurm_people_version": wish.people(instance)}
     except IntentError:
         # A deploy is refused then; a cluster that runs keeps what it has, and its workers come and go.
-        config, refused = Config.model_validate({}), True
-    if refused:
+        config, keep = Config.model_validate({}), True
+    if keep:
         wished = (wish.live(controller) if controller else None) or ""
     shared: dict[str, Any] = {
         "gpuaas_app_instance_id": str(instance.id),
@@ -270,8 +270,8 @@ def build(
         "slurm_cluster_name": cluster_name(instance, config),
         "slurm_config": {key: str(value) for key, value in sorted(config.slurm.items())},
         **users,
-        # What was refused is not rendered again by a play that comes for another reason.
-        "slurm_config_keep": refused,
+        # A play that comes for another reason renders neither what was refused nor what is not on trial yet.
+        "slurm_config_keep": keep,
         "slurm_wish": wished,
         **(terms or {}),
     }

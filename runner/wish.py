@@ -49,6 +49,12 @@ def is_refused(instance: AppInstance, controller: Member) -> bool:
     return refused(controller).get("digest") == digest(instance)
 
 
+def is_kept_back(instance: AppInstance, controller: Member) -> bool:
+    """Whether a play must not render what is wished: it is not live, and not what is being tried."""
+    known, wanted = live(controller), digest(instance)
+    return known is not None and wanted != known and on_trial(controller).get("digest") != wanted
+
+
 def is_pending(instance: AppInstance, controller: Member) -> bool:
     """Whether what is wished is neither live nor refused, or something is on trial still."""
     if on_trial(controller):

@@ -153,8 +153,9 @@ def test_a_trial_that_was_cut_off_is_ended_although_what_is_wished_now_cannot_be
     assert (wish.on_trial(known), wish.refused(known)["code"]) == ({}, "config_invalid")
 
 
-def test_what_was_refused_is_not_rendered_by_a_play_that_comes_for_another_reason() -> None:
-    now = running(CONFIG, wish_refused={"digest": wished(CONFIG), "code": "config_refused", "message": SAID})
+@pytest.mark.parametrize("known", [None, {"digest": wished(CONFIG), "code": "config_refused", "message": SAID}])
+def test_what_is_not_on_trial_is_not_rendered_by_a_play_that_comes_for_another_reason(known: Any) -> None:
+    now = running(CONFIG, wish_refused=known)
     hosts, _ = inventory.build(now.instance, now.members, now.allocations)
     shared = hosts["all"]["children"]["instance_00000000_0000_0000_0000_000000000007"]["vars"]
     assert (shared["slurm_config_keep"], shared["slurm_wish"]) == (True, wished({}))

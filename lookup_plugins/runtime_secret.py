@@ -24,20 +24,27 @@ options:
     description: The app instance's id.
     required: true
     type: str
+  step:
+    description: >-
+      A step of the secret's turnover that is taken first. C(stage) makes the next one beside it and returns that,
+      C(promote) puts the next one in its place, C(drop) forgets the next one. Each may be taken again.
+    choices: [current, stage, promote, drop]
+    default: current
+    type: str
 """
 
 
 class LookupModule(LookupBase):  # type: ignore[misc]
     def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[str]:
         self.set_options(var_options=variables, direct=kwargs)
-        instance = self.get_option("instance")
+        instance, step = self.get_option("instance"), self.get_option("step")
         from runner import secrets, settings
 
         try:
             path = os.environ.get(secrets.SOCKET_VARIABLE)
             if path:
-                return [secrets.ask_server(path, instance, name) for name in terms]
+                return [secrets.ask_server(path, instance, name, step) for name in terms]
             vault = secrets.Vault(settings.load())
-            return [vault.runtime_secret(UUID(instance), name) for name in terms]
+            return [vault.runtime_secret(UUID(instance), name, step) for name in terms]
         except (secrets.SecretsError, settings.SettingsError, OSError, ValueError) as error:
             raise AnsibleLookupError(f"runtime secret not available: {error}") from None

@@ -78,9 +78,15 @@ def decommission(
     ask("decommission", target, as_json, terms | pairs(parameter))
 
 
+def rotate_credentials(target: Target, as_json: Json = False) -> None:
+    """Give every host of a running cluster a new munge key at one moment. Jobs run on."""
+    ask("rotate_credentials", target, as_json, {})
+
+
 def add_to(op: typer.Typer) -> None:
     """The verbs stand beside those for members."""
     op.command("stop")(stop)
     op.command("decommission")(decommission)
     op.command("start")(start)
     op.command("restart")(restart)
+    op.command("rotate-credentials")(rotate_credentials)

@@ -28,6 +28,7 @@ Act = tuple[
         "follow",
         "upgrade",
         "rollback",
+        "stage",
         "rotate",
         "clean",
         "repair",  # a cluster

@@ -17,7 +17,7 @@ from runner.settings import Settings
 from runner.translate import Heard, Story, hear, tell
 from runner.world import Outcome, World
 
-FINAL_PHASES = ("serving", "removed")
+FINAL_PHASES = ("serving", "removed", "staged", "rotated")
 Listener = Callable[[Heard], None]
 
 

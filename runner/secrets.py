@@ -22,6 +22,7 @@ from uuid import UUID
 from runner.platform.client import Client
 from runner.platform.models import AppInstance, Delivery
 from runner.settings import Settings
+from runner.turnover import REPLACEABLE, STEPS
 
 SOCKET_VARIABLE = "GPUAAS_SECRETS_SOCKET"
 
@@ -62,17 +63,23 @@ class Vault:
         self._client.token = None
         self._logged_in = False
 
-    def runtime_secret(self, instance_id: UUID, name: str) -> str:
-        """The instance's secret of that name, made on first use; check-and-set decides between two makers."""
-        if name not in MAKERS:
-            raise SecretsError("secret_unknown", f"there is no runtime secret called {name!r}")
+    def runtime_secret(self, instance_id: UUID, name: str, step: str = "current") -> str:
+        """The instance's secret of that name, made on first use, after a step of its turnover if one is named.
+
+        Check-and-set decides between two writers, and the loser looks again at what stands then.
+        """
+        if name not in MAKERS or step not in STEPS or (step != "current" and name not in REPLACEABLE):
+            raise SecretsError("secret_unknown", f"there is no runtime secret called {name!r} to {step}")
+        change, stands_under = STEPS[step]
         self._login()
         for _ in range(5):
             version, values = self._read(instance_id)
-            if isinstance(values.get(name), str):
-                return str(values[name])
+            changed = change(values, name, MAKERS[name])
+            if changed is None:
+                return str(values[stands_under(name)])
             with contextlib.suppress(_LostRace):
-                self._write(instance_id, {**values, name: MAKERS[name]()}, version)
+                self._write(instance_id, changed, version)
+                return str(changed[stands_under(name)])
         raise SecretsError("vault_busy", "Vault kept refusing our check-and-set writes; try again", "retryable")
 
     def forget(self, instance_id: UUID) -> None:
@@ -194,9 +201,9 @@ class _Handler(socketserver.StreamRequestHandler):
         assert isinstance(server, _Server)
         words = self.rfile.readline(256).decode(errors="replace").split()
         try:
-            if len(words) != 2:
-                raise SecretsError("secret_unknown", "ask with two words: the instance and the secret's name")
-            answer = "ok " + server.fetch(UUID(words[0]), words[1])
+            if len(words) != 3:
+                raise SecretsError("secret_unknown", "ask with three words: the instance, the secret's name, the step")
+            answer = "ok " + server.fetch(UUID(words[0]), words[1], words[2])
         except SecretsError as error:
             answer = f"error {error.code}: {error.message}"
         except ValueError:
@@ -206,18 +213,18 @@ class _Handler(socketserver.StreamRequestHandler):
 
 class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
-    fetch: Callable[[UUID, str], str]
+    fetch: Callable[[UUID, str, str], str]
 
 
 @contextlib.contextmanager
 def secret_server(directory: Path, vault: Vault) -> Iterator[Path]:
-    """Answer `<instance> <name>` on a socket in a directory that only we can enter."""
+    """Answer `<instance> <name> <step>` on a socket in a directory that only we can enter."""
     path = directory / "secrets.sock"
     lock = threading.Lock()
 
-    def fetch(instance_id: UUID, name: str) -> str:
+    def fetch(instance_id: UUID, name: str, step: str) -> str:
         with lock:  # hosts of one play ask at the same moment, and hvac's session is not for sharing
-            return vault.runtime_secret(instance_id, name)
+            return vault.runtime_secret(instance_id, name, step)
 
     with _Server(str(path), _Handler) as server:
         server.fetch = fetch
@@ -229,12 +236,12 @@ def secret_server(directory: Path, vault: Vault) -> Iterator[Path]:
             server.shutdown()
 
 
-def ask_server(path: str, instance_id: str, name: str) -> str:
+def ask_server(path: str, instance_id: str, name: str, step: str = "current") -> str:
     """The other end of `secret_server`, for the lookup plugin."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(60)
         connection.connect(path)
-        connection.sendall(f"{instance_id} {name}\n".encode())
+        connection.sendall(f"{instance_id} {name} {step}\n".encode())
         connection.shutdown(socket.SHUT_WR)
         chunks = []
         while chunk := connection.recv(65536):

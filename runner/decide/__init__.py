@@ -5,7 +5,7 @@ assumes that an earlier step worked: it looks at what is.
 """
 
 from runner import detail
-from runner.decide import changing, lifecycle, repair, teardown, upgrading
+from runner.decide import changing, lifecycle, repair, rotation, teardown, upgrading
 from runner.decide.instance import instance_fails, look, report_instance, set_instance
 from runner.decide.lifecycle import Verb
 from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, take
@@ -30,6 +30,7 @@ VERBS: dict[str, Verb] = {
     "decommission": teardown.VERB,
     "upgrade": Verb((InstanceStatus.RUNNING,), upgrading.upgrade, upgrading.check_upgrade),
     "rollback": Verb((InstanceStatus.RUNNING,), upgrading.rollback, upgrading.check_rollback),
+    "rotate_credentials": rotation.VERB,
 }
 
 

@@ -1,0 +1,223 @@
+"""rotate_credentials: every host of a running cluster gets a new munge key at one moment.
+
+Two plays, and a note that says which of them is under way. While it says `staging` the old key is the right one and
+nothing has changed; once it says `switching` there is no way back: the next play promotes the new key and the hosts
+change to it, as often as it takes. What is staged and comes to nothing is taken away again (`dropping`).
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Literal
+from uuid import UUID
+
+from runner.decide import lifecycle
+from runner.decide.lifecycle import Verb
+from runner.decide.members import read_time
+from runner.inventory import CONTROLLER, WORKER, IntentError, host_name, node_name
+from runner.plan import Act, AdapterError, Detail, Play, Step, Wait, stamp
+from runner.platform.models import Health, InstanceStatus, Member, MemberStatus, Operation
+from runner.slurm import SCHEDULABLE
+from runner.world import Outcome, World
+
+# Who has the cluster's key and is not about to lose it. Whoever joins later gets the new one by joining.
+BEARERS = (MemberStatus.READY, MemberStatus.DRAINING)
+# Nobody answers as this host, so it cannot be prepared, and by itself keeps nobody else from a new key.
+ABSENT = frozenset(
+    {
+        "host_unreachable",
+        "host_key_mismatch",
+        "host_key_missing",
+        "connection_invalid",
+        "allocation_not_active",
+        "allocation_not_found",
+    }
+)
+# Told by hosts that were themselves ready: the reason stands at another one.
+HELD = frozenset({"rotation_held", "controller_silent"})
+UNKNOWN = AdapterError("not_reached", "the play ended before it came to this host", "retryable")
+
+
+def check(_world: World, operation: Operation) -> None:
+    if operation.parameters:
+        named = ", ".join(sorted(map(str, operation.parameters)))[:200]
+        raise IntentError("parameters_invalid", f"rotate_credentials takes no parameters, and was given {named}")
+
+
+def carry_out(world: World, operation: Operation) -> list[Step]:
+    known = lifecycle.noted(world, operation)
+    if known.get("verdict"):
+        return [_finish(operation, known)]
+    return _go_on(world, operation, known)
+
+
+def called_off(world: World) -> list[Step]:
+    """Before the switch it is undone. After it there is nothing to go back to: it is brought to its end."""
+    known = lifecycle.note(world)
+    if known.get("phase") == "staging":
+        return _say(world, None, phase="dropping", verdict_then="cancelled")
+    return _go_on(world, None, known)
+
+
+VERB = Verb((InstanceStatus.RUNNING,), carry_out, check, called_off)
+
+
+def _go_on(world: World, operation: Operation | None, known: Detail) -> list[Step]:
+    phase, members = known.get("phase"), _bearers(world)
+    if not members:
+        error = AdapterError("no_controller", "there is no controller in service whose key could be changed")
+        return _end(world, operation, "failed", error)
+    if phase is None:
+        return _say(world, operation, phase="staging", attempt=0)
+    if phase == "dropping":
+        return _drop(world, operation, known, members)
+    due = read_time(known.get("next_attempt_at"))
+    if due and due > world.now:
+        return [Wait(f"the next try is at {stamp(due)}", "rotate_credentials")]
+    return _stage(world, operation, known, members) if phase == "staging" else _switch(world, operation, known, members)
+
+
+def _bearers(world: World) -> tuple[Member, ...]:
+    """The controller first, then its workers; nobody if there is no controller in service."""
+    first = [one for one in world.members if one.component_key == CONTROLLER and one.status == MemberStatus.READY]
+    workers = [one for one in world.members if one.component_key == WORKER and one.status in BEARERS]
+    return (*first, *workers) if len(first) == 1 else ()
+
+
+def _stage(world: World, operation: Operation | None, known: Detail, members: Sequence[Member]) -> list[Step]:
+    controller, *workers = members
+    if not world.did("stage", controller):
+        why = f"a new munge key is staged on {len(members)} host(s); nothing changes yet"
+        return [_play(why, members, "stage", "stage")]
+    problems = _problems(world, members, "staged")
+    silent = [one for one in workers if one.id in problems and problems[one.id].code in ABSENT]
+    busy = [one for one in silent if _has_jobs(world, one)]
+    standing = [one for one in members if one.id in problems and one not in silent] + busy
+    if not standing:
+        left = {host_name(one): problems[one.id].code for one in silent}
+        return _say(world, operation, phase="switching", attempt=0, next_attempt_at=None, without=left)
+    first = next((one for one in standing if problems[one.id].code not in HELD), standing[0])
+    error = problems[first.id]
+    if all(problems[one.id].klass == "retryable" for one in standing):
+        again = _try_again(world, operation, known, error)
+        if again is not None:
+            return again
+    why = " and still runs jobs" if first in busy else ""
+    told = AdapterError(
+        "rotation_not_prepared",
+        f"nothing was changed: {host_name(first)} cannot be prepared{why} ({error.code}: {error.message[:400]})",
+    )
+    return _say(world, operation, phase="dropping", verdict_then="failed", error=_told(told))
+
+
+def _switch(world: World, operation: Operation | None, known: Detail, members: Sequence[Member]) -> list[Step]:
+    left: Detail = known["without"] if isinstance(known.get("without"), dict) else {}
+    controller = members[0]
+    in_it = tuple(one for one in members if one is controller or host_name(one) not in left)
+    if not world.did("rotate", controller):
+        why = f"{len(in_it)} host(s) change to the new munge key at one moment"
+        return [_play(why, in_it, "rotate", "switch")]
+    problems = _problems(world, in_it, "rotated")
+    if problems:
+        first = next(one for one in in_it if one.id in problems)
+        again = _try_again(world, operation, known, problems[first.id])
+        if again is not None:
+            return again
+    missed = {str(name): str(code) for name, code in left.items()}
+    missed |= {host_name(one): problems[one.id].code for one in in_it if one.id in problems}
+    moments = {host_name(one): _moment(world, one) for one in in_it if one.id not in problems}
+    result: Detail = {"rotated": moments, "missed": missed}
+    if not missed:
+        return _end(world, operation, "done", result=result)
+    error = AdapterError(
+        "rotation_partly",
+        f"the cluster has a new munge key, but not on {', '.join(f'{name} ({code})' for name, code in missed.items())}:"
+        " they take no job until a deploy play brings it to them",
+    )
+    return _end(world, operation, "failed", error, result)
+
+
+def _drop(world: World, operation: Operation | None, known: Detail, members: Sequence[Member]) -> list[Step]:
+    controller = members[0]
+    if not world.did("rotate", controller):
+        why = "the staged munge key is taken away again; the old one was never changed"
+        return [_play(why, members, "rotate", "drop")]
+    return _say(world, operation, verdict=str(known.get("verdict_then") or "failed"), next_attempt_at=None)
+
+
+def _play(why: str, members: Sequence[Member], act: Literal["stage", "rotate"], step: str) -> Play:
+    acts: frozenset[Act] = frozenset({(act, members[0].id)})
+    return Play(why, "rotate", tuple(members), acts, terms={"rotation_step": step})
+
+
+def _problems(world: World, members: Sequence[Member], phase: str) -> Mapping[UUID, AdapterError]:
+    """Who did not come out of the play as it should. A host of which nothing was heard is none that is well."""
+    found = {}
+    for member in members:
+        outcome = world.outcomes.get(member.id, Outcome())
+        if outcome.error or outcome.phase != phase:
+            found[member.id] = outcome.error or UNKNOWN
+    return found
+
+
+def _has_jobs(world: World, member: Member) -> bool:
+    """Whether leaving this host out could cost a job: it is silent to us, but serves as far as Slurm knows."""
+    nodes = world.snapshot.nodes if world.snapshot else None
+    if nodes is None:
+        return True
+    node = nodes.get(node_name(member) or "")
+    return node is not None and bool(node.jobs) and node.state in SCHEDULABLE and "NOT_RESPONDING" not in node.flags
+
+
+def _try_again(world: World, operation: Operation | None, known: Detail, error: AdapterError) -> list[Step] | None:
+    """A later tick tries again, a bounded number of times; None when that is used up."""
+    counted = known.get("tried_at") == stamp(world.now)
+    tried = int(known.get("attempt") or 0) + (0 if counted else 1)
+    if tried >= world.policy.max_attempts:
+        return None
+    due = world.now + timedelta(seconds=world.policy.retry_seconds * 2 ** (tried - 1))
+    said = _say(
+        world,
+        operation,
+        attempt=tried,
+        tried_at=stamp(world.now),
+        next_attempt_at=stamp(due),
+        waits_for=f"{error.host or 'a host'}: {error.code}",
+    )
+    return said or [Wait(f"{error.code}: try {tried} of {world.policy.max_attempts}", "rotate_credentials")]
+
+
+def _moment(world: World, member: Member) -> object:
+    return world.outcomes.get(member.id, Outcome()).detail.get("switched_at")
+
+
+def _told(error: AdapterError) -> Detail:
+    return {"code": error.code, "message": error.message}
+
+
+def _say(world: World, operation: Operation | None, **more: object) -> list[Step]:
+    """The note alone: what is said of the cluster stands until its next look, for the cluster serves all the while."""
+    reasons = (world.instance.status_detail or {}).get("reasons") or []
+    health = next((one for one in Health if one == world.instance.health), Health.UNKNOWN)
+    quiet = world.later(snapshot=None)
+    return lifecycle.say(quiet, operation, health=health, reasons=reasons, **more)  # type: ignore[arg-type]
+
+
+def _end(
+    world: World,
+    operation: Operation | None,
+    verdict: str,
+    error: AdapterError | None = None,
+    result: Detail | None = None,
+) -> list[Step]:
+    """The verdict first: whoever is killed after it finds in the note how the operation ends."""
+    told = {"error": _told(error)} if error else {}
+    return _say(world, operation, verdict=verdict, result=result or {}, next_attempt_at=None, **told)
+
+
+def _finish(operation: Operation, known: Detail) -> Step:
+    result = known.get("result") or {}
+    if known.get("verdict") == "done":
+        return lifecycle.succeed(operation, "every host has the new munge key", result)
+    error = known.get("error") or {}
+    code, message = str(error.get("code", "rotation_failed")), str(error.get("message", "it was given up"))
+    return lifecycle.give_up(operation, AdapterError(code, message), result)

@@ -128,6 +128,13 @@ def _switch(world: World, operation: Operation | None, known: Detail, members: S
     result: Detail = {"rotated": moments, "missed": missed}
     if not missed:
         return _end(world, operation, "done", result=result)
+    if controller.id in problems:
+        error = AdapterError(
+            "rotation_unfinished",
+            f"the controller did not confirm the new munge key ({problems[controller.id].code}): look at it, then run a"
+            " deploy play for the instance, which brings every host the key that is right now",
+        )
+        return _end(world, operation, "failed", error, result)
     error = AdapterError(
         "rotation_partly",
         f"the cluster has a new munge key, but not on {', '.join(f'{name} ({code})' for name, code in missed.items())}:"

@@ -1,5 +1,6 @@
 """A cluster in mind: does what the plays do, by Slurm's rules, so that whole lifecycles can be told by property."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -9,6 +10,7 @@ from runner.plan import AdapterError, Play
 from runner.platform.models import Member
 from runner.slurm import Job, Node, Reservation, Snapshot, deletion_problem
 from runner.world import Outcome, World
+from tests.unit.fake_keys import FakeKeys
 from tests.unit.worlds import NOW, after, snapshot
 
 
@@ -38,6 +40,9 @@ class FakeSlurm:
     started_at: datetime = NOW - timedelta(hours=1)
     restarts: dict[str, int] = field(default_factory=dict)  # by node, and of slurmctld
     ctl_error: AdapterError | None = None  # what the next play meets on the controller
+    keys: FakeKeys = field(default_factory=FakeKeys)
+    # Called before anything changes anywhere; a test may end the runner there.
+    moment: Callable[[], None] = lambda: None
 
     def seen(self) -> Snapshot | None:
         if not self.answers:
@@ -72,6 +77,9 @@ class FakeSlurm:
             return self._stop(world, play)
         if play.playbook in ("deploy", "restart"):
             self._start(play)
+        if play.playbook == "rotate":
+            rotated = self.keys.rotate(play, self.hosts_down, self.breaks_on_host, self.moment)
+            return after(world, play, rotated, self.seen())
         work = play.work
         if not self.up and work:
             silent = AdapterError("slurm_silent", "slurmctld does not answer", "retryable")
@@ -82,12 +90,15 @@ class FakeSlurm:
         for order in work.get("drain", []):
             for name in order["nodes"]:
                 if name in self.nodes and self.nodes[name].reason is None:
+                    self.moment()
                     self.nodes[name].reason = order["reason"]
         for order in work.get("resume", []):
             for name in order["nodes"]:
                 if (self.nodes.get(name) or FakeNode()).reason and self.nodes[name].reason.startswith(order["owner"]):  # type: ignore[union-attr]
+                    self.moment()
                     self.nodes[name].reason = None
         for job in (*work.get("requeue", []), *work.get("cancel", [])):
+            self.moment()
             for fake in self.nodes.values():
                 if job in fake.jobs and job in work.get("requeue", []):
                     self.waiting.add(job)
@@ -111,6 +122,9 @@ class FakeSlurm:
         if play.playbook == "remove_worker":
             refused = self._delete(name)
             return Outcome("stopping", {}, refused) if refused else Outcome("removed", {"residue": []})
+        self.moment()
+        self.keys.live[name] = self.keys.current
+        self.moment()
         self.nodes.setdefault(name, FakeNode())
         return Outcome("serving", {"worker_hostname": name, "cpus": 2, "memory_mb": 1000, "gpus": 0})
 
@@ -166,7 +180,9 @@ class FakeSlurm:
             self.deleted_with_jobs.append(name)  # the play would refuse; that it was asked to is already wrong
         if problem:
             return AdapterError(problem[0], problem[1], "retryable")
+        self.moment()
         self.nodes.pop(name, None)
+        self.keys.live.pop(name, None)
         return None
 
 

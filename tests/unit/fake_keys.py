@@ -1,0 +1,78 @@
+"""munge keys in mind: what Vault has, what lies beside the key on each host, and which key each munged holds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from runner.inventory import CONTROLLER, node_name
+from runner.plan import AdapterError, Play
+from runner.platform.models import Member
+from runner.world import Outcome
+
+OWN = AdapterError("path_in_the_way", "a directory")
+HELD = AdapterError("rotation_held", "another host", "retryable")
+SILENT = AdapterError("controller_silent", "no answer", "retryable")
+
+
+class Killed(Exception):
+    """The runner was ended here, and its play with it."""
+
+
+@dataclass
+class FakeKeys:
+    current: str = "key-0"
+    coming: str | None = None
+    live: dict[str, str] = field(default_factory=dict)
+    staged: dict[str, str] = field(default_factory=dict)
+    made: int = 0
+
+    def rotate(self, play: Play, down: set[str], broken: set[str], moment: Callable[[], None]) -> dict[UUID, Outcome]:
+        """Do what the play does, and say how each host came out of it. `moment` is called before each change."""
+        names = {member.id: _name(member) for member in play.members}
+        up = {one: name for one, name in names.items() if name not in down}
+        told = {
+            one: Outcome(error=AdapterError("host_unreachable", "no route", "retryable", name))
+            for one, name in names.items()
+            if one not in up
+        }
+        moment()
+        match play.terms["rotation_step"]:
+            case "stage":
+                return told | self._stage(up, broken, moment)
+            case "switch":
+                return told | self._switch(up, moment)
+        self._drop()
+        return told | dict.fromkeys(up, Outcome("rotating"))
+
+    def _stage(self, up: dict[UUID, str], broken: set[str], moment: Callable[[], None]) -> dict[UUID, Outcome]:
+        if self.coming is None:
+            self.made += 1
+            self.coming = f"key-{self.made}"
+        for name in up.values():
+            moment()
+            if name not in broken:
+                self.staged[name] = self.coming
+        if not broken & set(up.values()):
+            return dict.fromkeys(up, Outcome("staged"))
+        moment()
+        self._drop()
+        return {one: Outcome("staging", {}, OWN if name in broken else HELD) for one, name in up.items()}
+
+    def _switch(self, up: dict[UUID, str], moment: Callable[[], None]) -> dict[UUID, Outcome]:
+        if CONTROLLER not in up.values():
+            return dict.fromkeys(up, Outcome(error=SILENT))
+        if self.coming:
+            self.current, self.coming = self.coming, None
+        for name in up.values():
+            moment()
+            self.live[name] = self.current
+            self.staged.pop(name, None)
+        return dict.fromkeys(up, Outcome("rotated", {"switched_at": 1.0}))
+
+    def _drop(self) -> None:
+        self.coming = None
+        self.staged.clear()
+
+
+def _name(member: Member) -> str:
+    return CONTROLLER if member.component_key == CONTROLLER else node_name(member) or "nameless"

@@ -1,0 +1,217 @@
+"""The runner is ended before every single write and at every point inside every play; the end is always the same.
+
+Each story is told once undisturbed. Then it is told again for each moment at which something changes somewhere (on the
+platform, in Slurm, on a host, in Vault), with a runner that dies right there and never comes back; another one takes
+over when the lease has run out.
+"""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from runner.decide import decide
+from runner.foresee import imagine
+from runner.plan import Finish, Refuse
+from runner.platform.models import Operation
+from runner.world import World
+from tests.unit.fake_keys import FakeKeys, Killed
+from tests.unit.fake_slurm import FakeNode, FakeSlurm
+from tests.unit.lifecycle import ask, ask_whole, cluster, serving
+
+TICKS = 8
+# Longer than a lease lasts, so that whoever comes next may take over.
+PAUSE = timedelta(seconds=180)
+NEVER = 10**9
+
+
+@dataclass
+class Theatre:
+    """One telling of a story: the platform's store, the cluster, and a runner that may die."""
+
+    world: World
+    slurm: FakeSlurm
+    dies_at: int = NEVER
+    moments: int = 0
+    ended: dict[UUID, str] = field(default_factory=dict)
+    deaths: int = 0
+
+    def tell(self) -> "Theatre":
+        self.slurm.moment = self.moment
+        for _ in range(TICKS):
+            try:
+                self._tick()
+            except Killed:
+                self.deaths += 1
+            # Nothing is handed back by one who died; by one who did not, leases have run out by then too.
+            self.world = self.world.later(now=self.world.now + PAUSE, played=frozenset(), outcomes={}, snapshot=None)
+        return self
+
+    def moment(self) -> None:
+        self.moments += 1
+        if self.moments == self.dies_at:
+            raise Killed
+
+    def _tick(self) -> None:
+        for _ in range(60):
+            plan = decide(self.world)
+            if plan.idle:
+                return
+            for step in plan.writes:
+                self.moment()
+                self.world = imagine(self.world, step)
+                if isinstance(step, Finish):
+                    self.ended[step.operation.id] = step.status
+                if isinstance(step, Refuse):
+                    self.ended[step.operation.id] = f"refused {step.code}"
+            if plan.play:
+                self.moment()
+                self.world = self.slurm.run(self.world, plan.play)
+        raise AssertionError("does not settle")
+
+    def outcome(self) -> dict[str, Any]:
+        """How the story ended, without the times and tries by which the tellings differ."""
+        return {
+            "operations": self.ended,
+            "open": [str(one.id) for one in (*self.world.operations, *self.world.instance_operations)],
+            "members": sorted(
+                (
+                    str(one.allocation_id),
+                    one.status,
+                    str(one.adapter_detail.get("phase")),
+                    str((one.adapter_detail.get("last_adapter_error") or {}).get("code")),
+                )
+                for one in self.world.members
+            ),
+            "nodes": {name: (fake.reason, sorted(fake.jobs)) for name, fake in self.slurm.nodes.items()},
+            "right keys": {name: key == self.slurm.keys.current for name, key in self.slurm.keys.live.items()},
+            "old key": self.slurm.keys.current == "key-0",
+            "staged": (self.slurm.keys.coming, self.slurm.keys.staged),
+            "instance": (self.world.instance.status, self.world.instance.health),
+        }
+
+
+OPERATION = UUID(int=0xABC)
+
+
+def _cluster(*operations: Operation, instance: tuple[Operation, ...] = ()) -> tuple[World, FakeSlurm]:
+    names = ("w2", "w3", "w4")
+    members = [serving(number).model_copy(update={"id": UUID(int=number << 100)}) for number in (2, 3, 4)]
+    slurm = FakeSlurm(
+        {name: FakeNode() for name in names}, keys=FakeKeys(live=dict.fromkeys(("controller", *names), "key-0"))
+    )
+    return cluster(*members, operations=operations).later(instance_operations=instance), slurm
+
+
+def _member(number: int) -> Any:
+    return serving(number).model_copy(update={"id": UUID(int=number << 100)})
+
+
+def add() -> Theatre:
+    return Theatre(*_cluster(ask("add", allocations=(5, 6), id=OPERATION)))
+
+
+def drain() -> Theatre:
+    return Theatre(*_cluster(ask("drain", _member(2), _member(3), id=OPERATION)))
+
+
+def remove() -> Theatre:
+    return Theatre(*_cluster(ask("remove", _member(2), _member(4), id=OPERATION)))
+
+
+def remove_with_jobs_cancelled() -> Theatre:
+    terms = {"deadline_seconds": 0, "on_deadline": "cancel"}
+    told = Theatre(*_cluster(ask("remove", _member(2), parameters=terms, id=OPERATION)))
+    told.slurm.nodes["w2"].jobs = {7, 8}
+    return told
+
+
+def replace() -> Theatre:
+    return Theatre(*_cluster(ask("replace", _member(3), allocations=(5,), id=OPERATION)))
+
+
+def drain_given_up() -> Theatre:
+    terms = {"deadline_seconds": 0, "on_deadline": "give_up"}
+    told = Theatre(*_cluster(ask("drain", _member(2), parameters=terms, id=OPERATION)))
+    told.slurm.nodes["w2"].jobs = {7}
+    return told
+
+
+def rotate() -> Theatre:
+    return Theatre(*_cluster(instance=(ask_whole("rotate_credentials", id=OPERATION),)))
+
+
+def rotate_with_a_host_in_the_way() -> Theatre:
+    told = rotate()
+    told.slurm.breaks_on_host = {"w3"}
+    return told
+
+
+def rotate_with_a_silent_host() -> Theatre:
+    told = rotate()
+    told.slurm.hosts_down = {"w3"}
+    return told
+
+
+def rotate_then_add() -> Theatre:
+    rotation = (ask_whole("rotate_credentials", id=OPERATION),)
+    return Theatre(*_cluster(ask("add", allocations=(5,), id=UUID(int=0xDEF)), instance=rotation))
+
+
+STORIES = [
+    add,
+    drain,
+    drain_given_up,
+    remove,
+    remove_with_jobs_cancelled,
+    replace,
+    rotate,
+    rotate_then_add,
+    rotate_with_a_host_in_the_way,
+    rotate_with_a_silent_host,
+]
+# How each ends, so that no story is compared with a telling that went wrong itself.
+ENDS = {add: "succeeded", drain: "succeeded", remove: "succeeded", replace: "succeeded", rotate: "succeeded"} | {
+    remove_with_jobs_cancelled: "succeeded",
+    rotate_then_add: "succeeded",
+    drain_given_up: "failed",
+    rotate_with_a_host_in_the_way: "failed",
+    rotate_with_a_silent_host: "failed",
+}
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_a_story_cut_off_at_any_moment_ends_like_one_that_was_not(story: Callable[[], Theatre]) -> None:
+    whole = story().tell()
+    assert whole.ended[OPERATION] == ENDS[story]
+    assert whole.outcome()["open"] == []
+    assert whole.moments > 5
+    for moment in range(1, whole.moments + 1):
+        cut = story()
+        cut.dies_at = moment
+        cut.tell()
+        assert cut.deaths == 1
+        assert cut.outcome() == whole.outcome(), f"cut off at moment {moment} of {whole.moments}"
+
+
+def test_a_rotation_cut_off_anywhere_leaves_no_host_with_a_key_that_nobody_can_tell() -> None:
+    """At every moment each host has the key that was right before, or the one that is right from then on."""
+    whole = rotate().tell()
+    for moment in range(1, whole.moments + 1):
+        cut = rotate()
+        cut.dies_at = moment
+        cut.slurm.moment = cut.moment
+        with contextlib.suppress(Killed):
+            cut._tick()
+        keys = cut.slurm.keys
+        phase = ((cut.world.instance.status_detail or {}).get("lifecycle") or {}).get("phase")
+        if phase != "switching":
+            assert set(keys.live.values()) == {"key-0"} and keys.current == "key-0"
+        else:
+            assert set(keys.live.values()) <= {"key-0", "key-1"}
+        if "key-1" in keys.live.values():
+            assert keys.current == "key-1", "a host changed before the key was the right one"

@@ -1,0 +1,30 @@
+"""The moment at which hosts change their key, by clocks that agree and by clocks that do not."""
+
+from pathlib import Path
+
+import pytest
+
+from module_utils.munge_moment import delay, is_live
+
+
+@pytest.mark.parametrize(
+    ("at", "reference", "here", "seconds"),
+    [
+        (110.0, 100.0, 100.4, 9.6),  # the request took 0.4 s; the host's own clock knows better
+        (110.0, 100.0, 99.9, 10.1),
+        (110.0, 100.0, 190.0, 10.0),  # a clock that is 90 s ahead is left out of it
+        (110.0, 100.0, 40.0, 10.0),
+        (110.0, 112.0, 112.0, 0.0),  # told too late: at once
+    ],
+)
+def test_a_host_counts_to_the_agreed_moment(at: float, reference: float, here: float, seconds: float) -> None:
+    assert delay(at, reference, here) == pytest.approx(seconds)
+
+
+def test_a_key_is_live_only_as_a_file_with_that_content(tmp_path: Path) -> None:
+    path = tmp_path / "munge.key"
+    assert not is_live(path, b"k")
+    path.write_bytes(b"k")
+    assert is_live(path, b"k") and not is_live(path, b"other")
+    (tmp_path / "directory").mkdir()
+    assert not is_live(tmp_path / "directory", b"k")

@@ -37,6 +37,7 @@ options:
   key: {type: str, description: The new key in base64.}
   at: {type: float, description: "When to switch, by the clock of the machine that runs Ansible."}
   reference_epoch: {type: float, description: That clock now.}
+  skew: {type: float, description: How far ahead of it this host's clock was when it was looked at.}
   timeout: {type: float, default: 30, description: Seconds after the moment by which munged must hold the key.}
   peer_credential: {type: str, description: A credential that another host made with the new key.}
   slurm: {type: bool, default: false, description: Whether slurmctld must answer a request from here.}
@@ -46,6 +47,7 @@ author: [gpuaas-slurm]
 RETURN = r"""
 changes: {type: list, returned: always, description: What changed, by name.}
 ready: {type: bool, returned: success, description: "That the mode's condition holds; absent from a failure."}
+skew: {type: float, returned: "mode=look", description: How far ahead of the given clock this host's is at most.}
 credential: {type: str, returned: "mode=prove", description: "One that munged made now, as nobody."}
 switched_at: {type: float, returned: "mode=prove", description: "When munged began with the key, by this host's clock."}
 """
@@ -107,7 +109,9 @@ def switch(params: dict[str, Any], key: bytes) -> list[str]:
     changes = stage(params, key)
     if holds(key) or _is_armed():
         return changes  # it is done, or another member on this host has set the timer
-    seconds = delay(params["at"], params["reference_epoch"], time.time())
+    now = time.time()
+    seen = [now - params["reference_epoch"], *([] if params["skew"] is None else [params["skew"]])]
+    seconds = delay(params["at"], now, seen)
     command = ["systemd-run", "--quiet", "--collect", f"--unit={TIMER}", f"--on-active={seconds:.3f}"]
     command += ["--timer-property=AccuracySec=1ms", "--description=The cluster's new munge key takes effect"]
     done = subprocess.run([*command, "/bin/sh", "-c", SWITCH], capture_output=True, text=True, check=False, timeout=60)
@@ -190,7 +194,7 @@ def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
     mode, told = params["mode"], {"changes": [], "ready": True}
     if mode == "look" or dry:
         look()
-        return told
+        return told | {"skew": time.time() - (params["reference_epoch"] or time.time())}
     if mode == "drop":
         return told | {"changes": drop()}
     key = content_of({"path": str(LIVE), "secret": params["key"]})
@@ -211,6 +215,7 @@ def main() -> None:
             "key": {"type": "str", "no_log": True},
             "at": {"type": "float"},
             "reference_epoch": {"type": "float"},
+            "skew": {"type": "float"},
             "timeout": {"type": "float", "default": 30},
             "peer_credential": {"type": "str"},
             "slurm": {"type": "bool", "default": False},

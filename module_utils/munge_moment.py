@@ -9,18 +9,20 @@ from pathlib import Path
 
 from .converge_files import find
 
-# A request takes a moment to arrive, so a difference below this is the way and not the clock.
-TRUSTED_SKEW_SECONDS = 5.0
+# A request takes a while to arrive, which looks like a clock that is ahead. So much of it is the way and not the clock.
+TRUSTED_AHEAD_SECONDS = 10.0
+TRUSTED_BEHIND_SECONDS = 1.0
 
 
-def delay(at: float, reference: float, here: float) -> float:
-    """Seconds from now until `at`.
+def delay(at: float, here: float, skews: list[float]) -> float:
+    """Seconds from now until `at`, a moment by the caller's clock. `skews` is how far ahead ours was seen to be.
 
-    Hosts whose clocks agree with the caller's go by their own, and so change within milliseconds of each other. A
-    clock that is off is left out of it: such a host counts from the request, and is late by the time that took.
+    Hosts whose clocks agree with the caller's go by their own, and so change within milliseconds of each other. One
+    whose clock is off goes by what it is off, which is never less than the smallest that was seen.
     """
-    off = abs(here - reference) > TRUSTED_SKEW_SECONDS
-    return max(0.0, at - (reference if off else here))
+    skew = min(skews)
+    agrees = -TRUSTED_BEHIND_SECONDS <= skew <= TRUSTED_AHEAD_SECONDS
+    return max(0.0, at + (0.0 if agrees else skew) - here)
 
 
 def digest_of(content: bytes) -> str:

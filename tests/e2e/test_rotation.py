@@ -1,0 +1,318 @@
+"""A running cluster gets a new munge key: a story in order, on real hosts of both suites.
+
+A batch job and an interactive one run from the beginning to the end. Whatever happens to the key, they go on, and no
+Slurm daemon is restarted.
+"""
+
+import base64
+import contextlib
+import json
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from runner import settings
+from runner.secrets import Vault
+from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, until
+from tests.e2e.conftest import SUITES
+from tests.platform_process import Doc
+from tests.runner_process import COMMAND, answer
+
+pytestmark = pytest.mark.e2e
+
+HOSTS = ("gs-1", "gs-2", "gs-3")
+LIVE, STAGED = "/etc/munge/munge.key", "/etc/munge/munge.key.next"
+# Jobs that end when they are told to: no test waits for a clock.
+HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; echo survived"
+# Submits all the time until told to stop, and writes down what became of each. Bounded, whatever happens to the test.
+SUBMIT = """
+rm -f /tmp/stop /tmp/sbatch /tmp/srun; n=0
+while [ ! -e /tmp/stop ] && [ $n -lt 600 ]; do n=$((n+1))
+  sbatch --parsable --output=/dev/null --wrap true >>/tmp/sbatch 2>/tmp/why ||
+    echo "refused $(tr '\\n' ' ' </tmp/why)" >>/tmp/sbatch
+done & n=0
+while [ ! -e /tmp/stop ] && [ $n -lt 600 ]; do n=$((n+1))
+  srun --immediate=60 true >/dev/null 2>/tmp/whynot && echo ran >>/tmp/srun ||
+    echo "refused $(tr '\\n' ' ' </tmp/whynot)" >>/tmp/srun
+done; wait
+"""
+# Where a key could have been left behind, asked on the host itself. The needles come by stdin, and out comes where.
+SEARCH = """
+import json, os, subprocess, sys
+needles = [bytes.fromhex(one) for one in json.load(sys.stdin)]
+found = []
+for root in ("/etc", "/var", "/root", "/home", "/tmp", "/run", "/opt", "/srv", "/dev/shm"):
+    for here, _, names in os.walk(root):
+        for name in names:
+            path = os.path.join(here, name)
+            try:
+                content = open(path, "rb").read() if os.path.isfile(path) and not os.path.islink(path) else b""
+            except OSError:
+                continue
+            if any(one in content for one in needles):
+                found.append(path)
+journal = subprocess.run(["journalctl", "--no-pager", "--all", "--output=cat"], capture_output=True).stdout
+found += ["the journal"] * any(one in journal for one in needles)
+print(json.dumps(found))
+"""
+
+
+@dataclass
+class Story:
+    cluster: Cluster
+    suite: str
+    processes: dict[str, str] = field(default_factory=dict)
+    jobs: tuple[str, ...] = ()
+    began: str = ""
+
+    def slurm(self, *argv: str) -> str:
+        return self.cluster.on("gs-1", *argv)
+
+    def digests(self) -> dict[str, str]:
+        return {host: self.cluster.on(host, "sha256sum", LIVE).split()[0] for host in HOSTS}
+
+    def key(self, host: str = "gs-1") -> bytes:
+        return base64.b64decode(self.cluster.on(host, "base64", "--wrap=0", LIVE))
+
+    def rotate(self, **changes: str) -> tuple[Doc, str]:
+        """Asked for and carried out: the operation as it ended, and the runner's log."""
+        asked: Doc = answer(self.cluster.variables, "op", "rotate-credentials", self.cluster.instance_id)
+        ran = self.cluster.run(**changes)
+        ended = self.operation(asked["id"])
+        assert ran.returncode == (0 if ended["status"] == "succeeded" else 1), ran.stderr
+        return ended, ran.stdout + ran.stderr
+
+    def operation(self, one: str) -> Doc:
+        listed: Doc = self.cluster.api.get(f"{self.cluster.path}/operations").json()
+        return next(found for found in listed["items"] if found["id"] == one)
+
+    def name_of(self, host: str) -> str:
+        return f"worker-{self.cluster.workers()[host]['id'][:8]}"
+
+    def remember(self) -> None:
+        batch = self.slurm("sbatch", "--parsable", "-w", "gs-2", "--output=/tmp/held", "--wrap", HELD)
+        interactive = f"nohup srun -w gs-3 sh -c '{HELD}' >/tmp/interactive 2>&1 </dev/null & echo started"
+        assert self.slurm("sh", "-c", interactive) == "started"
+        until(lambda: len(self.slurm("squeue", "-ht", "R", "-o", "%i").split()) == 2, 60, "both jobs run")
+        self.jobs = (batch, *(set(self.slurm("squeue", "-ho", "%i").split()) - {batch}))
+        self.began = self.running()
+        self.processes = self.now_running()
+
+    def running(self) -> str:
+        """Ids, nodes and start times of the two jobs that run since the beginning."""
+        return "\n".join(
+            sorted(self.slurm("squeue", "-ht", "R", "-j", ",".join(self.jobs), "-o", "%i %N %S").split("\n"))
+        )
+
+    def now_running(self) -> dict[str, str]:
+        daemons = {f"{unit} gs-1": self.cluster.process("gs-1", unit) for unit in ("slurmctld", "slurmdbd")}
+        return daemons | {f"slurmd {host}": self.cluster.process(host, "slurmd") for host in ("gs-2", "gs-3")}
+
+    def in_the_vault(self) -> dict[str, object]:
+        given = {
+            "base_url": self.cluster.variables["GPUAAS_BASE_URL"],
+            "VAULT_ADDR": self.cluster.variables["VAULT_ADDR"],
+        }
+        given |= {name: self.cluster.variables[name] for name in ("VAULT_ROLE_ID", "VAULT_SECRET_ID")}
+        known = settings.Settings(project_id=self.cluster.variables["GPUAAS_PROJECT_ID"], **given)  # type: ignore[arg-type]
+        vault = Vault(known)
+        vault._login()
+        return vault._read(self.cluster.instance()["id"])[1]
+
+
+@pytest.fixture(scope="module", params=SUITES)
+def story(request: pytest.FixtureRequest) -> Iterator[Story]:
+    """gs-1 with workers gs-2 and gs-3, on each of which a job runs."""
+    with fleet_named(f"e2e-trust-{request.param}") as fleet:
+        fleet.up(hosts=3, suite=request.param, warm=True)
+        changes = {"GPUAAS_LOG_LEVEL": "debug", "GPUAAS_MAX_ATTEMPTS": "1", "GPUAAS_LEASE_SECONDS": "10"}
+        cluster = deploy(fleet, "gs-1", "gs-2,gs-3", **changes)
+        ran = cluster.run()
+        assert ran.returncode == 0, ran.stderr
+        one = Story(cluster, request.param)
+        one.remember()
+        yield one
+
+
+def test_a_host_that_cannot_be_prepared_stops_everything_and_every_host_says_so(story: Story) -> None:
+    before = story.digests()
+    story.cluster.on("gs-3", "mkdir", STAGED)
+    try:
+        ended, _ = story.rotate()
+        assert (ended["status"], ended["error"]["code"]) == ("failed", "rotation_not_prepared")
+        assert story.name_of("gs-3") in ended["error"]["message"] and "path_in_the_way" in ended["error"]["message"]
+        group = f"instance_{story.cluster.instance_id.replace('-', '_')}"
+        play = ("ansible-playbook", "-i", "gpuaas.yml", "playbooks/rotate.yml", "--limit", group)
+        done = by_hand(story.cluster, COMMAND, "exec", "--instance", story.cluster.instance_id, "--", *play)
+        assert done.returncode == 2, done.stdout + done.stderr
+        # The recap has a line for each host; nobody came through without saying that nothing was changed.
+        recap = {line.split()[0]: line for line in done.stdout.partition("PLAY RECAP")[2].splitlines() if ":" in line}
+        names = {f"controller-{story.cluster.controller()['id'][:8]}", story.name_of("gs-2"), story.name_of("gs-3")}
+        assert set(recap) == names
+        assert all("failed=0" not in line and "unreachable=0" in line for line in recap.values()), recap
+    finally:
+        story.cluster.on("gs-3", "rmdir", STAGED)
+    assert story.digests() == before
+    for host in HOSTS:
+        assert story.cluster.on(host, "find", "/etc/munge", "-name", "*.next") == ""
+    assert set(story.in_the_vault()) == {"munge_key", "slurmdbd_password"}
+
+
+class Watcher:
+    """Looks at the arguments and environments of all processes on this machine, hosts' included, while it can."""
+
+    def __init__(self) -> None:
+        self.seen: set[bytes] = set()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Watcher":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.2):
+            for process in Path("/proc").glob("[0-9]*"):
+                for what in ("cmdline", "environ"):
+                    with contextlib.suppress(OSError):
+                        self.seen.add((process / what).read_bytes())
+
+
+def test_a_rotation_under_load_loses_no_job_restarts_no_slurm_daemon_and_shows_no_key(
+    story: Story, record_property: Callable[[str, object], None]
+) -> None:
+    before, old = story.digests(), story.key()
+    stale = story.cluster.on("gs-2", "munge", "--no-input")
+    submitting = threading.Thread(target=lambda: story.cluster.fleet.exec("gs-1", ["sh", "-c", SUBMIT]), daemon=True)
+    submitting.start()
+    try:
+        until(
+            lambda: story.slurm("sh", "-c", "cat /tmp/sbatch /tmp/srun 2>/dev/null || true"), 60, "jobs are submitted"
+        )
+        with Watcher() as watcher:
+            ended, log = story.rotate()
+    finally:
+        story.slurm("touch", "/tmp/stop")
+        submitting.join(120)
+    assert ended["status"] == "succeeded", (ended, log)
+
+    # One key everywhere, and not the one before.
+    after = story.digests()
+    assert len(set(after.values())) == 1 and set(after.values()) != set(before.values())
+    assert len(ended["result"]["rotated"]) == len(HOSTS) and ended["result"]["missed"] == {}
+    for host in HOSTS:
+        assert story.cluster.on(host, "stat", "-c", "%U %a", LIVE) == "munge 400"
+        assert story.cluster.on(host, "find", "/etc/munge", "-type", "f") == LIVE
+        # What the old key made is worth nothing any more.
+        refused = story.cluster.fleet.exec(host, ["unmunge"], stdin=stale)
+        assert refused.returncode != 0 and "Invalid credential" in refused.stdout + refused.stderr
+    assert story.in_the_vault()["munge_key"] == base64.b64encode(story.key()).decode()
+
+    # Nothing was restarted, and what ran runs.
+    assert story.now_running() == story.processes
+    assert story.running() == story.began
+
+    # What was accepted was done.
+    submitted = [line for line in story.slurm("cat", "/tmp/sbatch").splitlines() if line.isdigit()]
+    refusals = [line for line in story.slurm("cat", "/tmp/sbatch", "/tmp/srun").splitlines() if "refused" in line]
+    ran = story.slurm("grep", "-c", "ran", "/tmp/srun")
+    moments = sorted(float(one) for one in ended["result"]["rotated"].values())
+    # For who wants to know (docs/rotation.md has a table of these); no test depends on how fast a machine is.
+    record_property(
+        "rotation",
+        f"{story.suite}: hosts changed within {moments[-1] - moments[0]:.3f} s; {len(submitted)} sbatch and"
+        f" {ran} srun meanwhile, {len(refusals)} refused: {sorted(set(refusals))}",
+    )
+    assert submitted
+
+    def states() -> set[str]:
+        listed = story.slurm("sacct", "-XnPj", ",".join(submitted), "--format=State").splitlines()
+        return {line.split(" ")[0] for line in listed} if len(listed) >= len(submitted) else {"PENDING"}
+
+    until(lambda: not states() & {"PENDING", "RUNNING", "COMPLETING", "REQUEUED"}, 180, "every job ends", every=1)
+    assert states() == {"COMPLETED"}
+    _shows_neither(story, watcher, log, (old, story.key()))
+    story.cluster.runs_a_job_on_every_worker()
+
+
+def _shows_neither(story: Story, watcher: Watcher, log: str, keys: tuple[bytes, ...]) -> None:
+    """No key, raw or encoded, where it does not belong."""
+    one = story.cluster
+    api = str([one.instance(), one.members(), one.operations(), one.events(), one._get("/operations")])
+    needles = [*keys, *map(base64.b64encode, keys), *(key.hex().encode() for key in keys)]
+    for needle in needles:
+        assert needle not in log.encode() and needle not in api.encode()
+        assert not any(needle in seen for seen in watcher.seen)
+    assert len(watcher.seen) > 100, "nobody looked"
+    asked = json.dumps([needle.hex() for needle in needles])
+    for host in HOSTS:
+        found = one.fleet.exec(host, ["python3", "-c", SEARCH], stdin=asked)
+        assert found.returncode == 0, found.stderr
+        assert json.loads(found.stdout) == [LIVE], host
+
+
+def test_a_runner_killed_in_the_middle_of_the_switch_is_followed_by_one_that_ends_it(story: Story) -> None:
+    if story.suite != SUITES[-1]:
+        pytest.skip("does not depend on the version of Slurm")
+    before = story.digests()
+    asked: Doc = answer(story.cluster.variables, "op", "rotate-credentials", story.cluster.instance_id)
+    runner = story.cluster.start_run()
+
+    def phase() -> str | None:
+        note = (story.cluster.instance()["status_detail"] or {}).get("lifecycle") or {}
+        return str(note.get("phase")) if note.get("operation_id") == asked["id"] else None
+
+    until(lambda: phase() == "switching", 120, "the switch begins")
+    runner.kill()
+    runner.communicate()
+
+    def ended() -> bool:
+        assert story.cluster.run().returncode == 0
+        return bool(story.operation(asked["id"])["status"] == "succeeded")
+
+    until(ended, 180, "another runner ends it", every=1)
+    after = story.digests()
+    assert len(set(after.values())) == 1 and set(after.values()) != set(before.values())
+    assert story.now_running() == story.processes and story.running() == story.began
+    assert set(story.in_the_vault()) == {"munge_key", "slurmdbd_password"}
+
+
+def test_what_ran_all_the_while_ends_as_it_would_have(story: Story) -> None:
+    for host in ("gs-2", "gs-3"):
+        story.cluster.on(host, "touch", "/tmp/go")
+    until(lambda: story.slurm("squeue", "-h") == "", 60, "both jobs end")
+    assert story.slurm("cat", "/tmp/interactive") == "survived"
+    assert story.cluster.on("gs-2", "cat", "/tmp/held") == "survived"
+    assert story.slurm("sacct", "-XnPj", story.jobs[0], "--format=State") == "COMPLETED"
+
+
+def test_a_silent_worker_is_named_and_the_next_deploy_play_brings_it_the_key(story: Story) -> None:
+    story.cluster.fleet.pause("gs-3")
+    try:
+        ended, _ = story.rotate()
+    finally:
+        story.cluster.fleet.unpause("gs-3")
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "rotation_partly")
+    assert ended["result"]["missed"] == {story.name_of("gs-3"): "host_unreachable"}
+    assert story.name_of("gs-3") in ended["error"]["message"]
+    digests = story.digests()
+    assert digests["gs-1"] == digests["gs-2"] != digests["gs-3"]
+
+    def play(*command: str) -> "subprocess.CompletedProcess[str]":
+        return by_hand(story.cluster, COMMAND, "exec", "--instance", story.cluster.instance_id, "--", *command)
+
+    ping = ("ansible", "-i", "gpuaas.yml", story.name_of("gs-3"), "-m", "ansible.builtin.ping")
+    until(lambda: play(*ping).returncode == 0, 120, "the host answers again")
+    limit = f"controller-{story.cluster.controller()['id'][:8]},{story.name_of('gs-3')}"
+    done = play("ansible-playbook", "-i", "gpuaas.yml", "playbooks/deploy.yml", "--limit", limit)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(set(story.digests().values())) == 1
+    story.cluster.runs_a_job_on_every_worker()

@@ -99,6 +99,7 @@ options:
       name: {type: str, required: true, description: Without .service.}
       dropin: {type: str, description: Text of our drop-in.}
       enabled: {type: bool, default: true, description: Start at boot.}
+      restart: {type: bool, default: false, description: Restart it even if nothing that it reads has changed.}
       watches: {type: list, elements: str, default: [], description: "Paths, or package:NAME, it reads at its start."}
       ready_port: {type: int, description: Up when it listens here.}
       ready_path: {type: path, description: Up when this exists.}
@@ -227,6 +228,7 @@ def main() -> None:
                     "name": {"type": "str", "required": True},
                     "dropin": {"type": "str"},
                     "enabled": {"type": "bool", "default": True},
+                    "restart": {"type": "bool", "default": False},
                     "watches": {"type": "list", "elements": "str", "default": []},
                     "ready_port": {"type": "int"},
                     "ready_path": {"type": "path"},

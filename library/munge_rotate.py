@@ -37,6 +37,10 @@ options:
   key: {type: str, description: The new key in base64.}
   at: {type: float, description: "When to switch, by the clock of the machine that runs Ansible."}
   reference_epoch: {type: float, description: That clock now.}
+  calm:
+    type: bool
+    default: false
+    description: Whether this is the controller, which starts no job for a few seconds around the moment.
   skew: {type: float, description: How far ahead of it this host's clock was when it was looked at.}
   timeout: {type: float, default: 30, description: Seconds after the moment by which munged must hold the key.}
   peer_credential: {type: str, description: A credential that another host made with the new key.}
@@ -58,6 +62,20 @@ SOCKET = Path("/run/munge/munge.socket.2")
 TIMER = "gpuaas-slurm-munge-switch"
 # A new time on the key first: munged must be younger than its key, whatever happens between these steps.
 SWITCH = f"if [ -f {STAGED} ]; then touch {STAGED} && mv -f {STAGED} {LIVE}; fi; systemctl restart munge"
+# A job that is launched while hosts disagree about the key does not start there. So on the controller nothing is
+# started for a moment: partitions that are up wait, take jobs meanwhile, and come up again whatever became of us.
+CALM_SECONDS = 2
+CALM_SWITCH = f"""
+up=$(scontrol --all --oneliner show partition | sed -n 's/^PartitionName=\\([^ ]*\\) .*State=UP .*/\\1/p')
+for one in $up; do scontrol update "partitionname=$one" state=down; done
+python3 -c 'import sys, time; time.sleep(max(0, float(sys.argv[1]) - time.time()))' "$1"
+{SWITCH}
+sleep {CALM_SECONDS}
+for one in $up; do
+  tries=0
+  until scontrol update "partitionname=$one" state=up || [ $((tries += 1)) -gt 60 ]; do sleep 1; done
+done
+"""
 POLL_SECONDS = 0.1
 
 
@@ -112,9 +130,13 @@ def switch(params: dict[str, Any], key: bytes) -> list[str]:
     now = time.time()
     seen = [now - params["reference_epoch"], *([] if params["skew"] is None else [params["skew"]])]
     seconds = delay(params["at"], now, seen)
+    script = ["/bin/sh", "-c", SWITCH]
+    if params["calm"]:
+        script = ["/bin/sh", "-c", CALM_SWITCH, "switch", f"{now + seconds:.3f}"]
+        seconds = max(0.0, seconds - CALM_SECONDS)
     command = ["systemd-run", "--quiet", "--collect", f"--unit={TIMER}", f"--on-active={seconds:.3f}"]
     command += ["--timer-property=AccuracySec=1ms", "--description=The cluster's new munge key takes effect"]
-    done = subprocess.run([*command, "/bin/sh", "-c", SWITCH], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([*command, *script], capture_output=True, text=True, check=False, timeout=60)
     if done.returncode != 0:
         raise AdapterError(
             "timer_failed", f"systemd set no timer on the host: {done.stderr.strip()}. Look at its journal.", REPAIRABLE
@@ -215,6 +237,7 @@ def main() -> None:
             "key": {"type": "str", "no_log": True},
             "at": {"type": "float"},
             "reference_epoch": {"type": "float"},
+            "calm": {"type": "bool", "default": False},
             "skew": {"type": "float"},
             "timeout": {"type": "float", "default": 30},
             "peer_credential": {"type": "str"},

@@ -94,7 +94,7 @@ def _converge(unit: dict[str, Any], state: dict[str, str], dry: bool) -> list[st
             enable(name)
         changes.append(f"unit {name} enabled")
     running = state.get("ActiveState") == "active"
-    if running and not needs_restart(state, [*unit["watches"], dropin_path(name)]):
+    if running and not unit.get("restart") and not needs_restart(state, [*unit["watches"], dropin_path(name)]):
         return changes
     changes.append(f"unit {name} {'restarted' if running else 'started'}")
     if not dry:

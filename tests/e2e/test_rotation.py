@@ -30,13 +30,14 @@ LIVE, STAGED = "/etc/munge/munge.key", "/etc/munge/munge.key.next"
 HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; echo survived"
 # Submits all the time until told to stop, and writes down what became of each. Bounded, whatever happens to the test.
 SUBMIT = """
-rm -f /tmp/stop /tmp/sbatch /tmp/srun; n=0
-while [ ! -e /tmp/stop ] && [ $n -lt 600 ]; do n=$((n+1))
+rm -f /tmp/stop /tmp/sbatch /tmp/srun
+again() { [ ! -e /tmp/stop ] && [ $((n += 1)) -lt 300 ] && sleep 0.2; }
+(n=0; while again; do
   sbatch --parsable --output=/dev/null --wrap true >>/tmp/sbatch 2>/tmp/why ||
     echo "refused $(tr '\\n' ' ' </tmp/why)" >>/tmp/sbatch
-done & n=0
-while [ ! -e /tmp/stop ] && [ $n -lt 600 ]; do n=$((n+1))
-  srun --immediate=60 true >/dev/null 2>/tmp/whynot && echo ran >>/tmp/srun ||
+done) &
+n=0; while again; do
+  timeout 100 srun true >/dev/null 2>/tmp/whynot && echo ran >>/tmp/srun ||
     echo "refused $(tr '\\n' ' ' </tmp/whynot)" >>/tmp/srun
 done; wait
 """

@@ -147,7 +147,7 @@ def switch(params: dict[str, Any], key: bytes) -> list[str]:
 def prove(params: dict[str, Any], key: bytes) -> dict[str, Any]:
     ahead = max(0.0, (params["at"] or 0) - (params["reference_epoch"] or 0))
     deadline = time.monotonic() + ahead + params["timeout"]
-    while not holds(key):
+    while not holds(key) or _is_switching():
         if time.monotonic() > deadline:
             raise AdapterError(
                 "munge_key_old",
@@ -210,6 +210,11 @@ def _is_ours() -> bool:
 
 def _is_armed() -> bool:
     return show([f"{TIMER}.timer"]).get(f"{TIMER}.timer", {}).get("ActiveState") == "active"
+
+
+def _is_switching() -> bool:
+    """On the controller the change is over only when partitions are up again."""
+    return show([TIMER]).get(TIMER, {}).get("ActiveState") in ("active", "activating")
 
 
 def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from sandbox.fleet.gpus import Gpus
 from sandbox.fleet.hosts import HostSpec
 from sandbox.fleet.keys import KeyPair
 from tests.e2e.cluster import Cluster, Poller, deploy, fleet_named
+from tests.journal_table import UNITS, Line, read_journal, read_munged
 from tests.runner_process import gpuaas_slurm
 
 SUITES = ("bookworm", "trixie")
@@ -26,6 +27,19 @@ class Deployed:
     same_node: Cluster
     exit_code: int
     log: str
+    journals: dict[str, list[Line]]
+
+
+def journals(fleet: Fleet) -> dict[str, list[Line]]:
+    """What the daemons of each host have said so far, in the journal and in munged's own log."""
+    units = [f"--unit={unit}" for unit in UNITS]
+    said: dict[str, list[Line]] = {}
+    for host in fleet.hosts():
+        journal = fleet.exec(host.name, ["journalctl", "--output=json", "--all", "--no-pager", "--quiet", *units])
+        assert journal.returncode == 0, journal.stderr
+        munged = fleet.exec(host.name, ["sh", "-c", "cat /var/log/munge/munged.log 2>/dev/null || true"])
+        said[host.name] = read_journal(journal.stdout) + read_munged(munged.stdout)
+    return said
 
 
 @pytest.fixture(scope="session", params=SUITES)
@@ -37,7 +51,7 @@ def deployed(request: pytest.FixtureRequest) -> Iterator[Deployed]:
         same_node = deploy(fleet, "gs-4", "", "--same-node", "--name", "one", GPUAAS_LOG_LEVEL="debug")
         with Poller(split, same_node):
             ran = gpuaas_slurm(split.variables, "run")
-        yield Deployed(fleet, split, same_node, ran.returncode, ran.stdout + ran.stderr)
+        yield Deployed(fleet, split, same_node, ran.returncode, ran.stdout + ran.stderr, journals(fleet))
 
 
 @pytest.fixture

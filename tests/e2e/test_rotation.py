@@ -28,18 +28,16 @@ HOSTS = ("gs-1", "gs-2", "gs-3")
 LIVE, STAGED = "/etc/munge/munge.key", "/etc/munge/munge.key.next"
 # Jobs that end when they are told to: no test waits for a clock.
 HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; echo survived"
-# Submits all the time until told to stop, and writes down what became of each. Bounded, whatever happens to the test.
+# Submits all the time until told to stop, and writes down what became of each. One batch job, then one to wait for, so
+# that no queue builds up; and bounded, whatever happens to the test.
 SUBMIT = """
-rm -f /tmp/stop /tmp/sbatch /tmp/srun
-again() { [ ! -e /tmp/stop ] && [ $((n += 1)) -lt 300 ] && sleep 0.2; }
-(n=0; while again; do
+rm -f /tmp/stop /tmp/sbatch /tmp/srun; n=0
+while [ ! -e /tmp/stop ] && [ $((n += 1)) -lt 500 ]; do
   sbatch --parsable --output=/dev/null --wrap true >>/tmp/sbatch 2>/tmp/why ||
     echo "refused $(tr '\\n' ' ' </tmp/why)" >>/tmp/sbatch
-done) &
-n=0; while again; do
-  timeout 100 srun true >/dev/null 2>/tmp/whynot && echo ran >>/tmp/srun ||
-    echo "refused $(tr '\\n' ' ' </tmp/whynot)" >>/tmp/srun
-done; wait
+  timeout 200 srun true >/dev/null 2>/tmp/why && echo ran >>/tmp/srun ||
+    echo "refused $(tr '\\n' ' ' </tmp/why)" >>/tmp/srun
+done
 """
 # Where a key could have been left behind, asked on the host itself. The needles come by stdin, and out comes where.
 SEARCH = """

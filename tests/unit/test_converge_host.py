@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from module_utils import converge_packages
+from module_utils import converge_packages, converge_units
 from module_utils.adapter_error import AdapterError, from_os_error
 from module_utils.converge_files import converge_directories, converge_files, converge_links, note_paths
 from module_utils.converge_ledger import Ledger
@@ -163,3 +163,14 @@ def test_a_port_counts_as_open_only_when_something_listens_on_it(tmp_path: Path)
     )
     assert listening(6818, (str(table),))
     assert not listening(6817, (str(table), str(tmp_path / "absent")))
+
+
+@pytest.mark.parametrize(("restart", "did"), [(False, []), (True, ["unit slurmd restarted"])])
+def test_a_unit_that_runs_is_restarted_only_if_it_has_to_be_or_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, restart: bool, did: list[str]
+) -> None:
+    monkeypatch.setattr(converge_units, "_systemctl", lambda *_arguments, **_more: None)
+    monkeypatch.setattr(converge_units, "_wait_until_up", lambda _unit: None)
+    unit = {"name": "slurmd", "enabled": True, "watches": [], "restart": restart}
+    running = {"ActiveState": "active", "UnitFileState": "enabled"}
+    assert converge_units._converge(unit, running, dry=False) == did

@@ -44,14 +44,13 @@ def test_a_key_that_is_none_is_an_error_without_the_key_in_it(tmp_path: Path) ->
 
 # The signal's usual meaning is set by hand: a process started in the background may have been told to ignore it.
 OWNER = """
-import signal, sys
+import signal, sys, threading
 from pathlib import Path
 from runner import secrets
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with secrets.ssh_agent(Path(sys.argv[1]), sys.stdin.read()):
-    print("ready", flush=True)
-    import threading
     try:
+        print("ready", flush=True)
         threading.Event().wait()
     except KeyboardInterrupt:
         print("interrupted", flush=True)

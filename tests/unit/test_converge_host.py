@@ -170,7 +170,7 @@ def test_a_unit_that_runs_is_restarted_only_if_it_has_to_be_or_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, restart: bool, did: list[str]
 ) -> None:
     monkeypatch.setattr(converge_units, "_systemctl", lambda *_arguments, **_more: None)
-    monkeypatch.setattr(converge_units, "_wait_until_up", lambda _unit: None)
+    monkeypatch.setattr(converge_units, "_wait_until_up", lambda *_: None)
     unit = {"name": "slurmd", "enabled": True, "watches": [], "restart": restart}
     running = {"ActiveState": "active", "UnitFileState": "enabled"}
     assert converge_units._converge(unit, running, dry=False) == did

@@ -101,7 +101,10 @@ def follow(world: World, controller: Member) -> Play | None:
         acts = frozenset(("join", member.id) for member in lacking)
         why = f"{len(lacking)} worker(s) get the users that are declared now"
         return Play(why, "add_worker", (controller, *lacking), acts, terms={"keep_drains": True})
-    serves = world.snapshot.controller.config_version
+    seen = world.snapshot.controller
+    if seen.config_intact is False or seen.config_loaded is False:
+        return None  # what somebody wrote by hand is nobody's to follow: it is put right first
+    serves = seen.config_version
     behind = [member for member in world.members if serves and _is_behind(world, member, serves)]
     if not behind:
         return None

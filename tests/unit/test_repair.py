@@ -123,9 +123,10 @@ def test_a_stopped_daemon_of_the_controller_is_started_in_the_tick_that_sees_it(
 
 
 def test_a_config_changed_by_hand_is_written_anew() -> None:
-    slurm, _, now = a_cluster(config_changed=True)
-    now, _, plays = tick(now, slurm)
-    assert [play.playbook for play in repairs(plays)] == ["deploy"]
+    slurm, one, now = a_cluster(config_changed=True)
+    behind = the(now, one).adapter_detail | {"config_version": "sha256:as-it-was-written"}
+    now, _, plays = tick(now.with_member(one.model_copy(update={"adapter_detail": behind})), slurm)
+    assert [play.playbook for play in plays][:2] == ["observe", "deploy"], "no worker follows what was written by hand"
     assert (slurm.config_changed, now.instance.health) == (False, "healthy")
 
 

@@ -83,7 +83,7 @@ class Story:
 def prepared(fleet: Fleet, host: str) -> list[str]:
     """The versions that the host's sources have; with two of them, the host gets the older one."""
     fleet.exec(host, ["apt-get", "-qq", "update"])
-    listed = fleet.exec(host, ["sh", "-c", OFFERED]).stdout.split()
+    listed = list(dict.fromkeys(fleet.exec(host, ["sh", "-c", OFFERED]).stdout.split()))
     if len(listed) > 1:
         move = f"{OURS} | sed 's/ .*/={listed[1]}/' | DEBIAN_FRONTEND=noninteractive xargs apt-get -qq install -y"
         moved = fleet.exec(host, ["sh", "-c", f"{move} --allow-downgrades"])

@@ -163,3 +163,18 @@ def test_same_node_placement_is_asked_for_explicitly(project: Project) -> None:
 def test_an_allocation_that_does_not_exist_is_a_clear_error(project: Project) -> None:
     done = gpuaas_slurm(environment(project), "deploy", "--controller", "nope")
     assert done.returncode == 2 and "no allocation nope" in done.stderr
+
+
+def test_a_person_changes_the_configuration_whatever_the_spelling_and_what_is_not_there_is_named(
+    project: Project,
+) -> None:
+    made, mine = project.deploy(), environment(project)
+
+    def configure(*options: str) -> Any:
+        return answer(mine, "configure", made["id"], *options)["config"]
+
+    assert configure("--slurm", "MinJobAge=60", "--slurm", "KillWait=9") == {"slurm": {"MinJobAge": 60, "KillWait": 9}}
+    assert configure("--slurm", "minjobage=70", "--unset", "killwait") == {"slurm": {"minjobage": 70}}
+    for options, said in ((("--unset", "KillWait"), "KillWait is not among"), ((), "nothing to change")):
+        refused = gpuaas_slurm(mine, "configure", made["id"], *options)
+        assert (refused.returncode, said in refused.stderr) == (2, True)

@@ -111,7 +111,9 @@ def _comes_to_rest(now: World, slurm: FakeSlurm, count: list[int]) -> None:
     assert slurm.up and slurm.partitions == {"main": "UP", "night": "DOWN"}
     assert {member.status for member in now.members} <= {"ready", "draining", "failed", "deleted"}
     # One whose only workers a person keeps drained, or failed to join, serves nobody, and says so.
-    serves = any(one.component_key == "worker" and one.status == "ready" for one in now.members)
+    open_nodes = {name for name, fake in slurm.nodes.items() if fake.reason is None}
+    ready = {one.adapter_detail.get("worker_hostname") for one in now.members if one.status == "ready"}
+    serves = bool(ready & open_nodes)
     assert now.instance.health in ("healthy", "degraded", *(() if serves else ("unhealthy",)))
     now, _, _ = tick(now, slurm, seconds=1)
     assert tick(now, slurm)[2] == [], "nothing is left to do"

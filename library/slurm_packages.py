@@ -91,8 +91,10 @@ def move(params: dict[str, Any]) -> dict[str, Any]:
     mover = Mover(kept, Ledger(params["owner"]))
     target = params["version"]
     mover.finish_interrupted()
-    if params["watch_controller"] and params["change"]:
-        kept.keep_point(params["change"], installed_slurm())
+    installed = installed_slurm()
+    # An upgrade that finds nothing to do is no change: what was before the last one is still what one returns to.
+    if params["watch_controller"] and params["change"] and set(installed.values()) != {target}:
+        kept.keep_point(params["change"], installed)
     changes = mover.move(target, params["units"], params["watch_controller"], params["live_timeout"])
     return {"now": _now(), "target": target, "moves": bool(changes), "changes": changes}
 

@@ -17,9 +17,14 @@ END_SECONDS = 20
 
 
 def running_jobs(proc: Path = Path("/proc")) -> list[str]:
-    """Ids of jobs with a step here; a step that does not tell its id counts as well."""
+    """Ids of jobs with a step here; a step that does not tell its id counts as well.
+
+    A step without a process of its own has ended: its daemon stays to tell a controller that may never answer again.
+    """
     found = set()
     for pid in _steps(proc):
+        if _with_children(proc, [pid]) == [pid]:
+            continue
         line = _text(proc / str(pid) / "cmdline").replace("\0", " ")
         if IDLE not in line.split():
             told = STEP.search(line)

@@ -104,7 +104,15 @@ def test_jobs_on_a_host_are_told_by_their_steps(tmp_path: Path) -> None:
     process(tmp_path, 13, 1, "slurmstepd", "slurmstepd: [9.extern]", state="Z")
     process(tmp_path, 14, 1, "slurmstepd", "/usr/sbin/slurmstepd infinity")
     process(tmp_path, 15, 1, "bash", "bash slurmstepd")
+    process(tmp_path, 16, 11, "bash", "bash job.sh")
     assert running_jobs(tmp_path) == ["12"]
+
+
+def test_a_step_that_only_waits_to_tell_its_controller_runs_nothing(tmp_path: Path) -> None:
+    process(tmp_path, 20, 1, "slurmstepd", "slurmstepd: [7.batch]")
+    assert running_jobs(tmp_path) == []
+    process(tmp_path, 21, 20, "bash")
+    assert running_jobs(tmp_path) == ["7"]
 
 
 def test_ending_jobs_ends_what_they_started_children_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from runner.plan import SetMember
 from runner.platform.errors import Conflict, NotFound, Unavailable
 from runner.platform.models import Member, Operation
 from runner.report import Reporter
+from runner.world import World
 from tests.unit.lifecycle import ask, ask_whole, cluster, serving
 from tests.unit.worlds import ME, NOW, controller, mine
 
@@ -152,20 +153,24 @@ def leaving_by(operation_id: UUID) -> Member:
     return serving(2, status="deleting", adapter_detail={"leave": {"operation_id": str(operation_id), "verdict": None}})
 
 
+def is_written_only_if(ours: bool, client: Lost, member: Member, world: World) -> None:
+    report = Reporter(client, SimpleNamespace(runner_id=ME, lease_seconds=9), world)  # type: ignore[arg-type]
+    step = SetMember("gone", member, "deleted")
+    if ours:
+        report.apply(step, world)
+        assert client.written
+    else:
+        with pytest.raises(LostLease):
+            report.apply(step, world)
+
+
 @pytest.mark.parametrize("claimed_by", [ME, "other"])
 def test_a_member_that_leaves_with_its_instance_is_ours_by_the_instances_operation(claimed_by: str) -> None:
     asked = mine(ask("decommission")).model_copy(update={"claimed_by": claimed_by, "of_instance": True})
     member = leaving_by(asked.id)
     client = Lost(member.model_copy(update={"etag": "new"}), asked)
     world = cluster(member)
-    report = Reporter(client, SimpleNamespace(runner_id=ME, lease_seconds=9), world)  # type: ignore[arg-type]
-    step = SetMember("gone", member, "deleted")
-    if claimed_by == ME:
-        report.apply(step, world)
-        assert client.written
-    else:
-        with pytest.raises(LostLease):
-            report.apply(step, world)
+    is_written_only_if(claimed_by == ME, client, member, world)
 
 
 @pytest.mark.parametrize("claimed_by", [ME, "other"])
@@ -176,11 +181,4 @@ def test_a_member_of_a_teardown_that_nobody_asked_for_is_ours_by_the_keepers_cla
     world = cluster(member, keeper)
     client = Lost(member.model_copy(update={"etag": "new"}))
     client._members[keeper.id] = keeper.model_copy(update={"adapter_detail": {"claimed_by": claimed_by}})
-    report = Reporter(client, SimpleNamespace(runner_id=ME, lease_seconds=9), world)  # type: ignore[arg-type]
-    step = SetMember("gone", member, "deleted")
-    if claimed_by == ME:
-        report.apply(step, world)
-        assert client.written
-    else:
-        with pytest.raises(LostLease):
-            report.apply(step, world)
+    is_written_only_if(claimed_by == ME, client, member, world)

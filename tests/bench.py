@@ -36,6 +36,8 @@ from tests.runner_process import gpuaas_slurm
 
 OUT = Path("bench.json")
 ROUNDS = 3
+GROWTH_ROUNDS = 5
+QUIET = {"GPUAAS_LOG_LEVEL": "warning", "GPUAAS_OBSERVE_SECONDS": "86400"}
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def main() -> None:
     figures: list[Figure] = []
     for suite in given.suite or ["bookworm"]:
         figures += measure(suite)
-        figures += [] if given.quick else measure_growth(suite)
+        figures += [] if given.quick else measure_seven(suite) + measure_growth(suite)
     show(figures, load)
     OUT.write_text(json.dumps(document(figures, load), indent=2) + "\n")
     sys.stdout.write(f"written: {OUT}\n")
@@ -70,7 +72,7 @@ def measure(suite: str) -> list[Figure]:
     with fleet_named("bench") as fleet:
         fleet.up(hosts=3 + 2 * ROUNDS, suite=suite, warm=True)
         started = time.monotonic()
-        cluster = deploy(fleet, "gs-1", "gs-2,gs-3", GPUAAS_LOG_LEVEL="warning", GPUAAS_OBSERVE_SECONDS="86400")
+        cluster = deploy(fleet, "gs-1", "gs-2,gs-3", **QUIET)
         tick(cluster)
         if cluster.instance()["status"] != InstanceStatus.RUNNING:
             raise SystemExit(f"bench: the deploy did not end running: {cluster.instance()['status_detail']}")
@@ -88,50 +90,65 @@ def measure(suite: str) -> list[Figure]:
     ]
 
 
-def measure_growth(suite: str) -> list[Figure]:
-    """Seven at once against seven by hand at once; and one more, to a cluster of 1, 7 and 15 workers.
-
-    gs-2 is the first worker, gs-3 comes and goes, gs-4 to gs-10 come by the adapter and gs-11 to gs-17 by hand.
-    """
+def measure_seven(suite: str) -> list[Figure]:
+    """gs-1 with worker gs-2; then gs-3 to gs-9 at once by the adapter, and gs-10 to gs-16 at once by hand."""
     with fleet_named("bench") as fleet:
-        fleet.up(hosts=17, suite=suite, warm=True)
-        cluster = deploy(fleet, "gs-1", "gs-2", GPUAAS_LOG_LEVEL="warning", GPUAAS_OBSERVE_SECONDS="86400")
+        fleet.up(hosts=16, suite=suite, warm=True)
+        cluster = deploy(fleet, "gs-1", "gs-2", **QUIET)
         tick(cluster)
-        one_more(cluster, rounds=1)  # hosts and caches that have never done it yet would count against the smallest
-        to_one = one_more(cluster)
-        cluster.add(*(f"gs-{number}" for number in range(4, 11)))
+        cluster.add(names(3, 9))
         seven = tick(cluster)
-        take_out(cluster, "gs-2")
-        to_seven = one_more(cluster)
         hosts = {host.name: host for host in fleet.hosts()}
         with hand_tools(cluster) as environment:
-            by_hand = join_by_hand(cluster, [hosts[f"gs-{n}"] for n in range(11, 18)], environment, "gs-4")
-        cluster.add("gs-2")
-        tick(cluster)
-        to_fifteen = one_more(cluster)
-    slowest = max(to_one, to_seven, to_fifteen) / min(to_one, to_seven, to_fifteen)
+            by_hand = join_by_hand(cluster, [hosts[name] for name in names(10, 16).split(",")], environment)
     return [
         Figure(suite, "join 7 warm workers at once by hand: the floor", by_hand, "s"),
         Figure(suite, "join 7 warm workers at once: the tick that does it", seven, "s"),
         Figure(suite, "join 7 warm workers at once: ratio to the floor", seven / by_hand, "x", 4),
-        Figure(suite, f"join one to a cluster of 1 (least of {ROUNDS})", to_one, "s"),
-        Figure(suite, f"join one to a cluster of 7 (least of {ROUNDS})", to_seven, "s"),
-        Figure(suite, f"join one to a cluster of 15 (least of {ROUNDS})", to_fifteen, "s"),
-        Figure(suite, "join one: slowest of these to fastest", slowest, "x", 1.15),
     ]
 
 
-def one_more(cluster: Cluster, rounds: int = ROUNDS) -> float:
-    """gs-3 joins and leaves again, so that the cluster is as large for every round.
+def measure_growth(suite: str) -> list[Figure]:
+    """One more worker, to clusters of 1, 7 and 15.
 
-    The least of the rounds: whatever else this machine does can only add to what a join costs.
+    The three stand side by side and gs-27 joins and leaves them by turns: a machine that is slower for a minute is so
+    for each of them.
     """
-    walls = []
-    for _ in range(rounds):
-        cluster.add("gs-3")
-        walls.append(tick(cluster))
-        take_out(cluster, "gs-3")
-    return min(walls)
+    with fleet_named("bench") as fleet:
+        fleet.up(hosts=27, suite=suite, warm=True)
+        clusters = {
+            1: deploy(fleet, "gs-1", "gs-2", "--name", "one", **QUIET),
+            7: deploy(fleet, "gs-3", names(4, 10), "--name", "seven", **QUIET),
+            15: deploy(fleet, "gs-11", names(12, 26), "--name", "fifteen", **QUIET),
+        }
+        tick(clusters[1], everything=True)
+        for size, cluster in clusters.items():  # a first time on new hosts and cold caches is nobody's figure
+            if len(cluster.workers()) != size:
+                raise SystemExit(f"bench: {len(cluster.workers())} workers where {size} should be")
+            one_more(cluster)
+        walls = [{size: one_more(cluster) for size, cluster in clusters.items()} for _ in range(GROWTH_ROUNDS)]
+    cost = {size: statistics.median(wall[size] for wall in walls) for size in clusters}
+    return [
+        *(
+            Figure(suite, f"join one to a cluster of {size} (median of {GROWTH_ROUNDS})", wall, "s")
+            for size, wall in cost.items()
+        ),
+        Figure(suite, "join one: slowest of these to fastest", max(cost.values()) / min(cost.values()), "x", 1.15),
+    ]
+
+
+def names(first: int, last: int) -> str:
+    return ",".join(f"gs-{number}" for number in range(first, last + 1))
+
+
+def one_more(cluster: Cluster) -> float:
+    """gs-27 joins, and leaves again so that the cluster is as large as before."""
+    cluster.add("gs-27")
+    wall = tick(cluster)
+    if cluster.workers()["gs-27"]["status"] != "ready":
+        raise SystemExit("bench: gs-27 did not become ready")
+    take_out(cluster, "gs-27")
+    return wall
 
 
 def take_out(cluster: Cluster, host: str) -> None:
@@ -141,9 +158,9 @@ def take_out(cluster: Cluster, host: str) -> None:
     tick(cluster)
 
 
-def tick(cluster: Cluster) -> float:
+def tick(cluster: Cluster, *, everything: bool = False) -> float:
     started = time.monotonic()
-    done = gpuaas_slurm(cluster.variables, "run")
+    done = gpuaas_slurm(cluster.variables, "run", *([] if everything else ["--instance", cluster.instance_id]))
     if done.returncode != 0:
         raise SystemExit(f"bench: the runner ended with {done.returncode}: {done.stderr[-2000:]}")
     return time.monotonic() - started
@@ -153,7 +170,7 @@ def measure_idle(cluster: Cluster) -> tuple[float, float]:
     """Wall time of a tick that has nothing to do, and its requests besides the token and the list of instances."""
     control = cluster.fleet.control()
     last = control.requests()["last"]
-    walls = [tick(cluster) for _ in range(ROUNDS)]
+    walls = [tick(cluster, everything=True) for _ in range(ROUNDS)]
     seen = control.requests(since=last)["requests"]
     own = [one for one in seen if cluster.instance_id in one["path"]]
     return statistics.median(walls), len(own) / ROUNDS
@@ -187,12 +204,12 @@ def hand_tools(cluster: Cluster) -> Iterator[dict[str, str]]:
             yield {**os.environ, **environment}
 
 
-def join_by_hand(cluster: Cluster, hosts: Sequence[Host], environment: dict[str, str], like: str = "gs-2") -> float:
+def join_by_hand(cluster: Cluster, hosts: Sequence[Host], environment: dict[str, str]) -> float:
     """What an administrator who knows exactly what to do types: one ssh command a host, all at once, and one look at
     the controller for all of them."""
     controller = cluster.controller_host
     address = next(one.address for one in cluster.fleet.hosts() if one.name == controller)
-    script = by_hand_script(cluster.fleet, controller, address, like)
+    script = by_hand_script(cluster.fleet, controller, address)
     # The controller is watched from before the start, by one watcher however many join, so that watching costs nothing.
     names = shlex.quote(",".join(host.name for host in hosts))
     shown = (
@@ -218,10 +235,10 @@ def start_by_hand(host: Host, script: str, environment: dict[str, str]) -> None:
         raise SystemExit(f"bench: the join by hand failed on {host.name} ({done.returncode}): {done.stderr.strip()}")
 
 
-def by_hand_script(fleet: Fleet, controller: str, address: str, like: str) -> str:
+def by_hand_script(fleet: Fleet, controller: str, address: str) -> str:
     """The same key, the same unit and the same start as the role leaves on a worker; the secret goes in by stdin."""
     key = base64.b64encode(base64.b64decode(fleet.exec(controller, ["base64", "/etc/munge/munge.key"]).stdout)).decode()
-    unit = fleet.exec(like, ["cat", "/etc/systemd/system/slurmd.service.d/gpuaas-slurm.conf"]).stdout
+    unit = fleet.exec("gs-2", ["cat", "/etc/systemd/system/slurmd.service.d/gpuaas-slurm.conf"]).stdout
     if address not in unit:
         raise SystemExit("bench: the worker's drop-in is not where it was expected")
     return f"""

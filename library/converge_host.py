@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import subprocess
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.adapter_error import REPAIRABLE, AdapterError, from_os_error
+from ansible.module_utils.adapter_error import REPAIRABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_files import (
     converge_directories,
@@ -18,10 +17,11 @@ from ansible.module_utils.converge_files import (
     note_paths,
     note_trees,
 )
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY, Ledger
+from ansible.module_utils.converge_ledger import Ledger
 from ansible.module_utils.converge_packages import converge_packages, installed_versions
 from ansible.module_utils.converge_people import converge_people
 from ansible.module_utils.converge_units import converge_units, dropin_path, note_units, show
+from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.restore_database import note_databases
 
 DOCUMENTATION = r"""
@@ -248,17 +248,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        STATE_DIRECTORY.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Two members may share a host and converge at the same moment.
-        with (STATE_DIRECTORY / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            changes, seen = converge(module.params, module.check_mode)
-    except OSError as error:
-        problem = from_os_error(error, "converging the host")
-        module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
-    except AdapterError as error:
-        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    with host_turn(module, "converging the host"):
+        changes, seen = converge(module.params, module.check_mode)
     module.exit_json(changed=bool(changes), changes=changes, **seen)
 
 

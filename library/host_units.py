@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import socket
 import time
 from datetime import datetime
 from typing import Any
 
-from ansible.module_utils.adapter_error import REPAIRABLE, AdapterError, from_os_error
+from ansible.module_utils.adapter_error import INTERVENTION, REPAIRABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_ledger import STATE_DIRECTORY
 from ansible.module_utils.converge_units import show, started_monotonic
+from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.unit_orders import found_running, restart_older, stop_in_order
 
 DOCUMENTATION = r"""
@@ -70,8 +70,17 @@ def ledger() -> dict[str, Any]:
     return entries
 
 
+def read_moment(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise AdapterError(
+            "moment_invalid", f"{text!r} is not a moment in ISO 8601. Correct it.", INTERVENTION
+        ) from None
+
+
 def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
-    since = datetime.fromisoformat(params["since"]).timestamp() if params["since"] else None
+    since = read_moment(params["since"]) if params["since"] else None
     seconds = params["younger_than"] if since is None else time.time() - since
     changes, left = stop_in_order(params["stop"], found_running(ledger()), dry)
     changes += restart_older(params["restart"], seconds, dry)
@@ -106,21 +115,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        if not STATE_DIRECTORY.is_dir():
-            told = act(module.params, module.check_mode)
-        else:
-            # Two members may share a host, and one may be converging at this moment.
-            with (STATE_DIRECTORY / "lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                told = act(module.params, module.check_mode)
-    except ValueError as error:
-        module.fail_json(msg=f"since is not a moment: {error}")
-    except OSError as error:
-        problem = from_os_error(error, "asking its units")
-        module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
-    except AdapterError as error:
-        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    with host_turn(module, "asking its units", begin=False):
+        told = act(module.params, module.check_mode)
     module.exit_json(changed=bool(told["changes"]), **told)
 
 

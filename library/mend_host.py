@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import socket
 import subprocess
 import time
 from typing import Any
 
-from ansible.module_utils.adapter_error import REPAIRABLE, AdapterError, from_os_error
+from ansible.module_utils.adapter_error import REPAIRABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_ledger import STATE_DIRECTORY
 from ansible.module_utils.converge_packages import finish_interrupted_install, install_interrupted, restore_policy
 from ansible.module_utils.converge_units import journal, show
+from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.restore_entries import of_kind
 
 DOCUMENTATION = r"""
@@ -99,19 +99,8 @@ def main() -> None:
         argument_spec={"owner": {"type": "str", "required": True}, "timeout": {"type": "float", "default": 30}},
         supports_check_mode=True,
     )
-    wanted = (module.params["owner"], module.params["timeout"], module.check_mode)
-    try:
-        if not STATE_DIRECTORY.is_dir():
-            told = mend(*wanted)
-        else:
-            with (STATE_DIRECTORY / "lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                told = mend(*wanted)
-    except OSError as error:
-        problem = from_os_error(error, "mending the host")
-        module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
-    except AdapterError as error:
-        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    with host_turn(module, "mending the host", begin=False):
+        told = mend(module.params["owner"], module.params["timeout"], module.check_mode)
     module.exit_json(changed=bool(told["changes"]), **told)
 
 

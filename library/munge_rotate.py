@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.adapter_error import INTERVENTION, REPAIRABLE, AdapterError, from_os_error
+from ansible.module_utils.adapter_error import INTERVENTION, REPAIRABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_files import content_of, converge_files, find, note_paths
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY, Ledger
+from ansible.module_utils.converge_ledger import Ledger
 from ansible.module_utils.converge_units import needs_restart, show
+from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.munge_moment import delay, is_live, started_at
 from ansible.module_utils.slurm_look import run
 
@@ -255,18 +255,9 @@ def main() -> None:
         ],
         supports_check_mode=True,
     )
-    try:
-        STATE_DIRECTORY.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Two members may share a host. Waiting for the moment is no reason to keep the other one waiting.
-        with (STATE_DIRECTORY / "lock").open("w") as lock:
-            if module.params["mode"] != "prove":
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            told = act(module.params, module.check_mode)
-    except OSError as error:
-        problem = from_os_error(error, "changing the munge key")
-        module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
-    except AdapterError as error:
-        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    # Waiting for the moment is no reason to keep the other member of the host waiting.
+    with host_turn(module, "changing the munge key", alone=module.params["mode"] != "prove"):
+        told = act(module.params, module.check_mode)
     module.exit_json(changed=bool(told["changes"]), **told)
 
 

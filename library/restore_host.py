@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import grp
 import pwd
 import shutil
@@ -12,10 +11,11 @@ import subprocess
 from collections.abc import Iterable
 from typing import Any
 
-from ansible.module_utils.adapter_error import REPAIRABLE, RETRYABLE, AdapterError, from_os_error
+from ansible.module_utils.adapter_error import REPAIRABLE, RETRYABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_ledger import STATE_DIRECTORY, read, write
 from ansible.module_utils.host_baseline import ACCOUNTS, Picture, left_behind, take
+from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.job_processes import end_jobs, running_jobs
 from ansible.module_utils.kept_logs import keep_logs
 from ansible.module_utils.restore_database import SERVER, databases_left, drop_databases
@@ -214,19 +214,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        if not STATE_DIRECTORY.is_dir():
-            told = act(module.params, module.check_mode)
-        else:
-            # Two members may share a host, and one may be converging at this moment.
-            with (STATE_DIRECTORY / "lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                told = act(module.params, module.check_mode)
-    except OSError as error:
-        problem = from_os_error(error, "cleaning the host")
-        module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
-    except AdapterError as error:
-        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    with host_turn(module, "cleaning the host", begin=False):
+        told = act(module.params, module.check_mode)
     if told.get("residue"):
         problem = residue_left(told["residue"])
         module.fail_json(msg=problem.message, adapter_error=problem.as_dict(), **told)

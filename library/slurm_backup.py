@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import os
 import shutil
@@ -13,9 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.adapter_error import INTERVENTION, REPAIRABLE, AdapterError, from_os_error
+from ansible.module_utils.adapter_error import INTERVENTION, REPAIRABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY
+from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.slurm_kept import Kept
 
 DOCUMENTATION = r"""
@@ -121,16 +120,8 @@ def main() -> None:
         },
         supports_check_mode=False,
     )
-    try:
-        STATE_DIRECTORY.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (STATE_DIRECTORY / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            changed, path = back_up(module.params)
-    except OSError as error:
-        problem = from_os_error(error, "taking a backup")
-        module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
-    except AdapterError as error:
-        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    with host_turn(module, "taking a backup"):
+        changed, path = back_up(module.params)
     module.exit_json(changed=changed, path=str(path))
 
 

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.adapter_error import INTERVENTION, AdapterError, from_os_error
+from ansible.module_utils.adapter_error import INTERVENTION, AdapterError
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_files import find
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY, Ledger, write_atomically
+from ansible.module_utils.converge_ledger import Ledger, write_atomically
+from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.slurm_conf import render
 from ansible.module_utils.slurm_golive import GoLive
 from ansible.module_utils.slurm_kept import Kept
@@ -154,16 +154,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        STATE_DIRECTORY.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (STATE_DIRECTORY / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            told = converge(module.params, module.check_mode)
-    except OSError as error:
-        problem = from_os_error(error, "writing Slurm's configuration")
-        module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
-    except AdapterError as error:
-        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    with host_turn(module, "writing Slurm's configuration"):
+        told = converge(module.params, module.check_mode)
     module.exit_json(**told)
 
 

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import time
 from pathlib import Path
 
-from ansible.module_utils.adapter_error import REPAIRABLE, AdapterError, from_os_error
+from ansible.module_utils.adapter_error import REPAIRABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY
 from ansible.module_utils.converge_packages import installed_versions
 from ansible.module_utils.converge_units import listening, show
+from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.slurm_units import restart
 
 DOCUMENTATION = r"""
@@ -86,17 +85,9 @@ def main() -> None:
     )
     wanted, path = module.params, Path(module.params["cache"])
     restarted = False
-    try:
-        if not module.check_mode:
-            STATE_DIRECTORY.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with (STATE_DIRECTORY / "lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                restarted = follow(path, wanted["version"], wanted["port"], wanted["patience"], wanted["timeout"])
-    except OSError as error:
-        problem = from_os_error(error, "having slurmd follow its controller")
-        module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
-    except AdapterError as error:
-        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    if not module.check_mode:
+        with host_turn(module, "having slurmd follow its controller"):
+            restarted = follow(path, wanted["version"], wanted["port"], wanted["patience"], wanted["timeout"])
     module.exit_json(
         changed=restarted,
         restarted=restarted,

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import fcntl
 from typing import Any
 
-from ansible.module_utils.adapter_error import INTERVENTION, REPAIRABLE, AdapterError, from_os_error
+from ansible.module_utils.adapter_error import INTERVENTION, REPAIRABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY, Ledger
+from ansible.module_utils.converge_ledger import Ledger
 from ansible.module_utils.converge_packages import refresh_index
+from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.join_terms import series
 from ansible.module_utils.slurm_kept import Kept
 from ansible.module_utils.slurm_move import Mover
@@ -134,16 +134,8 @@ def main() -> None:
         },
         supports_check_mode=False,
     )
-    try:
-        STATE_DIRECTORY.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (STATE_DIRECTORY / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            told = {"plan": plan, "plan_back": plan_back, "move": move}[module.params["mode"]](module.params)
-    except OSError as error:
-        problem = from_os_error(error, "moving Slurm's packages")
-        module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
-    except AdapterError as error:
-        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    with host_turn(module, "moving Slurm's packages"):
+        told = {"plan": plan, "plan_back": plan_back, "move": move}[module.params["mode"]](module.params)
     module.exit_json(changed=bool(told.get("changes")), **told)
 
 

@@ -1,11 +1,15 @@
 """What verbs on a whole cluster share: its parts, its partitions, tries in a row, and how such an operation ends."""
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from pydantic import BaseModel
+
 from runner import detail
 from runner.decide import lifecycle
+from runner.decide.leaving import read_as
 from runner.decide.members import read_time
 from runner.health import health as judge
 from runner.inventory import CONTROLLER, WORKER, IntentError
@@ -30,6 +34,16 @@ def workers_of(world: World) -> list[Member]:
     going = (MemberStatus.DELETED, MemberStatus.DELETING)
     found = [one for one in world.members if one.component_key == WORKER and one.status not in going]
     return sorted(found, key=lambda member: str(member.id))
+
+
+def takes(terms: type[BaseModel]) -> Callable[[World, Operation], None]:
+    """A verb's check: its parameters are these, and there is a controller to ask."""
+
+    def check(world: World, operation: Operation) -> None:
+        read_as(terms, operation.parameters)
+        controller_of(world)
+
+    return check
 
 
 def partitions(known: Detail) -> dict[str, str]:

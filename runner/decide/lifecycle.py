@@ -123,8 +123,11 @@ def called_off(world: World, verbs: Mapping[str, Verb]) -> list[Step]:
     open_now = {str(operation.id) for operation in world.instance_operations}
     if not known or known.get("verdict") or known.get("operation_id") in open_now:
         return []
-    if verb and verb.called_off:
-        return verb.called_off(world)
+    try:
+        if verb and verb.called_off:
+            return verb.called_off(world)
+    except IntentError:
+        pass  # there is no controller any more, so there is nothing to undo
     return say(world, None, verdict="cancelled")
 
 

@@ -13,7 +13,7 @@ from runner.decide import clusterwide, leaving, lifecycle
 from runner.decide.clusterwide import controller_of, label, partitions, workers_of
 from runner.decide.instance import look
 from runner.decide.members import read_time
-from runner.inventory import IntentError, host_name
+from runner.inventory import host_name
 from runner.plan import Act, AdapterError, Detail, Play, Step, Wait, stamp
 from runner.platform.models import InstanceStatus, Member, MemberStatus, Operation
 from runner.slurm import Snapshot, controller_problem, worker_problem
@@ -33,11 +33,6 @@ class Terms(BaseModel):
     patience_seconds: int = Field(300, ge=0, le=86_400)
 
 
-def check(world: World, operation: Operation) -> None:
-    leaving.read_as(Terms, operation.parameters)
-    controller_of(world)
-
-
 def carry_out(world: World, operation: Operation) -> list[Step]:
     known = lifecycle.noted(world, operation)
     if known.get("verdict"):
@@ -54,10 +49,7 @@ def carry_out(world: World, operation: Operation) -> list[Step]:
 def called_off(world: World) -> list[Step]:
     """Nothing is undone: what was restarted runs. But what a person had closed is closed, and health is looked at."""
     known = lifecycle.note(world)
-    try:
-        controller = controller_of(world)
-    except IntentError:
-        return lifecycle.say(world, None, verdict="cancelled")
+    controller = controller_of(world)
     if not world.did("quiet", controller):
         acts: frozenset[Act] = frozenset({("quiet", controller.id)})
         return [Play("see what the restart left", "quiesce", (controller,), acts, {"partitions": _closed(known)})]
@@ -202,4 +194,4 @@ def _why(words: str) -> list[Detail]:
     return [{"code": "restarting", "message": f"the cluster is being restarted: {words}"}]
 
 
-RESTART = lifecycle.Verb((InstanceStatus.RUNNING,), carry_out, check, called_off)
+RESTART = lifecycle.Verb((InstanceStatus.RUNNING,), carry_out, clusterwide.takes(Terms), called_off)

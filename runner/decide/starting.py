@@ -9,12 +9,12 @@ from dataclasses import replace
 from pydantic import BaseModel, ConfigDict
 
 from runner import detail
-from runner.decide import clusterwide, leaving, lifecycle
+from runner.decide import clusterwide, lifecycle
 from runner.decide.clusterwide import controller_of, label, partitions, workers_of
 from runner.decide.instance import look
 from runner.decide.members import allocation_problem, fail, read_time
 from runner.decide.operations import joined_results
-from runner.inventory import IntentError, host_name
+from runner.inventory import host_name
 from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
 from runner.platform.models import Health, InstanceStatus, Member, MemberStatus, Operation
 from runner.slurm import controller_problem, worker_problem
@@ -25,11 +25,6 @@ class Terms(BaseModel):
     """`parameters` of start: none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-def check(world: World, operation: Operation) -> None:
-    leaving.read_as(Terms, operation.parameters)
-    controller_of(world)
 
 
 def carry_out(world: World, operation: Operation) -> list[Step]:
@@ -47,10 +42,7 @@ def carry_out(world: World, operation: Operation) -> list[Step]:
 
 def called_off(world: World) -> list[Step]:
     """A start that has begun is finished, for half a cluster is no use; but nothing is tried twice."""
-    try:
-        return _bring_up(world, None, lifecycle.note(world))
-    except IntentError:
-        return lifecycle.say(world, None, verdict="cancelled")
+    return _bring_up(world, None, lifecycle.note(world))
 
 
 def _bring_up(world: World, operation: Operation | None, known: Detail) -> list[Step]:
@@ -229,4 +221,4 @@ def _why(words: str, code: str = "starting") -> list[Detail]:
     return [{"code": code, "message": words}]
 
 
-START = lifecycle.Verb((InstanceStatus.STOPPED,), carry_out, check, called_off)
+START = lifecycle.Verb((InstanceStatus.STOPPED,), carry_out, clusterwide.takes(Terms), called_off)

@@ -13,7 +13,7 @@ from runner.decide import clusterwide, leaving, lifecycle
 from runner.decide.clusterwide import controller_of, label, partitions, workers_of
 from runner.decide.instance import look
 from runner.decide.members import read_time
-from runner.inventory import CONTROLLER, IntentError, host_name
+from runner.inventory import CONTROLLER, host_name
 from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
 from runner.platform.models import Health, InstanceStatus, Member, MemberStatus, Operation
 from runner.slurm import Job, running_jobs
@@ -23,11 +23,6 @@ from runner.world import World
 NOT_QUIET = ("jobs_running",)
 NAMED = 20
 SILENT = "the controller could not be asked; nothing is assumed"
-
-
-def check(world: World, operation: Operation) -> None:
-    leaving.read_as(leaving.JobTerms, operation.parameters)
-    controller_of(world)
 
 
 def carry_out(world: World, operation: Operation) -> list[Step]:
@@ -41,10 +36,7 @@ def carry_out(world: World, operation: Operation) -> list[Step]:
 def called_off(world: World) -> list[Step]:
     """The partitions are opened again. What is already being stopped is stopped: start brings it back."""
     known = lifecycle.note(world)
-    try:
-        controller = controller_of(world)
-    except IntentError:
-        return lifecycle.say(world, None, verdict="cancelled")
+    controller = controller_of(world)
     if known.get("phase") == "stopping":
         return _down(world, None, known, controller)
     return _reopen(world, None, known, controller)
@@ -286,4 +278,4 @@ def _jobs(jobs: list[Job]) -> str:
     return f"job {listed}{more}"
 
 
-STOP = lifecycle.Verb((InstanceStatus.RUNNING,), carry_out, check, called_off)
+STOP = lifecycle.Verb((InstanceStatus.RUNNING,), carry_out, clusterwide.takes(leaving.JobTerms), called_off)

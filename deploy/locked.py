@@ -1,13 +1,15 @@
 """What is locked, and what of it runs in production: an SBOM, and the lock without the tools of development.
 
 python deploy/locked.py sbom       CycloneDX 1.5 as JSON, the same bytes for the same lock
-python deploy/locked.py runtime    the lines of requirements.lock that the runner itself needs
+python deploy/locked.py runtime    the lines of requirements.lock that the runner itself needs: deploy/runtime.lock
+python deploy/locked.py build      those that make its wheel: deploy/build.lock
 """
 
 import hashlib
 import json
 import re
 import sys
+import tomllib
 import uuid
 from dataclasses import dataclass
 from importlib import metadata
@@ -62,7 +64,17 @@ def needs(name: str, extras: frozenset[str] = frozenset()) -> set[tuple[str, fro
 
 def runtime_names() -> set[str]:
     """All that the runner needs, and what those need; neither the sandbox nor the tools."""
-    todo, seen = needs(OURS), set[tuple[str, frozenset[str]]]()
+    return with_theirs(needs(OURS))
+
+
+def build_names() -> set[str]:
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    return with_theirs({(canonicalize_name(Requirement(text).name), frozenset()) for text in asked})
+
+
+def with_theirs(asked: set[tuple[str, frozenset[str]]]) -> set[str]:
+    """The names of these, and of all that they need."""
+    todo, seen = set(asked), set[tuple[str, frozenset[str]]]()
     while todo:
         one = todo.pop()
         seen.add(one)
@@ -119,9 +131,9 @@ def main(arguments: list[str]) -> int:
     entries = read_lock(lock)
     if arguments == ["sbom"]:
         sys.stdout.write(json.dumps(sbom(entries, lock), indent=2) + "\n")
-    elif arguments == ["runtime"]:
-        production = runtime_names()
-        sys.stdout.write("".join(f"{entry.lines}\n" for entry in entries if entry.name in production))
+    elif arguments in (["runtime"], ["build"]):
+        names = runtime_names() if arguments == ["runtime"] else build_names()
+        sys.stdout.write("".join(f"{entry.lines}\n" for entry in entries if entry.name in names))
     else:
         sys.stderr.write(__doc__ or "")
         return 2

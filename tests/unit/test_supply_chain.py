@@ -52,6 +52,13 @@ def test_everything_the_project_asks_for_is_in_the_lock() -> None:
     assert {name for name, _ in locked.needs("gpuaas-slurm", frozenset({"dev", "sandbox"}))} <= names
 
 
+@pytest.mark.parametrize("part", ["runtime", "build"])
+def test_the_images_locks_are_parts_of_the_lock_as_it_is(part: str) -> None:
+    command = [sys.executable, str(ROOT / "deploy" / "locked.py"), part]
+    now = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert now == (ROOT / "deploy" / f"{part}.lock").read_text(), "run ./dev lock"
+
+
 def test_the_lock_is_made_with_hashes_and_without_an_index() -> None:
     dev = (ROOT / "dev").read_text()
     assert "--generate-hashes" in dev and "--no-emit-index-url" in dev

@@ -26,10 +26,12 @@ def read(setting: str, path: Path) -> str:
     """The one word in the file that the setting names."""
     try:
         # Of what was opened, not of what the name means a moment later. A pipe must not make us wait.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             mode, content = os.fstat(file.fileno()).st_mode, file.read(LONGEST)
     except FileNotFoundError:
-        raise Unusable(f"{setting}: there is no {path}; see whether the agent that writes it runs", "retryable") from None
+        raise Unusable(
+            f"{setting}: there is no {path}; see whether the agent that writes it runs", "retryable"
+        ) from None
     except OSError as error:
         raise Unusable(f"{setting}: cannot read {path}: {error.strerror}. Let the runner's user read it") from None
     if mode & OPEN_TO_OTHERS:
@@ -39,5 +41,7 @@ def read(setting: str, path: Path) -> str:
         )
     text = content.decode("ascii", errors="replace").strip()
     if not SECRET.fullmatch(text):
-        raise Unusable(f"{setting}: {path} holds no token or id as plain text, one and nothing else. See what writes it")
+        raise Unusable(
+            f"{setting}: {path} holds no token or id as plain text, one and nothing else. See what writes it"
+        )
     return text

@@ -119,7 +119,9 @@ class Settings(BaseSettings):
     @classmethod
     def _verified(cls, skip: bool) -> bool:
         if skip:
-            raise ValueError("is refused: Vault's certificate is always checked. Unset it, and name the CA by VAULT_CACERT")
+            raise ValueError(
+                "is refused: Vault's certificate is always checked. Unset it, and name the CA by VAULT_CACERT"
+            )
         return skip
 
     @classmethod

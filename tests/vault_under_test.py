@@ -1,7 +1,7 @@
 """The Vault that the runner is tried against: the sandbox's stand-in, or a real one that is given to the tests.
 
-With VAULT_ADDR and VAULT_TOKEN in pytest's environment it is that one, Vault or OpenBao. The token must be allowed to make
-mounts, policies and AppRoles. Everything is made under a name of its own and is gone afterwards.
+With VAULT_ADDR and VAULT_TOKEN in pytest's environment it is that one, Vault or OpenBao. The token must be allowed to
+make mounts, policies and AppRoles. Everything is made under a name of its own and is gone afterwards.
 """
 
 import os

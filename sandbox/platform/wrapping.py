@@ -10,7 +10,6 @@ from sandbox.platform import clock
 from sandbox.platform.auth import digest
 from sandbox.platform.store import Doc, Tx
 
-
 # Paths with what may be done there, as policies have them; a star at the end stands for whatever follows.
 Rights = dict[str, list[str]]
 EVERYTHING = ["create", "read", "update", "delete", "list"]

@@ -317,7 +317,9 @@ def _in_vault(cluster: Cluster) -> dict[str, str]:
     vault = hvac.Client(url=variables["VAULT_ADDR"])
     vault.auth.approle.login(role_id=variables["VAULT_ROLE_ID"], secret_id=variables["VAULT_SECRET_ID"])
     path = f"projects/{variables['GPUAAS_PROJECT_ID']}/app-instances/{cluster.instance_id}"
-    kept: dict[str, str] = vault.secrets.kv.v2.read_secret_version(path=path, raise_on_deleted_version=True)["data"]["data"]
+    kept: dict[str, str] = vault.secrets.kv.v2.read_secret_version(path=path, raise_on_deleted_version=True)["data"][
+        "data"
+    ]
     return kept
 
 

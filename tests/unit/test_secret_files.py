@@ -1,4 +1,4 @@
-"""A secret in a file that somebody keeps for us: taken if it is one and is kept as one, else refused with the reason."""
+"""A secret in a file that somebody keeps for us: taken if it is one and kept as one, else refused with the reason."""
 
 import os
 from pathlib import Path

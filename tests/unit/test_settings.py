@@ -63,7 +63,7 @@ def test_a_wrong_setting_is_named_and_what_may_be_secret_in_it_is_not_shown(
 
 def test_vaults_certificate_is_checked_whatever_is_set(clean: pytest.MonkeyPatch) -> None:
     use(clean, VAULT_SKIP_VERIFY="yes")
-    with pytest.raises(settings.SettingsError, match="always checked.*VAULT_CACERT"):
+    with pytest.raises(settings.SettingsError, match=r"always checked.*VAULT_CACERT"):
         settings.load()
     clean.setenv("VAULT_SKIP_VERIFY", "false")
     settings.load()

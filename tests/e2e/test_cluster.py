@@ -331,6 +331,8 @@ def test_a_token_opens_the_cluster_to_who_has_no_munge_key_of_it_and_a_changed_o
     token = one.on(inside, "sudo", "-u", "ops", "scontrol", "token", "lifespan=600").removeprefix("SLURM_JWT=")
     header, claims, signature = token.split(".")
     assert json.loads(base64.urlsafe_b64decode(claims + "=="))["sun"] == "ops"
+    for_a_week = ["sudo", "-u", "ops", "scontrol", "token", "lifespan=604800"]
+    assert deployed.fleet.exec(inside, for_a_week).returncode != 0, "a day is the most"
 
     def ask(host: str, *variables: str, command: tuple[str, ...] = ("squeue",)) -> int:
         conf = "/tmp/other.conf" if host == outside else "/etc/slurm/slurm.conf"

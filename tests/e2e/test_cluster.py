@@ -4,10 +4,9 @@ import base64
 import json
 from datetime import UTC, datetime, timedelta
 
-import hvac
 import pytest
 
-from tests.e2e.cluster import Cluster, distinct, log_lines, until
+from tests.e2e.cluster import Cluster, distinct, in_vault, log_lines, until
 from tests.e2e.conftest import Deployed, journals
 from tests.journal_table import TABLE, UNITS, Line, read_table, unexplained
 from tests.platform_process import Doc
@@ -299,7 +298,7 @@ def test_each_secret_is_on_the_hosts_that_need_it_and_there_for_its_daemon_alone
         "/etc/slurm/slurmdbd.conf": "slurm:slurm 600",
     }
     for one in (deployed.split, deployed.same_node):
-        secrets = _in_vault(one)
+        secrets = in_vault(one)
         assert set(secrets) == {"munge_key", "slurmdbd_password", "jwt_key"}
         for host in {one.controller_host, *one.workers()}:
             expected = {**wanted, **(controllers if host == one.controller_host else {})}
@@ -310,17 +309,6 @@ def test_each_secret_is_on_the_hosts_that_need_it_and_there_for_its_daemon_alone
         controller = one.controller_host
         assert one.on(controller, "base64", "--wrap=0", "/etc/slurm/jwt_hs256.key") == secrets["jwt_key"]
         assert f"StoragePass={secrets['slurmdbd_password']}\n" in one.on(controller, "cat", "/etc/slurm/slurmdbd.conf")
-
-
-def _in_vault(cluster: Cluster) -> dict[str, str]:
-    variables = cluster.variables
-    vault = hvac.Client(url=variables["VAULT_ADDR"])
-    vault.auth.approle.login(role_id=variables["VAULT_ROLE_ID"], secret_id=variables["VAULT_SECRET_ID"])
-    path = f"projects/{variables['GPUAAS_PROJECT_ID']}/app-instances/{cluster.instance_id}"
-    kept: dict[str, str] = vault.secrets.kv.v2.read_secret_version(path=path, raise_on_deleted_version=True)["data"][
-        "data"
-    ]
-    return kept
 
 
 def test_a_token_opens_the_cluster_to_who_has_no_munge_key_of_it_and_a_changed_one_opens_nothing(

@@ -2,21 +2,10 @@
 
 import os
 
-import pytest
 from hypothesis import settings
 
-from tests import vault_under_test
+from tests import vault_under_test  # noqa: F401 - takes VAULT_* out of the environment before anything reads it
 
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
-
-
-def pytest_report_header() -> str:
-    return vault_under_test.described()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """A quiet run has no header."""
-    if config.get_verbosity() < 0:
-        terminalreporter.write_line(vault_under_test.described())

@@ -110,4 +110,4 @@ def described() -> str:
         return f"vault: none answers at {found.address} ({type(error).__name__})"
     version = str(health["version"]) if isinstance(health, dict) else f"(health answers {health.status_code})"
     product = "OpenBao" if version.startswith("2.") and "enterprise" not in health else "Vault"
-    return f"vault: {product} {version} at {found.address}"
+    return f"vault: {product} {version} at {found.address}, for test_any_vault.py; the stand-in for every other test"

@@ -13,6 +13,16 @@ from tests.platform_process import Platform, Project, start_platform, stop_platf
 from tests.vault_under_test import VaultUnderTest
 
 
+def pytest_report_header() -> str:
+    return vault_under_test.described()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """A quiet run has no header."""
+    if config.get_verbosity() < 0:
+        terminalreporter.write_line(vault_under_test.described())
+
+
 @pytest.fixture(scope="session")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     started = start_platform(tmp_path_factory.mktemp("platform"))

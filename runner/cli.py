@@ -25,6 +25,7 @@ from runner.world import observe
 
 app = typer.Typer(
     help="Turns GPUaaS allocations into a Slurm cluster, because a record in the platform asks for it.",
+    epilog="Settings come from the environment or the file that GPUAAS_CONFIG names: docs/operations.md has them all.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

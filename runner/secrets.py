@@ -17,8 +17,12 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
+from pydantic import SecretStr
+
+from runner import secret_files
 from runner.platform.client import Client
 from runner.platform.errors import Conflict, NotFound, Rejected
 from runner.platform.models import AppInstance, Delivery
@@ -30,6 +34,8 @@ SOCKET_VARIABLE = "GPUAAS_SECRETS_SOCKET"
 # name -> how a new one is made. munge takes up to 1024 bytes; 128 is what its own tools make.
 MAKERS: dict[str, Callable[[], str]] = {
     "munge_key": lambda: base64.b64encode(random_source.token_bytes(128)).decode(),
+    # HS256: as long as the digest, which is what Slurm's own instructions make.
+    "jwt_key": lambda: base64.b64encode(random_source.token_bytes(32)).decode(),
     "slurmdbd_password": lambda: random_source.token_urlsafe(32),
 }
 
@@ -53,11 +59,12 @@ class Vault:
         if settings.vault_addr is None:
             raise SecretsError("vault_not_set", "VAULT_ADDR is not set: runtime secrets and machine access need Vault")
         self._settings = settings
-        self.address = str(settings.vault_addr).rstrip("/")
+        # Where Vault is asked. An agent or proxy may stand between; VAULT_ADDR then still says which Vault is meant.
+        self.address = str(settings.vault_agent_addr or settings.vault_addr).rstrip("/")
         self._client = hvac.Client(
             url=self.address,
             namespace=settings.vault_namespace,
-            verify=str(settings.vault_cacert) if settings.vault_cacert else True,
+            verify=str(settings.vault_cacert or settings.vault_capath or "") or True,
             timeout=settings.api_timeout_seconds,
         )
         # Whatever hvac found in the environment or a home directory is not what was configured.
@@ -98,21 +105,25 @@ class Vault:
 
     def unwrap(self, delivery: Delivery) -> str:
         """The private key behind a delivery, exactly once."""
-        if delivery.vault_addr.rstrip("/") != self.address:
+        ours = str(self._settings.vault_addr)
+        if not _same_address(delivery.vault_addr, ours):
             raise SecretsError(
                 "vault_address_mismatch",
-                f"the platform delivers the access credential through {delivery.vault_addr}, but VAULT_ADDR is"
-                f" {self.address}: correct whichever is wrong",
+                f"the platform delivers the access credential through {delivery.vault_addr}, but VAULT_ADDR is {ours}:"
+                " correct whichever is wrong. An agent or proxy between us and Vault belongs into VAULT_AGENT_ADDR",
             )
+        # The wrapping token itself is the login: Vault takes one from the body only from who is logged in otherwise.
+        self._client.token, self._logged_in = delivery.wrapping_token, False
         try:
-            # The wrapping token itself is the authentication.
-            answer = self._ask(lambda: self._client.sys.unwrap(token=delivery.wrapping_token))
+            answer = self._ask(self._client.sys.unwrap)
         except _Refused:
             raise SecretsError(
                 "wrapping_token_spent",
                 "the wrapping token was already used or has expired. If nobody else ran, treat it as a break-in:"
                 " rotate the access credential",
             ) from None
+        finally:
+            self._client.token = None
         key = (answer.get("data") or {}).get("private_key")
         if not isinstance(key, str) or "PRIVATE KEY" not in key:
             raise SecretsError("credential_invalid", "the access credential holds no private key")
@@ -125,11 +136,17 @@ class Vault:
         try:
             answer = self._ask(
                 lambda: self._client.secrets.kv.v2.read_secret_version(
-                    path=self._path(instance_id), mount_point=self._settings.vault_mount, raise_on_deleted_version=True
+                    path=self._path(instance_id), mount_point=self._settings.vault_mount, raise_on_deleted_version=False
                 )
             )
         except _Absent:
             return 0, {}
+        if answer["data"]["data"] is None:
+            raise SecretsError(
+                "secrets_deleted",
+                f"somebody deleted the instance's secrets in Vault ({self._path(instance_id)}): bring them back with"
+                " `vault kv undelete`, or have new ones made by deleting their metadata too",
+            )
         return int(answer["data"]["metadata"]["version"]), dict(answer["data"]["data"])
 
     def _write(self, instance_id: UUID, values: dict[str, Any], version: int) -> None:
@@ -143,24 +160,40 @@ class Vault:
             raise _LostRace from None
 
     def _login(self) -> None:
-        if self._logged_in:
-            return
         settings = self._settings
-        if settings.vault_token is not None:
-            self._client.token = settings.vault_token.get_secret_value()
-        elif settings.vault_role_id and settings.vault_secret_id is not None:
-            secret_id = settings.vault_secret_id.get_secret_value()
-            try:
-                self._ask(lambda: self._client.auth.approle.login(role_id=settings.vault_role_id, secret_id=secret_id))
-            except _Refused:
-                raise SecretsError(
-                    "vault_login_refused", "Vault refused the AppRole login: check VAULT_ROLE_ID and VAULT_SECRET_ID"
-                ) from None
-        else:
+        # A token in a file is its keeper's to renew, so it is read at each use.
+        if self._logged_in and settings.vault_token_file is None:
+            return
+        token = _given("VAULT_TOKEN", settings.vault_token, settings.vault_token_file)
+        if token is not None:
+            self._client.token = token
+        elif settings.vault_role_id:
+            self._login_by_role(settings.vault_role_id)
+        elif settings.vault_agent_addr is None:  # an agent adds its own
             raise SecretsError(
-                "vault_login_missing", "set VAULT_ROLE_ID and VAULT_SECRET_ID (or VAULT_TOKEN): Vault needs a login"
+                "vault_login_missing",
+                "Vault needs a login: set VAULT_TOKEN_FILE, VAULT_TOKEN, or VAULT_ROLE_ID and VAULT_SECRET_ID",
             )
         self._logged_in = True
+
+    def _login_by_role(self, role_id: str) -> None:
+        settings = self._settings
+        secret_id = _given("VAULT_SECRET_ID", settings.vault_secret_id, settings.vault_secret_id_file)
+        if secret_id is None:
+            raise SecretsError("vault_login_missing", "VAULT_ROLE_ID is set: set VAULT_SECRET_ID or a file of it too")
+        mount = settings.vault_approle_mount
+        try:
+            self._ask(
+                lambda: self._client.auth.approle.login(role_id=role_id, secret_id=secret_id, mount_point=mount),
+            )
+        except _Refused:
+            raise SecretsError(
+                "vault_login_refused", "Vault refused the AppRole login: check VAULT_ROLE_ID and VAULT_SECRET_ID"
+            ) from None
+        except _Absent:
+            raise SecretsError(
+                "vault_login_refused", f"Vault has no AppRole login at {mount}: check GPUAAS_VAULT_APPROLE_MOUNT"
+            ) from None
 
     def _ask(self, call: Callable[[], Any]) -> Any:
         import requests
@@ -182,6 +215,27 @@ class Vault:
             # Only the kind: the text of such an error may quote the request.
             message = f"Vault at {self.address} does not answer ({type(error).__name__})"
             raise SecretsError("vault_unreachable", message, "retryable") from None
+
+
+def _given(name: str, value: SecretStr | None, file: Path | None) -> str | None:
+    """A secret that is set by its value, or by a file that somebody keeps."""
+    if value is not None:
+        return value.get_secret_value()
+    try:
+        return secret_files.read(f"{name}_FILE", file) if file is not None else None
+    except secret_files.Unusable as problem:
+        raise SecretsError("vault_login_unusable", str(problem), problem.klass) from None
+
+
+def _same_address(one: str, other: str) -> bool:
+    def parts(url: str) -> tuple[str, str | None, int | None, str]:
+        found = urlsplit(url)
+        return found.scheme, found.hostname, found.port or {"http": 80, "https": 443}.get(found.scheme), found.path
+
+    try:
+        return parts(one.rstrip("/")) == parts(other.rstrip("/"))
+    except ValueError:
+        return False
 
 
 class _Absent(Exception):

@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 # Read once at start, then taken out of our environment so that no child process inherits them.
 SECRET_VARIABLES = ("GPUAAS_CLIENT_SECRET", "GPUAAS_OPERATOR_TOKEN", "VAULT_SECRET_ID", "VAULT_TOKEN")
+MOUNT = r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$"
 
 
 class SettingsError(Exception):
@@ -55,12 +56,22 @@ class Settings(BaseSettings):
     )
 
     vault_addr: AnyHttpUrl | None = Field(None, validation_alias="VAULT_ADDR")
+    vault_agent_addr: AnyHttpUrl | None = Field(
+        None, validation_alias="VAULT_AGENT_ADDR", description="a Vault Agent or Proxy that is asked in Vault's place"
+    )
     vault_namespace: str | None = Field(None, validation_alias="VAULT_NAMESPACE")
     vault_cacert: Path | None = Field(None, validation_alias="VAULT_CACERT")
+    vault_capath: Path | None = Field(None, validation_alias="VAULT_CAPATH")
+    vault_skip_verify: bool = Field(False, validation_alias="VAULT_SKIP_VERIFY", description="refused")
+    vault_token: SecretStr | None = Field(None, validation_alias="VAULT_TOKEN")
+    vault_token_file: Path | None = Field(
+        None, validation_alias="VAULT_TOKEN_FILE", description="where a Vault Agent keeps its token; read at each use"
+    )
     vault_role_id: str | None = Field(None, validation_alias="VAULT_ROLE_ID")
     vault_secret_id: SecretStr | None = Field(None, validation_alias="VAULT_SECRET_ID")
-    vault_token: SecretStr | None = Field(None, validation_alias="VAULT_TOKEN")
-    vault_mount: str = Field("secret", pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$")
+    vault_secret_id_file: Path | None = Field(None, validation_alias="VAULT_SECRET_ID_FILE")
+    vault_approle_mount: str = Field("approle", pattern=MOUNT, description="where Vault has its AppRole login")
+    vault_mount: str = Field("secret", pattern=MOUNT, description="the KV v2 mount of the runtime secrets")
 
     runner_id: str = Field(default_factory=_default_runner_id, max_length=128)
     state_directory: Path = Field(
@@ -88,6 +99,30 @@ class Settings(BaseSettings):
         if path is not None and not path.is_file():
             raise ValueError(f"no such file: {path}")
         return path
+
+    @field_validator("vault_capath")
+    @classmethod
+    def _directory(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_dir():
+            raise ValueError(f"no such directory: {path}")
+        return path
+
+    @field_validator("base_url", "vault_addr", "vault_agent_addr")
+    @classmethod
+    def _without_login(cls, url: AnyHttpUrl | None) -> AnyHttpUrl | None:
+        """Addresses are shown in messages."""
+        if url is not None and (url.username or url.password):
+            raise ValueError("an address holds no user and no password; there are settings for that")
+        return url
+
+    @field_validator("vault_skip_verify")
+    @classmethod
+    def _verified(cls, skip: bool) -> bool:
+        if skip:
+            raise ValueError(
+                "is refused: Vault's certificate is always checked. Unset it, and name the CA by VAULT_CACERT"
+            )
+        return skip
 
     @classmethod
     def settings_customise_sources(

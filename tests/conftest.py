@@ -4,6 +4,8 @@ import os
 
 from hypothesis import settings
 
+from tests import vault_under_test  # noqa: F401 - takes VAULT_* out of the environment before anything reads it
+
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")

@@ -22,6 +22,7 @@ from sandbox.platform import (
     operations,
     usage,
     vault,
+    wrapping,
 )
 from sandbox.platform.api import Api, Incoming
 from sandbox.platform.contract import Contract
@@ -29,6 +30,7 @@ from sandbox.platform.errors import ApiError
 from sandbox.platform.faults import Faults
 from sandbox.platform.gate import Gate, Receive, RequestLog, Scope, Send
 from sandbox.platform.store import Store
+from sandbox.platform.vault_answers import VaultError
 
 CALLS = (allocations, artifacts, catalog, credentials, events, instances, members, operations, usage)
 API_PREFIX = "/api/v1"
@@ -41,6 +43,7 @@ def create_app(state: Path, contract: Path) -> Gate:
     with store.transaction(write=True) as tx:
         if tx.sql.execute("SELECT 1 FROM signing_keys").fetchone() is None:
             auth.rotate_signing_key(tx)
+        wrapping.keep_root(tx, admin_token(state))
     api, faults, log = Api(store, Contract(contract)), Faults(), RequestLog()
     app = FastAPI(title="sandbox platform", docs_url=None, redoc_url=None, openapi_url=None)
 
@@ -67,8 +70,8 @@ def create_app(state: Path, contract: Path) -> Gate:
     app.include_router(control.router(store, faults, log, admin_token(state)))
     app.include_router(vault.router(store))
 
-    @app.exception_handler(vault.VaultError)
-    def vault_error(_: Request, error: vault.VaultError) -> JSONResponse:
+    @app.exception_handler(VaultError)
+    def vault_error(_: Request, error: VaultError) -> JSONResponse:
         return error.response()
 
     @app.exception_handler(ApiError)

@@ -47,10 +47,13 @@ CREATE TABLE IF NOT EXISTS projects (id TEXT PRIMARY KEY, org_id TEXT NOT NULL, 
 CREATE TABLE IF NOT EXISTS artifact_rules (
   id TEXT PRIMARY KEY, scope TEXT NOT NULL, owner_id TEXT NOT NULL DEFAULT '', effect TEXT NOT NULL,
   artifact TEXT NOT NULL, reason TEXT, source TEXT);
-CREATE TABLE IF NOT EXISTS vault_tokens (
-  token_hash TEXT PRIMARY KEY, accessor TEXT NOT NULL, prefix TEXT NOT NULL, expires_at TEXT NOT NULL, wrapped TEXT);
-CREATE TABLE IF NOT EXISTS vault_roles (
-  role_id TEXT PRIMARY KEY, secret_hash TEXT NOT NULL, prefix TEXT NOT NULL, project_id TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS vault_logins (
+  token_hash TEXT PRIMARY KEY, accessor TEXT NOT NULL, rights TEXT NOT NULL, expires_at TEXT NOT NULL, wrapped TEXT);
+CREATE TABLE IF NOT EXISTS vault_mounts (path TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS vault_policies (name TEXT PRIMARY KEY, rights TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS vault_approles (
+  mount TEXT NOT NULL, name TEXT NOT NULL, role_id TEXT NOT NULL, policies TEXT NOT NULL, PRIMARY KEY (mount, name));
+CREATE TABLE IF NOT EXISTS vault_secret_ids (role_id TEXT NOT NULL, secret_hash TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS vault_kv (
   path TEXT NOT NULL, version INTEGER NOT NULL, created_at TEXT NOT NULL, deleted_at TEXT NOT NULL DEFAULT '',
   data TEXT NOT NULL, PRIMARY KEY (path, version));

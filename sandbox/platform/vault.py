@@ -1,83 +1,43 @@
 """The part of Vault's HTTP API that adapters use: AppRole login, KV v2 with check-and-set, response wrapping."""
 
-import hmac
-import json
-import secrets
-import uuid
-from typing import Any
-
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.responses import JSONResponse
 
-from sandbox.platform import vault_kv, wrapping
-from sandbox.platform.auth import digest
+from sandbox.platform import vault_admin, vault_kv, wrapping
 from sandbox.platform.store import Doc, Store, Tx
+from sandbox.platform.vault_answers import VaultError, body, reply, token_of
 
-MOUNT = "secret"
 TOKEN_TTL_SECONDS = 3600
-
-
-class VaultError(Exception):
-    """Answered the way Vault does: a status and a list of sentences."""
-
-    def __init__(self, status: int, *errors: str, data: Doc | None = None) -> None:
-        super().__init__(*errors)
-        self.status = status
-        self.errors = list(errors)
-        self.data = data
-
-    def response(self) -> JSONResponse:
-        return JSONResponse({"errors": self.errors} if self.data is None else _reply(self.data), self.status)
 
 
 def create_role(tx: Tx, project_id: str) -> Doc:
     """An AppRole that may touch its project's secrets and no others; asking again gives it a new secret_id."""
-    prefix, secret_id = f"projects/{project_id}/", secrets.token_urlsafe(32)
-    row = tx.sql.execute("SELECT role_id FROM vault_roles WHERE project_id=?", (project_id,)).fetchone()
-    role_id = row[0] if row else str(uuid.uuid4())
-    tx.sql.execute(
-        "INSERT OR REPLACE INTO vault_roles VALUES (?,?,?,?)", (role_id, digest(secret_id), prefix, project_id)
-    )
-    return {"role_id": role_id, "secret_id": secret_id, "mount": MOUNT, "prefix": prefix}
+    prefix, name = f"projects/{project_id}/", f"project-{project_id}"
+    paths = [f"{vault_admin.KV_MOUNT}/{kind}/{prefix}*" for kind in ("data", "metadata")]
+    vault_admin.put_policy(tx, name, dict.fromkeys(paths, wrapping.EVERYTHING))
+    role_id = vault_admin.put_role(tx, vault_admin.APPROLE_MOUNT, name, [name])
+    tx.sql.execute("DELETE FROM vault_secret_ids WHERE role_id=?", (role_id,))
+    secret_id = vault_admin.add_secret_id(tx, role_id)
+    return {"role_id": role_id, "secret_id": secret_id, "mount": vault_admin.KV_MOUNT, "prefix": prefix}
 
 
-def _reply(data: Doc | None, **more: Any) -> Doc:
-    base = {
-        "request_id": str(uuid.uuid4()),
-        "lease_id": "",
-        "renewable": False,
-        "lease_duration": 0,
-        "data": data,
-        "wrap_info": None,
-        "warnings": None,
-        "auth": None,
-    }
-    return base | more
-
-
-async def _body(request: Request) -> Doc:
-    """Handlers are sync, to run in threads beside SQLite; only the reading of the body is not."""
-    try:
-        body = json.loads(await request.body() or b"{}")
-    except ValueError:
-        raise VaultError(400, "error parsing JSON") from None
-    if not isinstance(body, dict):
-        raise VaultError(400, "error parsing JSON")
-    return body
-
-
-def _token(request: Request) -> str:
-    header = request.headers.get("x-vault-token") or ""
-    return header or request.headers.get("authorization", "").removeprefix("Bearer ")
-
-
-def _login_required(tx: Tx, request: Request, path: str | None = None) -> wrapping.VaultToken:
-    found = wrapping.look_up(tx, _token(request))
-    parts = (path or "").split("/")
-    inside = path is None or (found is not None and f"{path}/".startswith(found.prefix) and ".." not in parts)
-    if found is None or found.wrapped is not None or not inside:
+def _login_required(tx: Tx, request: Request) -> wrapping.VaultToken:
+    found = wrapping.look_up(tx, token_of(request))
+    if found is None or found.wrapped is not None:
         raise VaultError(403, "permission denied")
     return found
+
+
+def _stored(mount: str, path: str) -> str:
+    return path if mount == vault_admin.KV_MOUNT else f"{mount}:{path}"
+
+
+def _may(tx: Tx, request: Request, capability: str, mount: str, kind: str, path: str) -> str:
+    """Where the mount's secrets of that path are kept, for who may do that there."""
+    if not _login_required(tx, request).may(capability, f"{mount}/{kind}/{path}"):
+        raise VaultError(403, "permission denied")
+    if not vault_admin.has_mount(tx, mount):
+        raise VaultError(404, f"no handler for route {mount!r}")
+    return _stored(mount, path)
 
 
 def router(store: Store) -> APIRouter:
@@ -92,15 +52,16 @@ def router(store: Store) -> APIRouter:
     def seal_status() -> Doc:
         return {"type": "sandbox", "initialized": True, "sealed": False}
 
-    @routes.post("/auth/approle/login")
-    def login(body: Doc = Depends(_body)) -> Doc:  # noqa: B008 - FastAPI's way
+    @routes.post("/auth/{mount}/login")
+    def login(mount: str, given: Doc = Depends(body)) -> Doc:  # noqa: B008 - FastAPI's way
         with store.transaction(write=True) as tx:
-            row = tx.sql.execute(
-                "SELECT secret_hash, prefix FROM vault_roles WHERE role_id=?", (str(body.get("role_id")),)
-            ).fetchone()
-            if row is None or not hmac.compare_digest(row[0], digest(str(body.get("secret_id")))):
+            if not vault_admin.has_mount(tx, f"auth/{mount}"):
+                raise VaultError(404, f"no handler for route 'auth/{mount}/login'")
+            role_id, secret_id = str(given.get("role_id")), str(given.get("secret_id"))
+            rights = vault_admin.rights_of(tx, f"auth/{mount}", role_id, secret_id)
+            if rights is None:
                 raise VaultError(400, "invalid role or secret ID")
-            token, made = wrapping.issue(tx, row[1], int(tx.setting("vault_ttl_seconds", str(TOKEN_TTL_SECONDS))))
+            token, made = wrapping.issue(tx, rights, int(tx.setting("vault_ttl_seconds", str(TOKEN_TTL_SECONDS))))
         auth = {
             "client_token": token,
             "accessor": made.accessor,
@@ -113,41 +74,55 @@ def router(store: Store) -> APIRouter:
             "token_type": "service",
             "orphan": True,
         }
-        return _reply(None, auth=auth)
+        return reply(None, auth=auth)
 
     @routes.get("/auth/token/lookup-self")
     def lookup_self(request: Request) -> Doc:
         with store.transaction(write=False) as tx:
             found = _login_required(tx, request)
-        return _reply({"accessor": found.accessor, "ttl": found.ttl, "policies": ["default"], "type": "service"})
+        return reply({"accessor": found.accessor, "ttl": found.ttl, "policies": ["default"], "type": "service"})
 
     @routes.post("/auth/token/revoke-self", status_code=204)
     @routes.put("/auth/token/revoke-self", status_code=204)
     def revoke_self(request: Request) -> Response:
         with store.transaction(write=True) as tx:
             _login_required(tx, request)
-            wrapping.revoke(tx, _token(request))
+            wrapping.revoke(tx, token_of(request))
         return Response(status_code=204)
 
     @routes.post("/sys/wrapping/unwrap")
     @routes.put("/sys/wrapping/unwrap")
-    def unwrap(request: Request, body: Doc = Depends(_body)) -> Doc:  # noqa: B008
+    def unwrap(request: Request, given: Doc = Depends(body)) -> Doc:  # noqa: B008
         with store.transaction(write=True) as tx:
-            data = wrapping.unwrap(tx, str(body.get("token") or _token(request)))
+            # Only who is logged in otherwise may hand in the wrapping token beside; without a login it is the login.
+            if not token_of(request):
+                raise VaultError(400, "missing client token")
+            if "token" in given:
+                _login_required(tx, request)
+            data = wrapping.unwrap(tx, str(given.get("token") or token_of(request)))
         if data is None:
             raise VaultError(400, "wrapping token is not valid or does not exist")
-        return _reply(data)
+        return reply(data)
+
+    @routes.post("/sys/wrapping/wrap")
+    def wrap(request: Request, given: Doc = Depends(body)) -> Doc:  # noqa: B008
+        ttl = int(request.headers.get("x-vault-wrap-ttl") or 300)
+        with store.transaction(write=True) as tx:
+            _login_required(tx, request)
+            token, _ = wrapping.wrap(tx, given, ttl)
+        return reply(None, wrap_info={"token": token, "ttl": ttl, "creation_path": "sys/wrapping/wrap"})
 
     @routes.post("/sys/wrapping/lookup")
     @routes.put("/sys/wrapping/lookup")
-    def wrapping_lookup(request: Request, body: Doc = Depends(_body)) -> Doc:  # noqa: B008
+    def wrapping_lookup(request: Request, given: Doc = Depends(body)) -> Doc:  # noqa: B008
         with store.transaction(write=False) as tx:
-            found = wrapping.look_up(tx, str(body.get("token") or _token(request)))
+            found = wrapping.look_up(tx, str(given.get("token") or token_of(request)))
         if found is None or found.wrapped is None:
             raise VaultError(400, "wrapping token is not valid or does not exist")
-        return _reply({"creation_path": "sys/wrapping/wrap", "creation_ttl": found.ttl})
+        return reply({"creation_path": "sys/wrapping/wrap", "creation_ttl": found.ttl})
 
     _add_kv(routes, store)
+    routes.include_router(vault_admin.router(store))
 
     @routes.api_route("/{path:path}", methods=["GET", "POST", "PUT", "DELETE", "LIST", "PATCH"])
     def anything_else(path: str) -> Response:
@@ -157,61 +132,69 @@ def router(store: Store) -> APIRouter:
 
 
 def _add_kv(routes: APIRouter, store: Store) -> None:
-    data_path, metadata_path = f"/{MOUNT}/data/{{path:path}}", f"/{MOUNT}/metadata/{{path:path}}"
+    data_path, metadata_path = "/{mount}/data/{path:path}", "/{mount}/metadata/{path:path}"
 
     @routes.get(data_path)
-    def read(path: str, request: Request, version: int = 0) -> Doc:
+    def read(mount: str, path: str, request: Request, version: int = 0) -> Doc:
         with store.transaction(write=False) as tx:
-            _login_required(tx, request, path)
+            path = _may(tx, request, "read", mount, "data", path)
             found = [one for one in vault_kv.versions(tx, path) if version in (0, one.number)]
         if not found:
             raise VaultError(404)
         answer = {"data": found[-1].data, "metadata": found[-1].metadata()}
         if found[-1].deleted_at:
             raise VaultError(404, data=answer)
-        return _reply(answer)
+        return reply(answer)
 
     @routes.post(data_path)
     @routes.put(data_path)
-    def write(path: str, request: Request, body: Doc = Depends(_body)) -> Doc:  # noqa: B008
-        data, options = body.get("data"), body.get("options") or {}
+    def write(mount: str, path: str, request: Request, given: Doc = Depends(body)) -> Doc:  # noqa: B008
+        data, options = given.get("data"), given.get("options") or {}
         if not isinstance(data, dict):
             raise VaultError(400, "no data provided")
         with store.transaction(write=True) as tx:
-            _login_required(tx, request, path)
+            is_new = vault_kv.latest(tx, _stored(mount, path)) is None
+            path = _may(tx, request, "create" if is_new else "update", mount, "data", path)
             try:
                 made = vault_kv.write(tx, path, data, options.get("cas"))
             except vault_kv.CasError:
                 raise VaultError(400, "check-and-set parameter did not match the current version") from None
-        return _reply(made.metadata())
+        return reply(made.metadata())
 
     @routes.delete(data_path, status_code=204)
-    def delete(path: str, request: Request) -> Response:
+    def delete(mount: str, path: str, request: Request) -> Response:
         with store.transaction(write=True) as tx:
-            _login_required(tx, request, path)
+            path = _may(tx, request, "delete", mount, "data", path)
             vault_kv.delete_latest(tx, path)
         return Response(status_code=204)
 
-    @routes.delete(metadata_path, status_code=204)
-    def destroy(path: str, request: Request) -> Response:
+    @routes.post("/{mount}/undelete/{path:path}", status_code=204)
+    def undelete(mount: str, path: str, request: Request, given: Doc = Depends(body)) -> Response:  # noqa: B008
         with store.transaction(write=True) as tx:
-            _login_required(tx, request, path)
+            vault_kv.undelete(tx, _may(tx, request, "update", mount, "undelete", path), given.get("versions") or [])
+        return Response(status_code=204)
+
+    @routes.delete(metadata_path, status_code=204)
+    def destroy(mount: str, path: str, request: Request) -> Response:
+        with store.transaction(write=True) as tx:
+            path = _may(tx, request, "delete", mount, "metadata", path)
             vault_kv.destroy(tx, path)
         return Response(status_code=204)
 
     @routes.api_route(metadata_path, methods=["GET", "LIST"])
-    def metadata(path: str, request: Request, list: bool = False) -> Doc:
+    def metadata(mount: str, path: str, request: Request, list: bool = False) -> Doc:
         with store.transaction(write=False) as tx:
-            _login_required(tx, request, path)
-            if request.method == "LIST" or list:
+            listing = list or request.method == "LIST"
+            path = _may(tx, request, "list" if listing else "read", mount, "metadata", path)
+            if listing:
                 keys = vault_kv.children(tx, path)
                 if not keys:
                     raise VaultError(404)
-                return _reply({"keys": keys})
+                return reply({"keys": keys})
             found = vault_kv.versions(tx, path)
         if not found:
             raise VaultError(404)
-        return _reply(
+        return reply(
             {
                 "cas_required": False,
                 "created_time": found[0].created_at,

@@ -64,8 +64,17 @@ def delete_latest(tx: Tx, path: str) -> None:
         )
 
 
+def undelete(tx: Tx, path: str, numbers: list[int]) -> None:
+    for number in numbers:
+        tx.sql.execute("UPDATE vault_kv SET deleted_at='' WHERE path=? AND version=?", (path, number))
+
+
 def destroy(tx: Tx, path: str) -> None:
     tx.sql.execute("DELETE FROM vault_kv WHERE path=?", (path,))
+
+
+def destroy_mount(tx: Tx, mount: str) -> None:
+    tx.sql.execute("DELETE FROM vault_kv WHERE substr(path, 1, ?)=?", (len(mount) + 1, f"{mount}:"))
 
 
 def children(tx: Tx, path: str) -> list[str]:

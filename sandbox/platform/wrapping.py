@@ -10,11 +10,15 @@ from sandbox.platform import clock
 from sandbox.platform.auth import digest
 from sandbox.platform.store import Doc, Tx
 
+# Paths with what may be done there, as policies have them; a star at the end stands for whatever follows.
+Rights = dict[str, list[str]]
+EVERYTHING = ["create", "read", "update", "delete", "list"]
+
 
 @dataclass(frozen=True)
 class VaultToken:
     accessor: str
-    prefix: str
+    rights: Rights
     expires_at: datetime
     wrapped: Doc | None
 
@@ -22,16 +26,22 @@ class VaultToken:
     def ttl(self) -> int:
         return max(0, int((self.expires_at - clock.now()).total_seconds()))
 
+    def may(self, capability: str, path: str) -> bool:
+        """The longest pattern that fits decides. A path that climbs is nobody's."""
+        fitting = [one for one in self.rights if path == one or (one[-1:] == "*" and path.startswith(one[:-1]))]
+        best = max(fitting, key=len, default=None)
+        return best is not None and capability in self.rights[best] and ".." not in path.split("/")
 
-def issue(tx: Tx, prefix: str, ttl_seconds: int, wrapped: Doc | None = None) -> tuple[str, VaultToken]:
+
+def issue(tx: Tx, rights: Rights, ttl_seconds: int, wrapped: Doc | None = None) -> tuple[str, VaultToken]:
     token = f"hvs.{secrets.token_urlsafe(32)}"
-    made = VaultToken(str(uuid.uuid4()), prefix, clock.now() + timedelta(seconds=ttl_seconds), wrapped)
+    made = VaultToken(str(uuid.uuid4()), rights, clock.now() + timedelta(seconds=ttl_seconds), wrapped)
     tx.sql.execute(
-        "INSERT INTO vault_tokens VALUES (?,?,?,?,?)",
+        "INSERT INTO vault_logins VALUES (?,?,?,?,?)",
         (
             digest(token),
             made.accessor,
-            prefix,
+            json.dumps(rights),
             clock.stamp(made.expires_at),
             json.dumps(wrapped) if wrapped is not None else None,
         ),
@@ -39,23 +49,32 @@ def issue(tx: Tx, prefix: str, ttl_seconds: int, wrapped: Doc | None = None) -> 
     return token, made
 
 
+def keep_root(tx: Tx, token: str) -> None:
+    """The administrators' token: it may do everything, for ever."""
+    tx.sql.execute(
+        "INSERT OR REPLACE INTO vault_logins VALUES (?,?,?,?,NULL)",
+        (digest(token), "root", json.dumps({"*": [*EVERYTHING, "sudo"]}), "9999-12-31T23:59:59Z"),
+    )
+
+
 def wrap(tx: Tx, data: Doc, ttl_seconds: int) -> tuple[str, datetime]:
-    token, made = issue(tx, prefix="", ttl_seconds=ttl_seconds, wrapped=data)
+    token, made = issue(tx, {}, ttl_seconds=ttl_seconds, wrapped=data)
     return token, made.expires_at
 
 
 def look_up(tx: Tx, token: str) -> VaultToken | None:
     row = tx.sql.execute(
-        "SELECT accessor, prefix, expires_at, wrapped FROM vault_tokens WHERE token_hash=? AND expires_at>?",
+        "SELECT accessor, rights, expires_at, wrapped FROM vault_logins WHERE token_hash=? AND expires_at>?",
         (digest(token), clock.stamp()),
     ).fetchone()
     if row is None:
         return None
-    return VaultToken(row[0], row[1], clock.parse(row[2]), json.loads(row[3]) if row[3] is not None else None)
+    wrapped = json.loads(row[3]) if row[3] is not None else None
+    return VaultToken(row[0], json.loads(row[1]), clock.parse(row[2]), wrapped)
 
 
 def revoke(tx: Tx, token: str) -> None:
-    tx.sql.execute("DELETE FROM vault_tokens WHERE token_hash=?", (digest(token),))
+    tx.sql.execute("DELETE FROM vault_logins WHERE token_hash=?", (digest(token),))
 
 
 def unwrap(tx: Tx, token: str) -> Doc | None:

@@ -7,8 +7,20 @@ from typing import Any
 import pytest
 
 from runner import secrets, tick
+from tests import vault_under_test
 from tests.contract.hosts_in_mind import Hosts
 from tests.platform_process import Platform, Project, start_platform, stop_platform
+from tests.vault_under_test import VaultUnderTest
+
+
+def pytest_report_header() -> str:
+    return vault_under_test.described()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """A quiet run has no header."""
+    if config.get_verbosity() < 0:
+        terminalreporter.write_line(vault_under_test.described())
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +28,17 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     started = start_platform(tmp_path_factory.mktemp("platform"))
     yield started
     stop_platform(started)
+
+
+@pytest.fixture(scope="session")
+def some_vault(request: pytest.FixtureRequest) -> Iterator[VaultUnderTest]:
+    """The one that is given to the tests, else the sandbox's stand-in, prepared by the same calls."""
+    made = vault_under_test.given()
+    if made is None:
+        platform: Platform = request.getfixturevalue("platform")
+        made = VaultUnderTest(platform.base_url, (platform.state / "admin.token").read_text().strip())
+    with made:
+        yield made
 
 
 @pytest.fixture

@@ -34,17 +34,25 @@ def deliver(project: Project) -> dict[str, str]:
 
 def test_delivery_is_unwrapped_once_and_never_again(project: Project) -> None:
     delivery = deliver(project)
-    client = hvac.Client(url=delivery["vault_addr"])
-    unwrapped = client.sys.unwrap(token=delivery["wrapping_token"])
-    assert unwrapped["data"] == {"username": "login", "private_key": SECRET}
-    with pytest.raises(exceptions.InvalidRequest, match="wrapping token is not valid or does not exist"):
-        client.sys.unwrap(token=delivery["wrapping_token"])
-
-
-def test_wrapping_token_may_also_be_the_clients_own_token(project: Project) -> None:
-    delivery = deliver(project)
     client = hvac.Client(url=delivery["vault_addr"], token=delivery["wrapping_token"])
-    assert client.sys.unwrap()["data"]["private_key"] == SECRET
+    assert client.sys.unwrap()["data"] == {"username": "login", "private_key": SECRET}
+    with pytest.raises(exceptions.InvalidRequest, match="wrapping token is not valid or does not exist"):
+        client.sys.unwrap()
+
+
+def test_only_who_is_logged_in_may_hand_in_a_wrapping_token_beside_the_own(
+    project: Project, vault: hvac.Client
+) -> None:
+    delivery = deliver(project)
+    with pytest.raises(exceptions.InvalidRequest, match="missing client token"):
+        _nobody(delivery["vault_addr"]).sys.unwrap(token=delivery["wrapping_token"])
+    assert vault.sys.unwrap(token=delivery["wrapping_token"])["data"]["private_key"] == SECRET
+
+
+def _nobody(address: str) -> hvac.Client:
+    client = hvac.Client(url=address)
+    client.token = None  # not one that hvac may have found in a home directory
+    return client
 
 
 def test_wrapping_token_opens_nothing_else(project: Project) -> None:
@@ -54,10 +62,10 @@ def test_wrapping_token_opens_nothing_else(project: Project) -> None:
 
 def test_looking_at_a_wrapping_token_does_not_use_it_up(project: Project) -> None:
     delivery = deliver(project)
-    client = hvac.Client(url=delivery["vault_addr"])
+    client = hvac.Client(url=delivery["vault_addr"], token=delivery["wrapping_token"])
     found = client.write("sys/wrapping/lookup", token=delivery["wrapping_token"])
     assert 0 < found["data"]["creation_ttl"] <= 120
-    assert client.sys.unwrap(token=delivery["wrapping_token"])["data"]["private_key"] == SECRET
+    assert client.sys.unwrap()["data"]["private_key"] == SECRET
 
 
 def test_wrapping_token_left_alone_expires(project: Project) -> None:
@@ -73,8 +81,9 @@ def test_wrapping_token_left_alone_expires(project: Project) -> None:
         while time.monotonic() < deadline:
             client.write("sys/wrapping/lookup", token=delivery["wrapping_token"])
             time.sleep(0.1)
+    client.token = delivery["wrapping_token"]
     with pytest.raises(exceptions.InvalidRequest):
-        client.sys.unwrap(token=delivery["wrapping_token"])
+        client.sys.unwrap()
 
 
 @pytest.mark.parametrize("status", ["revoked", "rotated"])
@@ -168,4 +177,4 @@ def test_vault_says_it_is_healthy_and_unsealed(platform: Platform) -> None:
 
 def test_unknown_vault_path_answers_as_vault_does(vault: hvac.Client) -> None:
     with pytest.raises(exceptions.InvalidPath, match="no handler for route"):
-        vault.adapter.get("/v1/elsewhere/data/x")
+        vault.adapter.get("/v1/elsewhere/x")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import httpx
+import hvac
 
 from sandbox.fleet.fleet import Fleet
 from tests.platform_process import ROOT, ApiClient, Doc
@@ -156,6 +157,17 @@ def by_hand(cluster: Cluster, *command: str) -> "subprocess.CompletedProcess[str
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, **cluster.variables, "PATH": path, "ANSIBLE_NOCOLOR": "1"}
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def in_vault(cluster: Cluster, put: dict[str, str] | None = None) -> dict[str, str]:
+    """The secrets that are kept for the cluster, after others were put in their place if any are given."""
+    variables = cluster.variables
+    vault = hvac.Client(url=variables["VAULT_ADDR"])
+    vault.auth.approle.login(role_id=variables["VAULT_ROLE_ID"], secret_id=variables["VAULT_SECRET_ID"])
+    kv, path = vault.secrets.kv.v2, f"projects/{variables['GPUAAS_PROJECT_ID']}/app-instances/{cluster.instance_id}"
+    if put is not None:
+        kv.create_or_update_secret(path=path, secret=put)
+    return dict(kv.read_secret_version(path=path, raise_on_deleted_version=True)["data"]["data"])
 
 
 def deploy(fleet: Fleet, controller: str, workers: str = "", *more: str, **changes: str) -> Cluster:

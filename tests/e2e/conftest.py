@@ -47,6 +47,8 @@ def deployed(request: pytest.FixtureRequest) -> Iterator[Deployed]:
     """gs-1 with workers gs-2 and gs-3; gs-4 all by itself; gs-5 in reserve."""
     with fleet_named(f"e2e-{request.param}") as fleet:
         fleet.up(hosts=5, suite=request.param, warm=True)
+        for name in ("gs-2", "gs-3", "gs-5"):  # as on a bare host: tokens are the controller's business
+            fleet.exec(name, ["dpkg", "--purge", "slurm-wlm-jwt-plugin"])
         split = deploy(fleet, "gs-1", "gs-2,gs-3", "--name", "split", GPUAAS_LOG_LEVEL="debug")
         same_node = deploy(fleet, "gs-4", "", "--same-node", "--name", "one", GPUAAS_LOG_LEVEL="debug")
         with Poller(split, same_node):

@@ -7,7 +7,7 @@ import pytest
 
 from runner import inventory
 from runner.platform.models import Allocation, AppInstance, Member
-from tests.e2e.cluster import Cluster, by_hand
+from tests.e2e.cluster import Cluster, by_hand, in_vault
 from tests.e2e.conftest import Deployed
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND
@@ -88,3 +88,27 @@ def test_exec_passes_the_commands_exit_code_through(cluster: Cluster) -> None:
     assert (
         by_hand(cluster, COMMAND, "exec", "--instance", cluster.instance_id, "--", "sh", "-c", "exit 7").returncode == 7
     )
+
+
+def test_a_jwt_key_that_is_taken_out_of_vault_is_followed_by_another_and_no_earlier_token_counts(
+    deployed: Deployed,
+) -> None:
+    """As docs/rotation.md has it. The last test here, since it restarts daemons."""
+    one = deployed.same_node
+    host, before = one.controller_host, in_vault(one)
+    slurmd = one.process(host, "slurmd")
+    token = one.on(host, "scontrol", "token")
+    assert one.on(host, "env", token, "squeue", "--noheader") == ""
+    in_vault(one, {name: secret for name, secret in before.items() if name != "jwt_key"})
+    play = ("ansible-playbook", "-i", "gpuaas.yml", "playbooks/deploy.yml", "--limit")
+    controller = f"controller-{one.controller()['id'][:8]}"
+    done = by_hand(one, COMMAND, "exec", "--instance", one.instance_id, "--", *play, controller)
+    assert done.returncode == 0, done.stdout + done.stderr
+    after = in_vault(one)
+    assert {name for name in after if after[name] != before[name]} == {"jwt_key"}
+    assert one.on(host, "base64", "--wrap=0", "/etc/slurm/jwt_hs256.key") == after["jwt_key"]
+    assert not [secret for secret in after.values() if secret in done.stdout + done.stderr]
+    for command in (["squeue"], ["sacctmgr", "list", "cluster"]):
+        assert one.fleet.exec(host, ["env", token, *command]).returncode != 0, "signed with the former key"
+        assert one.fleet.exec(host, ["env", one.on(host, "scontrol", "token"), *command]).returncode == 0
+    assert one.process(host, "slurmd") == slurmd

@@ -1,10 +1,12 @@
 """A cluster that an API request brought up, looked at from all sides. Reads like the manual, on each Debian."""
 
+import base64
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.e2e.cluster import Cluster, distinct, log_lines, until
+from tests.e2e.cluster import Cluster, distinct, in_vault, log_lines, until
 from tests.e2e.conftest import Deployed, journals
 from tests.journal_table import TABLE, UNITS, Line, read_table, unexplained
 from tests.platform_process import Doc
@@ -288,6 +290,54 @@ def answers_the_five_questions(cluster: Cluster, correlation_id: str, member: Do
     assert member["adapter_detail"]["phase"]
 
 
+def test_each_secret_is_on_the_hosts_that_need_it_and_there_for_its_daemon_alone(deployed: Deployed) -> None:
+    wanted = {"/etc/munge/munge.key": "munge:munge 400"}
+    controllers = {
+        "/etc/mysql/gpuaas-slurm.sql": "mysql:mysql 400",
+        "/etc/slurm/jwt_hs256.key": "slurm:slurm 400",
+        "/etc/slurm/slurmdbd.conf": "slurm:slurm 600",
+    }
+    for one in (deployed.split, deployed.same_node):
+        secrets = in_vault(one)
+        assert set(secrets) == {"munge_key", "slurmdbd_password", "jwt_key"}
+        for host in {one.controller_host, *one.workers()}:
+            expected = {**wanted, **(controllers if host == one.controller_host else {})}
+            listed = " ".join([*wanted, *controllers])
+            shown = one.on(host, "sh", "-c", f"stat --format='%n=%U:%G %a' {listed} 2>/dev/null || true")
+            assert dict(line.split("=") for line in shown.splitlines()) == expected, host
+            assert one.on(host, "base64", "--wrap=0", "/etc/munge/munge.key") == secrets["munge_key"]
+        controller = one.controller_host
+        assert one.on(controller, "base64", "--wrap=0", "/etc/slurm/jwt_hs256.key") == secrets["jwt_key"]
+        assert f"StoragePass={secrets['slurmdbd_password']}\n" in one.on(controller, "cat", "/etc/slurm/slurmdbd.conf")
+
+
+def test_a_token_opens_the_cluster_to_who_has_no_munge_key_of_it_and_a_changed_one_opens_nothing(
+    deployed: Deployed,
+) -> None:
+    one, inside, outside = deployed.split, deployed.split.controller_host, deployed.same_node.controller_host
+    deployed.fleet.exec(outside, ["tee", "/tmp/other.conf"], one.on(inside, "cat", "/etc/slurm/slurm.conf"))
+    token = one.on(inside, "sudo", "-u", "ops", "scontrol", "token", "lifespan=600").removeprefix("SLURM_JWT=")
+    header, claims, signature = token.split(".")
+    assert json.loads(base64.urlsafe_b64decode(claims + "=="))["sun"] == "ops"
+    for_a_week = ["sudo", "-u", "ops", "scontrol", "token", "lifespan=604800"]
+    assert deployed.fleet.exec(inside, for_a_week).returncode != 0, "a day is the most"
+
+    def ask(host: str, *variables: str, command: tuple[str, ...] = ("squeue",)) -> int:
+        conf = "/tmp/other.conf" if host == outside else "/etc/slurm/slurm.conf"
+        argv = ["sudo", "-u", "ops", "env", f"SLURM_CONF={conf}", *variables, *command]
+        return deployed.fleet.exec(host, argv).returncode
+
+    assert ask(inside) == 0
+    assert ask(outside) != 0, "munge there has another key"
+    for host in (inside, outside):
+        assert ask(host, f"SLURM_JWT={token}") == 0
+    assert ask(inside, f"SLURM_JWT={token}", command=("sacctmgr", "--noheader", "list", "cluster")) == 0, "slurmdbd"
+    root = base64.urlsafe_b64encode(json.dumps({"exp": 2**31, "iat": 1, "sun": "root"}).encode()).decode().rstrip("=")
+    other = "A" if signature[0] != "A" else "B"
+    for wrong in (f"{header}.{claims}.{other}{signature[1:]}", f"{header}.{root}.{signature}", f"{header}.{root}."):
+        assert ask(inside, f"SLURM_JWT={wrong}") != 0, "a changed token was taken"
+
+
 def test_every_log_line_of_a_deploy_says_whose_it_is(deployed: Deployed) -> None:
     lines = log_lines(deployed.log)
     ids = {one.instance_id: one.instance() for one in (deployed.split, deployed.same_node)}
@@ -303,6 +353,7 @@ def test_no_secret_of_the_cluster_is_in_the_log_or_anywhere_in_the_api(deployed:
         host = one.controller_host
         munge_key = one.on(host, "base64", "--wrap=0", "/etc/munge/munge.key")
         settings = one.on(host, "cat", "/etc/slurm/slurmdbd.conf")
+        jwt_key = one.on(host, "base64", "--wrap=0", "/etc/slurm/jwt_hs256.key")
         password = next(
             line.partition("=")[2] for line in settings.splitlines() if line.lower().startswith("storagepass")
         )
@@ -310,6 +361,7 @@ def test_no_secret_of_the_cluster_is_in_the_log_or_anywhere_in_the_api(deployed:
         variables = one.variables
         for secret in (
             munge_key,
+            jwt_key,
             password,
             variables["GPUAAS_CLIENT_SECRET"],
             variables["VAULT_SECRET_ID"],

@@ -164,7 +164,7 @@ def test_a_host_that_cannot_be_prepared_stops_everything_and_every_host_says_so(
     assert story.digests() == before
     for host in HOSTS:
         assert story.cluster.on(host, "find", "/etc/munge", "-name", "*.next") == ""
-    assert set(story.in_the_vault()) == {"munge_key", "slurmdbd_password"}
+    assert set(story.in_the_vault()) == {"jwt_key", "munge_key", "slurmdbd_password"}
 
 
 class Watcher:
@@ -288,7 +288,7 @@ def test_a_runner_killed_in_the_middle_of_the_switch_is_followed_by_one_that_end
     after = story.digests()
     assert len(set(after.values())) == 1 and set(after.values()) != set(before.values())
     assert story.now_running() == story.processes and story.running() == story.began
-    assert set(story.in_the_vault()) == {"munge_key", "slurmdbd_password"}
+    assert set(story.in_the_vault()) == {"jwt_key", "munge_key", "slurmdbd_password"}
 
 
 def test_a_person_rotates_by_hand_in_one_run(story: Story) -> None:

@@ -35,6 +35,46 @@ def test_every_wrong_setting_is_named_in_one_go(clean: pytest.MonkeyPatch) -> No
         assert name in text
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("VAULT_ADDR", "canary"),
+        ("VAULT_ADDR", "https://user:canary@vault:8200"),
+        ("VAULT_AGENT_ADDR", "canary"),
+        ("VAULT_AGENT_ADDR", "http://user:canary@127.0.0.1:8100"),
+        ("VAULT_CACERT", "/nowhere"),
+        ("VAULT_CAPATH", "/etc/hostname"),
+        ("VAULT_SKIP_VERIFY", "true"),
+        ("VAULT_SKIP_VERIFY", "1"),
+        ("GPUAAS_VAULT_MOUNT", "../canary"),
+        ("GPUAAS_VAULT_APPROLE_MOUNT", "canary?"),
+        ("GPUAAS_BASE_URL", "http://user:canary@127.0.0.1:1"),
+    ],
+)
+def test_a_wrong_setting_is_named_and_what_may_be_secret_in_it_is_not_shown(
+    clean: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    use(clean, **{name: value})
+    with pytest.raises(settings.SettingsError) as error:
+        settings.load()
+    (problem,) = error.value.problems
+    assert problem.startswith(f"{name}: ") and "canary" not in problem
+
+
+def test_vaults_certificate_is_checked_whatever_is_set(clean: pytest.MonkeyPatch) -> None:
+    use(clean, VAULT_SKIP_VERIFY="yes")
+    with pytest.raises(settings.SettingsError, match=r"always checked.*VAULT_CACERT"):
+        settings.load()
+    clean.setenv("VAULT_SKIP_VERIFY", "false")
+    settings.load()
+
+
+def test_the_manual_lists_every_setting_of_vault_and_of_ours() -> None:
+    manual = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text()
+    for name, field in settings.Settings.model_fields.items():
+        assert f"`{field.validation_alias or f'GPUAAS_{name.upper()}'}`" in manual
+
+
 def test_what_is_missing_is_named_as_the_variable_to_set() -> None:
     with pytest.raises(settings.SettingsError) as error:
         settings.load()

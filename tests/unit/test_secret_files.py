@@ -1,0 +1,58 @@
+"""A secret in a file that somebody keeps for us: taken if it is one and kept as one, else refused with the reason."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from runner.secret_files import Unusable, read
+
+CANARY = "hvs.canary-3b1e"
+
+
+def refusal(path: Path) -> Unusable:
+    with pytest.raises(Unusable) as error:
+        read("VAULT_TOKEN_FILE", path)
+    assert "VAULT_TOKEN_FILE" in str(error.value) and str(path) in str(error.value)
+    assert "canary" not in str(error.value).replace(str(path), "")
+    return error.value
+
+
+def kept(path: Path, text: str, mode: int) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o600, 0o440, 0o640])
+def test_a_file_for_its_owner_or_a_group_that_may_only_read_is_taken(tmp_path: Path, mode: int) -> None:
+    assert read("VAULT_TOKEN_FILE", kept(tmp_path / "token", f"{CANARY}\n", mode)) == CANARY
+
+
+def test_a_link_is_followed_to_the_file_whose_mode_counts(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(kept(tmp_path / "token", CANARY, 0o600))
+    assert read("VAULT_TOKEN_FILE", link) == CANARY
+    (tmp_path / "token").chmod(0o644)
+    assert "0644" in str(refusal(link))
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o660, 0o620])
+def test_a_file_open_to_others_is_refused_with_its_mode(tmp_path: Path, mode: int) -> None:
+    said = refusal(kept(tmp_path / "token", CANARY, mode))
+    assert f"{mode:04o}" in str(said) and "revoked" in str(said) and said.klass == "intervention"
+
+
+def test_a_file_that_is_not_there_yet_may_come(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "token").klass == "retryable"
+
+
+@pytest.mark.parametrize("text", ["", "\n", f"{CANARY} {CANARY}", f"{CANARY}\nX-Other: 1", '{"token":"canary"}', "ü"])
+def test_what_is_not_one_plain_word_is_refused(tmp_path: Path, text: str) -> None:
+    assert refusal(kept(tmp_path / "token", text, 0o600)).klass == "intervention"
+
+
+def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for path in (tmp_path, tmp_path / "pipe"):
+        assert refusal(path).klass == "intervention"

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 import threading
@@ -186,6 +187,7 @@ class Watcher:
         self._looks: dict[str, int] = {}
         self._files: set[tuple[str, int, int]] = set()
         self._done = threading.Event()
+        self._to_the_end = False
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "Watcher":
@@ -200,11 +202,14 @@ class Watcher:
         self._thread.join()
 
     def leaks(self, canaries: Canaries) -> list[str]:
+        """What was seen, by kind and place; fails if nobody looked until the end."""
+        assert self._to_the_end or self._thread.is_alive()
         return sorted(f"{kind} in {where}" for held, where in self.seen.items() for kind in canaries.seen_in(held))
 
     def _watch(self) -> None:
         while not self._done.wait(0.02):
             self._look_around()
+        self._to_the_end = True
 
     def _look_around(self) -> None:
         processes = [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - much faster
@@ -224,10 +229,11 @@ class Watcher:
             self.seen.setdefault(Path(f"/proc/{process}/environ").read_bytes(), f"the environment of {where}")
 
     def _read_new(self, directory: Path) -> None:
-        for path in directory.rglob("*"):
-            with contextlib.suppress(OSError):
-                status = path.lstat()
-                version = (str(path), status.st_mtime_ns, status.st_size)
-                if version not in self._files and path.is_file() and not path.is_symlink():
-                    self._files.add(version)
-                    self.seen.setdefault(path.read_bytes(), f"the file {path}")
+        for folder, _, names in os.walk(directory):
+            for path in (Path(folder, name) for name in names):
+                with contextlib.suppress(OSError):
+                    status = path.lstat()
+                    version = (str(path), status.st_mtime_ns, status.st_size)
+                    if stat.S_ISREG(status.st_mode) and version not in self._files:
+                        self._files.add(version)
+                        self.seen.setdefault(path.read_bytes(), f"the file {path}")

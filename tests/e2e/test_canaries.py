@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -105,11 +105,13 @@ def test_a_deploy_leaves_each_secret_in_its_right_place_and_nowhere_else(story: 
 
 def test_a_leak_on_a_host_would_have_been_found(story: Story) -> None:
     """The search itself is tried: in the journal, packed, and in a home directory."""
-    control = story.canaries.plant("control", "cRk3-planted-on-purpose-9Zx2")
+    control = story.canaries.plant("control", f"planted-{uuid4().hex}")
     for command in ("logger", "gzip >/var/log/old.log.1.gz", "cat >/home/ops/.bash_history"):
         done = story.cluster.fleet.exec("gs-5", ["sh", "-c", command], stdin=f"a line\n{control}\n")
         assert done.returncode == 0, done.stderr
-    assert story.on("gs-5") == {"control": ["/home/ops/.bash_history", "/var/log/old.log.1.gz", "the journal"]}
+    found = story.on("gs-5")
+    assert found.keys() == {"control"}
+    assert {"/home/ops/.bash_history", "/var/log/old.log.1.gz", "the journal"} <= set(found["control"])
 
 
 def test_a_new_munge_key_replaces_the_old_one_everywhere_and_shows_nowhere_else(story: Story) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import commands
+from runner import commands, log
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOKUP = "{{ lookup('runtime_secret', 'munge_key', instance='00000000-0000-0000-0000-000000000005') }}"
@@ -40,6 +40,6 @@ def test_what_a_person_has_exported_for_ansible_does_not_reach_the_runners_plays
     monkeypatch.setenv("GPUAAS_PROJECT_ID", "00000000-0000-0000-0000-000000000001")
     for name in ("ANSIBLE_DEBUG", "ANSIBLE_KEEP_REMOTE_FILES", "ANSIBLE_LOG_PATH", "ANSIBLE_STDOUT_CALLBACK"):
         monkeypatch.setenv(name, "1")
-    monkeypatch.setattr(commands.log, "configure", lambda _: None)
+    monkeypatch.setattr(log, "configure", lambda _: None)
     commands.load()
     assert [name for name in os.environ if name.startswith("ANSIBLE_")] == []

@@ -262,5 +262,5 @@ def test_a_surprise_in_the_middle_is_told_with_its_traceback_and_without_a_secre
     with Client(own) as client:
         summary = tick.run_tick(client, own)
     said = capsys.readouterr()
-    assert summary.problems and "a surprise" in said.err and "Traceback" in said.err
     planted.nothing_shows(said.out + said.err + str(summary.problems), since)
+    assert summary.problems and "a surprise" in said.err and "Traceback" in said.err

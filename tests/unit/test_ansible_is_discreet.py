@@ -13,8 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOKUP = "{{ lookup('runtime_secret', 'munge_key', instance='00000000-0000-0000-0000-000000000005') }}"
 
 
-@pytest.mark.parametrize("setting", ["ANSIBLE_DEBUG", "ANSIBLE_KEEP_REMOTE_FILES"])
-def test_an_ansible_that_would_show_or_keep_secrets_gets_none(tmp_path: Path, setting: str) -> None:
+def test_an_ansible_that_would_show_or_keep_secrets_gets_none(tmp_path: Path) -> None:
     def ask(**more: str) -> str:
         done = subprocess.run(
             [str(Path(sys.executable).parent / "ansible"), "localhost", "-m", "debug", "-a", f"msg={LOOKUP}"],
@@ -27,10 +26,10 @@ def test_an_ansible_that_would_show_or_keep_secrets_gets_none(tmp_path: Path, se
         assert done.returncode != 0
         return done.stdout + done.stderr
 
-    # Without the setting the socket is asked, and there is none.
-    assert "No such file" in ask() and "withheld" not in ask()
-    told = ask(**{setting: "1"})
-    assert "runtime secret withheld" in told and "No such file" not in told
+    # Usually the socket is asked, and there is none.
+    assert "No such file" in ask()
+    for told in (ask(ANSIBLE_DEBUG="1"), ask(ANSIBLE_KEEP_REMOTE_FILES="1")):
+        assert "runtime secret withheld" in told and "No such file" not in told
 
 
 def test_what_a_person_has_exported_for_ansible_does_not_reach_the_runners_plays(

@@ -6,6 +6,7 @@ import os
 from typing import Any
 from uuid import UUID
 
+from ansible import constants
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
@@ -16,6 +17,8 @@ short_description: A runtime secret of an app instance
 description:
   - Returns a secret that the adapter keeps in Vault, making it on first use.
   - Inside the runner it asks the runner; in a play started by hand it logs in to Vault with the VAULT_ settings.
+  - It gives none to an Ansible that would print it (ANSIBLE_DEBUG) or leave it on hosts (ANSIBLE_KEEP_REMOTE_FILES),
+    which those settings do whatever C(no_log) says.
 options:
   _terms:
     description: Names of the secrets, for example munge_key.
@@ -40,6 +43,11 @@ class LookupModule(LookupBase):  # type: ignore[misc]
         instance, step = self.get_option("instance"), self.get_option("step")
         from runner import secrets, settings
 
+        if constants.DEFAULT_DEBUG or constants.DEFAULT_KEEP_REMOTE_FILES:
+            raise AnsibleLookupError(
+                "runtime secret withheld: ANSIBLE_DEBUG would print it and ANSIBLE_KEEP_REMOTE_FILES would leave it on"
+                " hosts. Unset them; -vvvv shows everything else"
+            )
         try:
             path = os.environ.get(secrets.SOCKET_VARIABLE)
             if path:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from runner import access_verb, change_verbs, instance_verbs, log, operator, secrets, verbs, view
+from runner import access_verb, change_verbs, instance_verbs, log, memory, operator, secrets, verbs, view
 from runner.alone import Alone, NotAlone
 from runner.commands import CANNOT, FAILED, NOT_ALONE, OK, Json, Which, as_reader, load
 from runner.explain import explain
@@ -41,6 +41,7 @@ app.add_typer(verbs.op, name="op")
 
 def main() -> None:
     """Entry point: every expected error is a sentence on stderr and an exit code, never a traceback."""
+    memory.close()
     with contextlib.suppress(ImportError):  # the sandbox is an extra: a production install has none
         from sandbox.cli import app as sandbox
 

@@ -1,6 +1,7 @@
 """What all commands share: how settings are read, and as whom the platform is asked."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -19,8 +20,15 @@ Which = Annotated[str | None, typer.Option("--instance", "-i", help="Id, its sta
 def load() -> Settings:
     loaded = settings.load()
     settings.forget_secrets()
+    _forget_ansible()
     log.configure(loaded)
     return loaded
+
+
+def _forget_ansible() -> None:
+    """The bundle's own file sets Ansible up: what a person has exported may make plays show secrets, or keep them."""
+    for name in [one for one in os.environ if one.startswith("ANSIBLE_")]:
+        del os.environ[name]
 
 
 @contextlib.contextmanager

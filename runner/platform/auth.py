@@ -1,5 +1,6 @@
 """As whom the platform is asked."""
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -8,6 +9,8 @@ from typing import Any
 from runner.platform import wire
 from runner.platform.errors import Rejected, Unavailable
 from runner.settings import Settings
+
+_SENDABLE = re.compile(r"[!-~]+")
 
 
 class TokenSource:
@@ -30,7 +33,14 @@ class TokenSource:
                     "GPUAAS_OPERATOR_TOKEN is not set: operator commands act in your name",
                     code="token_missing",
                 )
-            return self._settings.operator_token.get_secret_value()
+            token = self._settings.operator_token.get_secret_value()
+            if not _SENDABLE.fullmatch(token):
+                # Found out by the HTTP library, it would be quoted in the error.
+                raise Rejected(
+                    "GPUAAS_OPERATOR_TOKEN holds a space, a line break or another character that no token has",
+                    code="token_invalid",
+                )
+            return token
         with self._lock:
             if self._token is None or time.monotonic() > self._good_until:
                 self._fetch(call)
@@ -60,9 +70,10 @@ class TokenSource:
             },
             anonymous=True,
         ).body
-        if not isinstance(answer, dict) or not isinstance(answer.get("access_token"), str):
+        token = answer.get("access_token") if isinstance(answer, dict) else None
+        if not isinstance(token, str) or not _SENDABLE.fullmatch(token):
             raise Unavailable("the platform answered the request for a token with none in it", code="bad_answer")
-        self._token = str(answer["access_token"])
+        self._token = token
         # Renewed a minute early: a token must not run out between the check and the use.
         lasts = answer.get("expires_in")
         self._good_until = time.monotonic() + (max(lasts - 60, 0) if isinstance(lasts, int | float) else 0)

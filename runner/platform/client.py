@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from runner import log
 from runner.platform import wire
 from runner.platform.auth import TokenSource
-from runner.platform.errors import PlatformError, Unavailable, from_answer
+from runner.platform.errors import PlatformError, Unavailable, from_answer, unquoted
 from runner.platform.models import Allocation, AppInstance, Delivery, Member, Operation, _Object
 from runner.settings import Settings
 
@@ -280,7 +280,8 @@ class Client:
             )
         if answer.is_success:
             return Answer(body, answer.headers.get(wire.ETAG))
-        refusal = from_answer(answer.status_code, body if isinstance(body, dict) else {}, call)
+        said = body if isinstance(body, dict) else {}
+        refusal = from_answer(answer.status_code, unquoted(said, headers.get("Authorization")), call)
         refusal.context["retry_after"] = answer.headers.get(wire.RETRY_AFTER)
         return refusal
 

@@ -1,5 +1,7 @@
 """What can go wrong between us and the platform, by what one does about it."""
 
+import json
+import re
 from typing import Any
 
 
@@ -38,6 +40,17 @@ class Conflict(PlatformError):
 
 class Unavailable(PlatformError):
     """5xx, 429, time-outs, garbage: tried again for as long as patience lasts, and still so."""
+
+
+def unquoted(body: dict[str, Any], authorization: str | None) -> dict[str, Any]:
+    """An error's body without what we sent: a platform may quote a request that it refuses, secret and all."""
+    if authorization is None:
+        # We asked for a token, with a secret. A code that is a plain word is all that is passed on.
+        code = str(body.get("code"))
+        return {"code": code, "message": code} if re.fullmatch(r"[a-z_]{1,40}", code) else {}
+    token = json.dumps(authorization.removeprefix("Bearer "))[1:-1]
+    without: dict[str, Any] = json.loads(json.dumps(body).replace(token, "(our token)"))
+    return without
 
 
 def from_answer(status: int, body: dict[str, Any], call: str) -> PlatformError:

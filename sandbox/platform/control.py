@@ -256,6 +256,12 @@ def _add_observation(routes: APIRouter, store: Store, faults: Faults, log: Reque
         found = log.since(since)
         return {"count": len(found), "last": log.last, "requests": found}
 
+    @routes.put("/requests/bodies")
+    def keep_bodies(keep: Annotated[bool, Body(embed=True)]) -> Doc:
+        """From now on: with what is sent and answered, or without."""
+        log.keeps_bodies = keep
+        return {"keep": keep}
+
     @routes.post("/faults")
     def add_fault(fault: Fault) -> Doc:
         faults.add(fault)

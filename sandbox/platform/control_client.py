@@ -139,6 +139,10 @@ class ControlClient:
         found: Doc = self._call("GET", "/requests", since=since)
         return found
 
+    def keep_bodies(self, *, keep: bool) -> None:
+        """Whether requests are listed with `query`, `body` and `answer` from now on."""
+        self._call("PUT", "/requests/bodies", {"keep": keep})
+
     def inject_fault(self, action: str, path_regex: str, **options: Any) -> None:
         """Options: method, times, status, body, headers, seconds."""
         self._call("POST", "/faults", {"action": action, "path_regex": path_regex, **options})

@@ -26,6 +26,8 @@ class RequestLog:
     def __init__(self) -> None:
         self._kept: deque[dict[str, Any]] = deque(maxlen=KEPT_REQUESTS)
         self.last = 0
+        # Bodies hold secrets, so they are kept only for tests that look for some.
+        self.keeps_bodies = False
 
     def add(self, entry: dict[str, Any]) -> None:
         self.last += 1
@@ -46,10 +48,17 @@ class Gate:
             await self._app(scope, receive, send)
             return
         started, seen = time.perf_counter(), {"status": 0}
+        bodies = {"body": bytearray(), "answer": bytearray()}
+
+        async def heard() -> Message:
+            message = await receive()
+            bodies["body"] += message.get("body", b"")
+            return message
 
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":
                 seen["status"] = message["status"]
+            bodies["answer"] += message.get("body", b"")
             await send(message)
 
         fault = self._faults.take(scope["method"], scope["path"])
@@ -59,10 +68,12 @@ class Gate:
         scope["sandbox.fault"] = fault
         try:
             if fault is None:
-                await self._app(scope, receive, watched)
+                await self._app(scope, heard, watched)
             else:
-                await self._break(fault, scope, receive, watched, _transport(send))
+                await self._break(fault, scope, heard, watched, _transport(send))
         finally:
+            kept = {name: bytes(body).decode(errors="replace") for name, body in bodies.items()}
+            kept["query"] = scope["query_string"].decode(errors="replace")
             self._log.add(
                 {
                     "at": clock.stamp(),
@@ -74,6 +85,7 @@ class Gate:
                     "principal": notes.get("principal"),
                     "correlation_id": notes.get("correlation_id"),
                     "fault": fault.action if fault else None,
+                    **(kept if self._log.keeps_bodies else {}),
                 }
             )
 

@@ -1,0 +1,187 @@
+"""The life of a cluster in which every secret is known, with somebody looking all the while: a story in order.
+
+Looked at are arguments and environments of all processes, hosts' included, the files that the runner and Ansible write
+while they work, everything they say at their most talkative, every body of the API, and in the end whole file systems
+and journals. On one Debian only: none of this depends on which.
+"""
+
+import functools
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from runner.secrets import MAKERS, Vault
+from runner.settings import Settings
+from tests.canaries import Canaries, Found, Watcher, here, privately
+from tests.e2e.cluster import Cluster, by_hand, fleet_named
+from tests.platform_process import ROOT, ApiClient
+from tests.runner_process import COMMAND, answer
+
+pytestmark = pytest.mark.e2e
+
+HOSTS = ("gs-1", "gs-2", "gs-3", "gs-4", "gs-5")
+# The one right place of each kind on the hosts that need it. MariaDB reads its statements at each start.
+ON_EVERY_HOST = {"munge_key": ["/etc/munge/munge.key"]}
+ON_THE_CONTROLLER = {
+    **ON_EVERY_HOST,
+    "slurmdbd_password": ["/etc/mysql/gpuaas-slurm.sql", "/etc/slurm/slurmdbd.conf"],
+}
+BREAK_MARIADB = (
+    "printf '[mysqld]\\nno-such-option=1\\n' >/etc/mysql/mariadb.conf.d/99-broken.cnf;"
+    " touch /etc/mysql/gpuaas-slurm.sql"
+)
+
+
+@dataclass
+class Story:
+    cluster: Cluster
+    canaries: Canaries
+    vault: Vault
+    home: Path
+    watcher: Watcher
+
+    def plant_what_is_known(self) -> None:
+        for name in MAKERS:
+            self.canaries.plant(name, self.vault.runtime_secret(UUID(self.cluster.instance_id), name))
+        self.canaries.plant_from(self.calls())
+
+    def calls(self) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = self.cluster.fleet.control().requests()["requests"]
+        return [one for one in found if "body" in one]
+
+    def nothing_shows(self, done: "subprocess.CompletedProcess[str]") -> None:
+        """In what was said, and in what is left on the runner's disk."""
+        self.plant_what_is_known()
+        assert self.canaries.seen_in(done.stdout + done.stderr) == set()
+        assert self.canaries.on_disk(here, str(self.home)) == {}
+        assert not list((self.home / "tmp").iterdir())
+
+    def on(self, host: str) -> Found:
+        """Where on a host, by kind."""
+        return self.canaries.on_disk(functools.partial(self.cluster.fleet.exec, host))
+
+    def playbook(self, name: str, *hosts: str) -> "subprocess.CompletedProcess[str]":
+        """By hand, and as talkative as Ansible is."""
+        command = ("ansible-playbook", "-vvvv", "-i", "gpuaas.yml", f"playbooks/{name}.yml", "--limit", ",".join(hosts))
+        return by_hand(self.cluster, COMMAND, "exec", "--instance", self.cluster.instance_id, "--", *command)
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """gs-1 with worker gs-2; on gs-3 the key has no room, on gs-4 sudo is refused, on gs-5 nobody answers."""
+    settings = tmp_path_factory.mktemp("settings") / "settings.toml"
+    with fleet_named("e2e-canary") as fleet, tempfile.TemporaryDirectory(prefix="canary-") as home:
+        fleet.up(hosts=len(HOSTS), suite="bookworm", warm=True)
+        fleet.control().keep_bodies(keep=True)
+        given, canaries = fleet.env(), Canaries()
+        for kind in ("GPUAAS_CLIENT_SECRET", "GPUAAS_OPERATOR_TOKEN", "VAULT_SECRET_ID"):
+            canaries.plant(kind.removeprefix("GPUAAS_").lower(), given[kind])
+        own = {name: given[name] for name in ("VAULT_ADDR", "VAULT_ROLE_ID", "VAULT_SECRET_ID")}
+        vault = Vault(Settings(base_url=given["GPUAAS_BASE_URL"], project_id=given["GPUAAS_PROJECT_ID"], **own))  # type: ignore[arg-type]
+        with Watcher(Path(home)) as watcher:
+            variables = privately(given, settings, Path(home))
+            made = answer(variables, "deploy", "--controller", "gs-1", "--workers", "gs-2")
+            cluster = Cluster(fleet, made["id"], {**variables, "GPUAAS_LOG_FORMAT": "json"})
+            cluster.api = ApiClient(given["GPUAAS_BASE_URL"], given["GPUAAS_OPERATOR_TOKEN"])
+            one = Story(cluster, canaries, vault, Path(home), watcher)
+            one.plant_what_is_known()
+            yield one
+
+
+def test_a_deploy_leaves_each_secret_in_its_right_place_and_nowhere_else(story: Story) -> None:
+    ran = story.cluster.run()
+    assert ran.returncode == 0, ran.stderr
+    story.nothing_shows(ran)
+    assert story.on("gs-1") == ON_THE_CONTROLLER
+    assert story.on("gs-2") == ON_EVERY_HOST
+    for host, place in (("gs-1", "/etc/slurm/slurmdbd.conf"), ("gs-2", "/etc/munge/munge.key")):
+        assert story.cluster.on(host, "stat", "-c", "%a", place) in ("400", "600")
+
+
+def test_a_leak_on_a_host_would_have_been_found(story: Story) -> None:
+    """The search itself is tried: in the journal, packed, and in a home directory."""
+    control = story.canaries.plant("control", f"planted-{uuid4().hex}")
+    for command in ("logger", "gzip >/var/log/old.log.1.gz", "cat >/home/ops/.bash_history"):
+        done = story.cluster.fleet.exec("gs-5", ["sh", "-c", command], stdin=f"a line\n{control}\n")
+        assert done.returncode == 0, done.stderr
+    found = story.on("gs-5")
+    assert found.keys() == {"control"}
+    assert {"/home/ops/.bash_history", "/var/log/old.log.1.gz", "the journal"} <= set(found["control"])
+
+
+def test_a_new_munge_key_replaces_the_old_one_everywhere_and_shows_nowhere_else(story: Story) -> None:
+    answer(story.cluster.variables, "op", "rotate-credentials", story.cluster.instance_id)
+    ran = story.cluster.run()
+    assert ran.returncode == 0, ran.stderr
+    story.nothing_shows(ran)
+    assert story.on("gs-1") == ON_THE_CONTROLLER
+    assert story.on("gs-2") == ON_EVERY_HOST
+
+
+def test_hosts_that_fail_show_no_secret_and_get_none(story: Story) -> None:
+    cluster = story.cluster
+    cluster.on("gs-3", "mkdir", "-p", "/etc/munge/munge.key/in-the-way")
+    cluster.on("gs-4", "mv", "/etc/sudoers.d/ops", "/root/ops")
+    cluster.on("gs-5", "systemctl", "stop", "ssh")
+    cluster.add("gs-3", "gs-4", "gs-5")
+    ran = cluster.run(GPUAAS_MAX_ATTEMPTS="1")
+    assert ran.returncode == 1, ran.stderr
+    story.nothing_shows(ran)
+    workers = cluster.workers()
+    codes = {host: workers[host]["adapter_detail"]["last_adapter_error"]["code"] for host in HOSTS[2:]}
+    assert (codes["gs-3"], codes["gs-5"]) == ("path_in_the_way", "host_unreachable"), codes
+    assert {workers[host]["status"] for host in HOSTS[2:]} == {"failed"}
+    for host in HOSTS[2:]:
+        assert story.on(host).keys() <= {"control"}, host
+    cluster.on("gs-4", "mv", "/root/ops", "/etc/sudoers.d/ops")
+    cluster.on("gs-5", "systemctl", "start", "ssh")
+
+
+def test_a_person_who_runs_plays_by_hand_at_the_highest_verbosity_is_shown_no_secret(story: Story) -> None:
+    cluster = story.cluster
+    limit = (f"controller-{cluster.controller()['id'][:8]}", f"worker-{cluster.workers()['gs-2']['id'][:8]}")
+    cluster.on("gs-1", "sh", "-c", BREAK_MARIADB)
+    failed = story.playbook("deploy", *limit)
+    assert failed.returncode != 0 and "mariadb.service did not come up" in failed.stdout, failed.stdout[-3000:]
+    story.nothing_shows(failed)
+    cluster.on("gs-1", "rm", "/etc/mysql/mariadb.conf.d/99-broken.cnf")
+    done = story.playbook("deploy", *limit)
+    assert done.returncode == 0 and "ESTABLISH SSH CONNECTION" in done.stdout, done.stdout[-3000:]
+    story.nothing_shows(done)
+    checkout = (str(one) for one in ROOT.iterdir() if one.name not in (".venv", ".git"))
+    assert story.canaries.on_disk(here, *checkout) == {}
+    for words in (("status", "--json"), ("explain", cluster.instance()["correlation_id"]), ("access", "--json")):
+        story.nothing_shows(cluster.command(*words))
+    assert story.on("gs-1") == ON_THE_CONTROLLER
+    assert story.on("gs-2") == ON_EVERY_HOST
+    cluster.runs_a_job_on_every_worker()
+
+
+def test_after_a_decommission_no_host_holds_any(story: Story) -> None:
+    answer(story.cluster.variables, "op", "decommission", story.cluster.instance_id)
+    # Planted before: the vault forgets them now.
+    story.plant_what_is_known()
+    ran = story.cluster.run()
+    assert ran.returncode == 0, ran.stderr
+    assert story.canaries.seen_in(ran.stdout + ran.stderr) == set()
+    assert story.cluster.instance()["status"] == "deleted"
+    for host in HOSTS:
+        assert story.on(host).keys() <= {"control"}, host
+
+
+def test_no_process_no_file_and_no_call_ever_held_a_secret_that_it_was_not_there_to_carry(story: Story) -> None:
+    story.watcher.__exit__()
+    story.canaries.plant_from(story.calls())
+    short_lived = {"access_token", "wrapping_token", "client_token", "private_key"}
+    assert set(story.canaries.pieces) >= {*MAKERS, *short_lived, "client_secret", "operator_token", "vault_secret_id"}
+    assert story.canaries.in_calls(story.calls()) == []
+    # The watcher did look where it matters: at the play's own files, at Ansible, ssh and the hosts' processes.
+    places = " ".join(story.watcher.seen.values())
+    for looked_at in ("job_events", "ansible-playbook", "ssh-agent", "ssh -", "slurmctld", "munged"):
+        assert looked_at in places, looked_at
+    assert story.watcher.leaks(story.canaries) == []

@@ -26,6 +26,8 @@ from runner.settings import Settings
 from runner.turnover import REPLACEABLE, STEPS
 
 SOCKET_VARIABLE = "GPUAAS_SECRETS_SOCKET"
+# Somebody else had the ssh key: the one error here that is an alarm.
+SPENT, DENIED = "wrapping_token_spent", "vault_denied"
 
 # name -> how a new one is made. munge takes up to 1024 bytes; 128 is what its own tools make.
 MAKERS: dict[str, Callable[[], str]] = {
@@ -72,7 +74,6 @@ class Vault:
         if name not in MAKERS or step not in STEPS or (step != "current" and name not in REPLACEABLE):
             raise SecretsError("secret_unknown", f"there is no runtime secret called {name!r} to {step}")
         change, stands_under = STEPS[step]
-        self._login()
         for _ in range(5):
             version, values = self._read(instance_id)
             changed = change(values, name, MAKERS[name])
@@ -85,9 +86,8 @@ class Vault:
 
     def forget(self, instance_id: UUID) -> None:
         """Everything that was ever kept for the instance, every version of it. That there is nothing is fine."""
-        self._login()
         with contextlib.suppress(_Absent):
-            self._ask(
+            self._ask_as_us(
                 lambda: self._client.secrets.kv.v2.delete_metadata_and_all_versions(
                     path=self._path(instance_id), mount_point=self._settings.vault_mount
                 )
@@ -109,7 +109,7 @@ class Vault:
             answer = self._ask(lambda: self._client.sys.unwrap(token=delivery.wrapping_token))
         except _Refused:
             raise SecretsError(
-                "wrapping_token_spent",
+                SPENT,
                 "the wrapping token was already used or has expired. If nobody else ran, treat it as a break-in:"
                 " rotate the access credential",
             ) from None
@@ -123,7 +123,7 @@ class Vault:
 
     def _read(self, instance_id: UUID) -> tuple[int, dict[str, Any]]:
         try:
-            answer = self._ask(
+            answer = self._ask_as_us(
                 lambda: self._client.secrets.kv.v2.read_secret_version(
                     path=self._path(instance_id), mount_point=self._settings.vault_mount, raise_on_deleted_version=True
                 )
@@ -134,7 +134,7 @@ class Vault:
 
     def _write(self, instance_id: UUID, values: dict[str, Any], version: int) -> None:
         try:
-            self._ask(
+            self._ask_as_us(
                 lambda: self._client.secrets.kv.v2.create_or_update_secret(
                     path=self._path(instance_id), secret=values, cas=version, mount_point=self._settings.vault_mount
                 )
@@ -162,6 +162,18 @@ class Vault:
             )
         self._logged_in = True
 
+    def _ask_as_us(self, call: Callable[[], Any]) -> Any:
+        """With our login, which may end while a long play is on: a denial is met by a fresh one, once."""
+        self._login()
+        try:
+            return self._ask(call)
+        except SecretsError as error:
+            if error.code != DENIED:
+                raise
+        self._client.token, self._logged_in = None, False
+        self._login()
+        return self._ask(call)
+
     def _ask(self, call: Callable[[], Any]) -> Any:
         import requests
         from hvac import exceptions
@@ -176,8 +188,8 @@ class Vault:
             message = f"Vault at {self.address} is sealed or in standby"
             raise SecretsError("vault_sealed", message, "retryable") from None
         except exceptions.Forbidden:
-            message = f"Vault at {self.address} denied access: check the login's policy and its lease"
-            raise SecretsError("vault_denied", message) from None
+            message = f"Vault at {self.address} denied access: check the login's policy, or whether VAULT_TOKEN ran out"
+            raise SecretsError(DENIED, message) from None
         except (exceptions.VaultError, requests.RequestException) as error:
             # Only the kind: the text of such an error may quote the request.
             message = f"Vault at {self.address} does not answer ({type(error).__name__})"

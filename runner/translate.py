@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 from uuid import UUID
 
+from runner import hostkeys
 from runner.plan import AdapterError, Detail, ErrorClass
 from runner.slurm import Snapshot, read_snapshot
 from runner.world import Outcome
@@ -112,11 +113,11 @@ def _failed(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
 
 
 def _unreachable(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
-    message = f"ssh to the host failed: {_short(result.get('msg'))}. Check that it is up and that its host key is right"
+    message = f"ssh to the host failed: {_short(result.get('msg'))}. Check that it is up and that its sshd answers"
     if "Host key verification failed" in str(result.get("msg")):
         # Another machine answers, or the host was rebuilt: trying again cannot make that right.
         return AdapterError(
-            "host_key_mismatch", message, "intervention", _text(data.get("host")), _text(data.get("task"))
+            hostkeys.MISMATCH, hostkeys.CHANGED_WORDS, "intervention", _text(data.get("host")), _text(data.get("task"))
         )
     return AdapterError("host_unreachable", message, "retryable", _text(data.get("host")), _text(data.get("task")))
 
@@ -142,5 +143,6 @@ def _object(value: object) -> Detail:
     """What a host tells of itself, as far as it can be kept: one that goes on and on must not fill its record."""
     if not isinstance(value, dict):
         return {}
-    told = {str(key): item for key, item in value.items()}
+    # By which keys it is known is not for the host to say.
+    told = {str(key): item for key, item in value.items() if key not in (hostkeys.PINNED, hostkeys.CHANGED)}
     return told if len(json.dumps(told, default=str)) <= DETAIL_CHARS else {}

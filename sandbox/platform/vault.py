@@ -41,6 +41,11 @@ def create_role(tx: Tx, project_id: str) -> Doc:
     return {"role_id": role_id, "secret_id": secret_id, "mount": MOUNT, "prefix": prefix}
 
 
+def expire_tokens(tx: Tx, project_id: str) -> None:
+    """As if their time were over: the logins of a project's role, not what is wrapped."""
+    tx.sql.execute("DELETE FROM vault_tokens WHERE prefix=? AND wrapped IS NULL", (f"projects/{project_id}/",))
+
+
 def _reply(data: Doc | None, **more: Any) -> Doc:
     base = {
         "request_id": str(uuid.uuid4()),

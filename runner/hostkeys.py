@@ -157,5 +157,5 @@ def _missing(allocation: Allocation, member: Member) -> str:
         )
     return (
         f"allocation {allocation.id} gives no host_keys, and none are on record though its host was worked on: it"
-        " cannot be told from an impostor. Have the platform publish the host's keys, or say gpuaas-slurm trust with one"
+        " cannot be told from an impostor. Have the platform publish its keys, or say gpuaas-slurm trust with one"
     )

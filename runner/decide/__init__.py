@@ -36,16 +36,17 @@ VERBS: dict[str, Verb] = {
 
 def decide(world: World) -> Plan:
     """What to do next, in order; a Play, if any, comes last."""
-    if not world.complete or world.instance.status == InstanceStatus.DELETED:
+    status = world.instance.status
+    if not world.complete or status == InstanceStatus.DELETED:
         return Plan()
+    if status not in set(InstanceStatus):
+        return Plan((Wait(f"status {status!r} is not one we know: not ours to touch", "instance"),))
     noted = meeting.strangers(world)
     return Plan(tuple(noted)) if noted else meeting.known_first(world, _decide(world))
 
 
 def _decide(world: World) -> Plan:
     status = world.instance.status
-    if status not in set(InstanceStatus):
-        return Plan((Wait(f"status {status!r} is not one we know: not ours to touch", "instance"),))
     if status == InstanceStatus.DELETING:
         return Plan(tuple(teardown.go_on(world)))
     undo = lifecycle.called_off(world, VERBS)

@@ -28,6 +28,7 @@ from tests.unit.worlds import (
     allocation,
     controller,
     instance,
+    keyless,
     mine,
     node,
     of_kind,
@@ -40,11 +41,6 @@ from tests.unit.worlds import (
 OTHER = "ssh-ed25519 " + "B" * 68
 RSA = "ssh-rsa " + "C" * 372
 CONTROLLER = {"phase": "serving", "controller_hostname": "ctl"}
-
-
-def keyless(number: int) -> Allocation:
-    connection = {"host": f"10.0.0.{number}", "port": 22, "username": "ops"}
-    return allocation(number, connection=connection)
 
 
 def without_keys(now: World, *numbers: int) -> World:
@@ -270,6 +266,29 @@ def test_a_worker_with_another_key_can_be_removed_without_its_host() -> None:
     end = next(one for one in now.members if one.id == bad.id)
     assert end.status == "deleted" and end.adapter_detail["host_cleaned"] is False
     assert "another machine" in end.adapter_detail["host_left"]
+
+
+def test_a_controller_that_shows_another_key_makes_its_cluster_unknown_and_is_not_dialled_again() -> None:
+    up = controller(status="ready", adapter_detail=CONTROLLER | pinned())
+    running = instance(status="running", health="healthy", status_detail={"observed_at": stamp(NOW)})
+    start = without_keys(world(instance=running, members=(up, serving(2))), 1)
+    start = start.later(outcomes={up.id: Outcome(error=MISMATCH)}, played=frozenset({("look", up.id)}))
+    now, _, play = settle(start, decide)
+    assert play is None and now.instance.health == "unknown"
+    told = next(one for one in now.members if one.id == up.id)
+    assert told.adapter_detail["last_adapter_error"]["code"] == "host_key_mismatch"
+    _, problems = build(now.instance, now.members, now.allocations)
+    assert [(key, one.code) for key, one in problems.items()] == [(up.id, "host_key_mismatch")]
+
+
+def test_a_worker_that_was_never_met_is_removed_without_waiting_for_its_keys() -> None:
+    lost = worker(add(2), 2, status="failed", adapter_detail={"registered_in_controller": False})
+    up = controller(status="ready", adapter_detail=CONTROLLER)
+    running = instance(status="running", health="healthy", status_detail={"observed_at": stamp(NOW)})
+    start = world(instance=running, members=(up, lost), operations=(mine(ask("remove", lost)),))
+    now, _, _ = settle(without_keys(start, 2), decide)
+    end = next(one for one in now.members if one.id == lost.id)
+    assert end.status == "deleted" and end.adapter_detail["host_left"] == "nothing was ever set up on it"
 
 
 def test_a_corrected_key_ends_the_stop_and_the_old_one_brings_it_back() -> None:

@@ -254,7 +254,7 @@ def test_a_worker_with_another_key_can_be_removed_without_its_host() -> None:
     now, _, _ = settle(start, decide)
     told = next(one for one in now.members if one.id == bad.id)
     removal = ask("remove", told)
-    free = {"jobs": [], "reservations": []}
+    free: dict[str, Any] = {"jobs": [], "reservations": []}
     seen = snapshot({"w2": node(state="DOWN", flags={"DRAIN"}), "w3": node()}).model_copy(update=free)
     acts = frozenset({("drain", told.id)})
     now = now.later(outcomes={}, operations=(mine(removal),), snapshot=seen, played=acts)

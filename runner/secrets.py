@@ -230,10 +230,13 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 
 @contextlib.contextmanager
-def secret_server(directory: Path, vault: Vault, only: UUID) -> Iterator[Path]:
+def secret_server(
+    directory: Path, vault: Vault, only: UUID, refused: list[SecretsError] | None = None
+) -> Iterator[Path]:
     """Answer `<instance> <name> <step>` on a socket in a directory that only we can enter.
 
     For one instance only: who asks is a play, and a host of it that lies about itself may have changed the question.
+    What could not be had is added to `refused`: a play says of it only that one of its tasks failed.
     """
     path = directory / "secrets.sock"
     lock = threading.Lock()
@@ -242,7 +245,12 @@ def secret_server(directory: Path, vault: Vault, only: UUID) -> Iterator[Path]:
         if instance_id != only:
             raise SecretsError("secret_foreign", "that instance is not the one this play is about")
         with lock:  # hosts of one play ask at the same moment, and hvac's session is not for sharing
-            return vault.runtime_secret(instance_id, name, step)
+            try:
+                return vault.runtime_secret(instance_id, name, step)
+            except SecretsError as error:
+                if refused is not None:
+                    refused.append(error)
+                raise
 
     with _Server(str(path), _Handler) as server:
         server.fetch = fetch
@@ -310,7 +318,9 @@ def _add_key(path: Path, private_key: str, agent: "subprocess.Popen[bytes]") -> 
 
 
 @contextlib.contextmanager
-def access(client: Client, settings: Settings, instance: AppInstance) -> Iterator[dict[str, str]]:
+def access(
+    client: Client, settings: Settings, instance: AppInstance, refused: list[SecretsError] | None = None
+) -> Iterator[dict[str, str]]:
     """Everything a play needs to reach hosts and secrets, as environment that holds no secret itself."""
     if instance.access_credential_id is None:
         raise SecretsError("credential_missing", "the instance names no access_credential_id: deploy it with one")
@@ -327,6 +337,6 @@ def access(client: Client, settings: Settings, instance: AppInstance) -> Iterato
     # Sockets have short path limits and must not survive us: a fresh directory that only we can enter.
     with tempfile.TemporaryDirectory(prefix="gpuaas-slurm-") as name:
         directory = Path(name)
-        with ssh_agent(directory, key) as agent, secret_server(directory, vault, instance.id) as server:
+        with ssh_agent(directory, key) as agent, secret_server(directory, vault, instance.id, refused) as server:
             del key
             yield {"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(server)}

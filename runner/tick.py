@@ -22,7 +22,7 @@ from runner.plays import PlayError, play
 from runner.report import Reporter
 from runner.settings import Settings
 from runner.slurm import Snapshot
-from runner.translate import Heard, Story
+from runner.translate import Heard, Story, without_secret
 from runner.world import Outcome, World, observe
 
 # A tick settles in a handful of rounds; this only stops a policy that asks for the same thing for ever.
@@ -220,15 +220,20 @@ class _Tick:
             return lost.is_set() or self._signals.abort.is_set()
 
         try:
-            with secrets.access(self._client, self._settings, self._world.instance) as access:
-                return play(step, self._world, access, self._settings, listen=listen, give_up=give_up)
+            refused: list[secrets.SecretsError] = []
+            with secrets.access(self._client, self._settings, self._world.instance, refused) as access:
+                story = play(step, self._world, access, self._settings, listen=listen, give_up=give_up)
+            return without_secret(story, _told(refused[-1])) if refused else story
         except secrets.SecretsError as error:
             # Nobody was touched: every member of the play has the same reason.
-            klass = "retryable" if error.klass == "retryable" else "intervention"
-            tell = log.get().warning if klass == "retryable" else log.get().error
+            problem = _told(error)
+            tell = log.get().warning if problem.klass == "retryable" else log.get().error
             tell("no way to the machines", code=error.code, problem=error.message)
             if error.code == secrets.SPENT:
                 # An alarm is heard by whoever watches exit codes, also where no operation is there to fail.
                 self._summary.problems.append(f"instance {self._world.instance.id}: {error.code}: {error.message}")
-            problem = AdapterError(error.code, error.message, klass)  # type: ignore[arg-type]
             return Story({member.id: Outcome(error=problem) for member in step.members})
+
+
+def _told(error: secrets.SecretsError) -> AdapterError:
+    return AdapterError(error.code, error.message, "retryable" if error.klass == "retryable" else "intervention")

@@ -19,6 +19,9 @@ from runner.world import Outcome
 Event = Mapping[str, Any]
 MESSAGE_LIMIT = 1000
 DETAIL_CHARS = 8000
+TASK_FAILED = "task_failed"
+# How a task looks that could not have a secret: the first where it must not be told, the second in a lookup's words.
+WANTING = ("its output is withheld because it handles a secret", "runtime secret not available")
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,19 @@ def translate(events: Iterable[Event], members: Mapping[str, UUID]) -> Story:
     return story
 
 
+def without_secret(story: Story, why: AdapterError) -> Story:
+    """The story of a play to which a secret was refused: a task that failed for want of it says so, with the reason."""
+    return replace(
+        story,
+        outcomes={
+            member_id: replace(known, error=replace(why, host=known.error.host, task=known.error.task))
+            if known.error and known.error.code == TASK_FAILED and any(word in known.error.message for word in WANTING)
+            else known
+            for member_id, known in story.outcomes.items()
+        },
+    )
+
+
 def _failed(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
     host, task = _text(data.get("host")), _text(data.get("task"))
     given = result.get("adapter_error")
@@ -104,12 +120,8 @@ def _failed(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
             host,
             task,
         )
-    message = (
-        "its output is withheld because it handles a secret" if "censored" in result else _short(result.get("msg"))
-    )
-    return AdapterError(
-        "task_failed", f"{task}: {message}. Look at the host, then ask again", "intervention", host, task
-    )
+    message = WANTING[0] if "censored" in result else _short(result.get("msg"))
+    return AdapterError(TASK_FAILED, f"{task}: {message}. Look at the host, then ask again", "intervention", host, task)
 
 
 def _unreachable(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:

@@ -159,7 +159,7 @@ def _workers(members: Sequence[Member], allocations: Mapping[UUID, Allocation]) 
 def _target(member: Member, allocations: Mapping[UUID, Allocation]) -> Target | None:
     allocation = allocations.get(member.allocation_id) if member.allocation_id else None
     try:
-        return read_target(allocation) if allocation else None
+        return read_target(allocation, member) if allocation else None
     except IntentError:
         return None
 
@@ -169,7 +169,7 @@ def _where(target: Target) -> Detail:
 
 
 def _ssh(target: Target) -> list[str]:
-    """One line to paste: the host must show the key that the platform knows, and nothing is kept in a file."""
+    """One line to paste: the host must show the key it is known by, and nothing is kept in a file."""
     return [*ssh_options(target, _known_as(target)), "-p", str(target.port), f"{target.username}@{target.host}"]
 
 

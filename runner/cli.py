@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from runner import access_verb, change_verbs, instance_verbs, log, memory, operator, secrets, verbs, view
+from runner import access_verb, change_verbs, instance_verbs, log, memory, operator, secrets, trust_verb, verbs, view
 from runner.alone import Alone, NotAlone
 from runner.commands import CANNOT, FAILED, NOT_ALONE, OK, Json, Which, as_reader, load
 from runner.explain import explain
@@ -33,6 +33,7 @@ app = typer.Typer(
 app.command()(verbs.deploy)
 app.command()(access_verb.access)
 app.command("explain")(explain)
+app.command()(trust_verb.trust)
 app.add_typer(verbs.get, name="get")
 instance_verbs.add_to(verbs.op)
 change_verbs.add_to(app, verbs.op)

@@ -7,6 +7,7 @@ machines to the machine that holds it, nor to addresses that mean something else
 import ipaddress
 import re
 import socket
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -75,24 +76,32 @@ def settle(tree: dict[str, Any]) -> dict[str, str]:
     Such hosts are taken out. A name that resolves to nothing is left to ssh, which says so better than we could.
     """
     hosts: dict[str, dict[str, Any]] = tree["all"]["hosts"]
-    refused: dict[str, str] = {}
-    with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as pool:
-        found = pool.map(lambda one: _addresses(one["ansible_host"]), hosts.values())
-        for (name, variables), addresses in zip(list(hosts.items()), list(found), strict=True):
-            wrong = next((one for one in addresses if not is_dialable(one) or is_own(one)), None)
-            if wrong:
-                refused[name] = (
-                    f"{variables['ansible_host']} is {wrong}, which is the runner's own machine or nobody's."
-                    " Correct the allocation's connection"
-                )
-            elif addresses:
-                # Asked again, the name might mean another address than the one that was checked.
-                variables["ansible_host"] = addresses[0]
+    addresses, refused = look_up({name: variables["ansible_host"] for name, variables in hosts.items()})
+    for name, address in addresses.items():
+        # Asked again, the name might mean another address than the one that was checked.
+        hosts[name]["ansible_host"] = address
     for name in refused:
         del hosts[name]
         for group in tree["all"]["children"].values():
             group["hosts"].pop(name, None)
     return refused
+
+
+def look_up(hosts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Of each host, by its name, the address that was checked; of each that may not be dialled, why."""
+    addresses: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as pool:
+        for (name, host), found in zip(hosts.items(), pool.map(_addresses, hosts.values()), strict=True):
+            wrong = next((one for one in found if not is_dialable(one) or is_own(one)), None)
+            if wrong:
+                refused[name] = (
+                    f"{host} is {wrong}, which is the runner's own machine or nobody's."
+                    " Correct the allocation's connection"
+                )
+            elif found:
+                addresses[name] = found[0]
+    return addresses, refused
 
 
 def _addresses(host: str) -> list[str]:

@@ -5,7 +5,20 @@ from uuid import NAMESPACE_OID, uuid5
 
 from runner import detail
 from runner.decide import decide
-from runner.plan import Claim, Finish, ForgetSecrets, NewMember, Plan, Refuse, SetInstance, SetMember, Step, stamp
+from runner.plan import (
+    AdapterError,
+    Claim,
+    Finish,
+    ForgetSecrets,
+    NewMember,
+    Pin,
+    Plan,
+    Refuse,
+    SetInstance,
+    SetMember,
+    Step,
+    stamp,
+)
 from runner.platform.models import Member, MemberStatus, Operation, OperationStatus
 from runner.world import World
 
@@ -48,10 +61,14 @@ def imagine(world: World, step: Step) -> World:
                     adapter_detail=detail.blank(key, operation.id),
                 ),
             )
-        case SetMember(member=member, status=status, detail=changes):
+        case Pin(members=members):
+            unseen = AdapterError("host_key_missing", "a plan touches no host: its keys are not read")
+            return world.later(unseen={**world.unseen, **dict.fromkeys((one.id for one in members), unseen)})
+        case SetMember(member=member, status=status, detail=changes, judges=judges):
             said = {**detail.filled(member), **changes}
             new_member = member.model_copy(update={"status": status, "adapter_detail": said})
-            return world.with_member(new_member).judged(member)
+            world = world.with_member(new_member)
+            return world.judged(member) if judges else world
         case SetInstance(status=status, health=health, detail=said, access=access):
             new = {"status": status, "health": health, "status_detail": said, "access": access or world.instance.access}
             return world.later(instance=world.instance.model_copy(update=new))

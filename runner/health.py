@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from runner import wish
+from runner import hostkeys, wish
 from runner.inventory import CONTROLLER, host_name, node_name
 from runner.plan import Detail, ErrorClass
 from runner.platform.models import Health, Member, MemberStatus
@@ -72,6 +72,8 @@ CAUSES: dict[str, Cause] = {
     "worker_wrong_resources": Cause(Health.DEGRADED),
     "worker_version_unfit": Cause(Health.DEGRADED),
     "worker_clock_skew": Cause(Health.DEGRADED),
+    # Shown under the code of what is wrong with it: host_key_missing, host_key_contradicted, host_key_note_invalid too.
+    "host_key_mismatch": Cause(Health.DEGRADED),
     # A failed worker is shown under its own last error's code; this one stands for all of them.
     "worker_failed": Cause(Health.DEGRADED),
 }
@@ -125,11 +127,11 @@ def findings(snapshot: Snapshot | None, members: Sequence[Member], policy: Polic
         return [Finding("controller_unknown", f"the controller could not be looked at{why}", controller)]
     found = list(_controller(snapshot.controller, controller, policy))
     if any(one.code in ("munge_not_active", "slurmctld_not_active", "slurmctld_not_answering") for one in found):
-        return [*found, *_failed(members)]
+        return [*found, *_failed(members), *_strangers(members)]
     if snapshot.nodes is None:
         message = "slurmctld answers, but not about its nodes and jobs: run sinfo and squeue on the controller"
-        return [*found, Finding("nodes_unknown", message, controller), *_failed(members)]
-    workers = [*_workers(snapshot, members), *_failed(members)]
+        return [*found, Finding("nodes_unknown", message, controller), *_failed(members), *_strangers(members)]
+    workers = [*_workers(snapshot, members), *_failed(members), *_strangers(members)]
     return [*found, *_nobody_serves(members, workers), *workers]
 
 
@@ -311,6 +313,14 @@ def _failed(members: Sequence[Member]) -> Iterator[Finding]:
             error = member.adapter_detail.get("last_adapter_error") or {}
             message = str(error.get("message") or "this worker failed: add it again, or remove it")
             yield Finding("worker_failed", message, member, shown_as=str(error.get("code") or "worker_failed"))
+
+
+def _strangers(members: Sequence[Member]) -> Iterator[Finding]:
+    """Members in service whose host is not known by its key: they may serve, but nothing can be done for them."""
+    for member in members:
+        error = member.adapter_detail.get("last_adapter_error") or {}
+        if member.status in (MemberStatus.READY, MemberStatus.DRAINING) and error.get("code") in hostkeys.CODES:
+            yield Finding("host_key_mismatch", str(error.get("message")), member, shown_as=str(error["code"]))
 
 
 def _nobody_serves(members: Sequence[Member], found: Sequence[Finding]) -> list[Finding]:

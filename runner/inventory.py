@@ -12,8 +12,9 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, field_validator
 
-from runner import people, wish
+from runner import hostkeys, people, wish
 from runner.dial import HOSTNAME, is_dialable
+from runner.intent import IntentError as IntentError
 from runner.people import Person
 from runner.platform.models import Allocation, AppInstance, Member
 
@@ -21,12 +22,9 @@ CONTROLLER = "controller"
 WORKER = "worker"
 
 _USERNAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
-# Strongest first: one pinned key is enough, and ssh is told to accept no other kind.
-_KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
-_KEY_BODY = re.compile(r"[A-Za-z0-9+/]{40,2000}={0,2}")
 # Values of slurm.conf stay on their line: no comment, no second key, no escape, no template, no way up in a path.
 _CONF_VALUE = re.compile(r"(?!-)(?!.*\.\.)[A-Za-z0-9_.,:;/@%+*=\[\]()-]{1,1024}")
-MESSAGE_CHARS, MAX_GPUS = 500, 1024
+MAX_GPUS = 1024
 _CONF_KEY = re.compile(r"[A-Za-z][A-Za-z0-9]{1,63}")
 # What a project may choose. Everything else is the adapter's own, runs a program or writes a file on a host, or is
 # nobody's wish so far; a new wish costs a word here.
@@ -44,17 +42,6 @@ CHOOSABLE = frozenset(
     slurmctldtimeout slurmddebug slurmdtimeout tcptimeout unkillablesteptimeout vsizefactor waittime
     """.split()  # noqa: SIM905 - a list of ninety strings reads worse
 )
-
-
-class IntentError(Exception):
-    """What was asked for cannot be done as written; nothing was touched."""
-
-    def __init__(self, code: str, message: str) -> None:
-        # It may quote what was sent, and must fit where it is told.
-        message = message if len(message) <= MESSAGE_CHARS else message[:MESSAGE_CHARS] + "..."
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 class Placement(BaseModel):
@@ -142,7 +129,13 @@ class Target:
     key_body: str
 
 
-def read_target(allocation: Allocation) -> Target:
+def read_target(allocation: Allocation, member: Member) -> Target:
+    """Where the member is and the key it must show, or IntentError with what is wrong."""
+    host, port, username = read_address(allocation)
+    return Target(host, port, username, *hostkeys.key_of(allocation, member))
+
+
+def read_address(allocation: Allocation) -> tuple[str, int, str]:
     """The allocation's connection, or IntentError `connection_invalid` with the field that is wrong."""
     raw = allocation.connection or {}
     host = raw.get("host")
@@ -154,25 +147,7 @@ def read_target(allocation: Allocation) -> Target:
     username = raw.get("username")
     if not isinstance(username, str) or not _USERNAME.fullmatch(username):
         raise _bad(allocation, f"username {username!r} is not a Unix user name")
-    key_type, key_body = _best_key(allocation, raw.get("host_keys"))
-    return Target(host, port, username, key_type, key_body)
-
-
-def _best_key(allocation: Allocation, keys: object) -> tuple[str, str]:
-    if not isinstance(keys, list) or not keys:
-        raise IntentError(
-            "host_key_missing",
-            f"allocation {allocation.id} has no host_keys: the host cannot be told from an impostor."
-            " Have the platform publish the host's ssh keys",
-        )
-    found: dict[str, str] = {}
-    for key in keys:
-        parts = key.split() if isinstance(key, str) else []
-        if len(parts) < 2 or parts[0] not in _KEY_TYPES or not _KEY_BODY.fullmatch(parts[1]):
-            raise _bad(allocation, "host_keys has an entry that is not an ssh public key")
-        found.setdefault(parts[0], parts[1])
-    best = next(kind for kind in _KEY_TYPES if kind in found)
-    return best, found[best]
+    return host, port, username
 
 
 def _bad(allocation: Allocation, what: str) -> IntentError:
@@ -195,7 +170,7 @@ def node_name(member: Member) -> str | None:
 
 
 def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
-    target = read_target(allocation)
+    target = read_target(allocation, member)
     if allocation.gpus is not None and not 0 <= allocation.gpus <= MAX_GPUS:
         raise IntentError(
             "allocation_invalid", f"allocation {allocation.id}: {allocation.gpus} GPUs is no number of them"

@@ -107,6 +107,15 @@ class SetMember(Step):
     member: Member
     status: str
     detail: Detail = field(default_factory=dict)
+    # Whether it draws the conclusion from how the member came out of a play; a note beside it does not.
+    judges: bool = True
+
+
+@dataclass(frozen=True)
+class Pin(Step):
+    """Read the ssh keys that hosts show and write them into their members' records, before anything is run there."""
+
+    members: tuple[Member, ...]
 
 
 @dataclass(frozen=True)
@@ -193,6 +202,8 @@ def shown(step: Step) -> dict[str, str]:
             subject, what = host_name(member), "claim"
         case NewMember(component_key=key, allocation_id=allocation):
             subject, what = f"{key} on allocation {str(allocation)[:8]}", "create member"
+        case Pin(members=members):
+            subject, what = _names(members), "pin host keys"
         case SetMember(member=member, status=status):
             subject, what = host_name(member), f"report {status}"
         case SetInstance(status=status, health=health):

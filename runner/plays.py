@@ -45,10 +45,13 @@ def play(
     members = {inventory.host_name(m): m.id for m in step.members if m.id not in problems}
     story = Story(
         {
-            member_id: Outcome(error=AdapterError(problem.code, problem.message))
+            member_id: Outcome(error=world.unseen.get(member_id) or AdapterError(problem.code, problem.message))
             for member_id, problem in problems.items()
         }
     )
+    leaderless = any(m.id in problems and m.component_key == inventory.CONTROLLER for m in step.members)
+    if not members or (leaderless and step.playbook != "decommission"):
+        return story  # nobody is to be asked, or nobody whom the others could go by
 
     def on_event(event: dict[str, Any]) -> bool:
         nonlocal story

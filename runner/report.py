@@ -79,7 +79,8 @@ class Reporter:
                     return self._new_member(step, world)
                 case SetMember():
                     member = self._write_member(step.member.id, step.status, step.detail)
-                    return world.with_member(member).judged(member)
+                    world = world.with_member(member)
+                    return world.judged(member) if step.judges else world
                 case SetInstance():
                     return self._set_instance(step, world)
                 case Announce():

@@ -30,6 +30,8 @@ from runner.settings import Settings
 from runner.turnover import REPLACEABLE, STEPS
 
 SOCKET_VARIABLE = "GPUAAS_SECRETS_SOCKET"
+# Somebody else had the ssh key: the one error here that is an alarm.
+SPENT, DENIED = "wrapping_token_spent", "vault_denied"
 
 # name -> how a new one is made. munge takes up to 1024 bytes; 128 is what its own tools make.
 MAKERS: dict[str, Callable[[], str]] = {
@@ -79,7 +81,6 @@ class Vault:
         if name not in MAKERS or step not in STEPS or (step != "current" and name not in REPLACEABLE):
             raise SecretsError("secret_unknown", f"there is no runtime secret called {name!r} to {step}")
         change, stands_under = STEPS[step]
-        self._login()
         for _ in range(5):
             version, values = self._read(instance_id)
             changed = change(values, name, MAKERS[name])
@@ -92,9 +93,8 @@ class Vault:
 
     def forget(self, instance_id: UUID) -> None:
         """Everything that was ever kept for the instance, every version of it. That there is nothing is fine."""
-        self._login()
         with contextlib.suppress(_Absent):
-            self._ask(
+            self._ask_as_us(
                 lambda: self._client.secrets.kv.v2.delete_metadata_and_all_versions(
                     path=self._path(instance_id), mount_point=self._settings.vault_mount
                 )
@@ -118,7 +118,7 @@ class Vault:
             answer = self._ask(self._client.sys.unwrap)
         except _Refused:
             raise SecretsError(
-                "wrapping_token_spent",
+                SPENT,
                 "the wrapping token was already used or has expired. If nobody else ran, treat it as a break-in:"
                 " rotate the access credential",
             ) from None
@@ -134,7 +134,7 @@ class Vault:
 
     def _read(self, instance_id: UUID) -> tuple[int, dict[str, Any]]:
         try:
-            answer = self._ask(
+            answer = self._ask_as_us(
                 lambda: self._client.secrets.kv.v2.read_secret_version(
                     path=self._path(instance_id), mount_point=self._settings.vault_mount, raise_on_deleted_version=False
                 )
@@ -151,7 +151,7 @@ class Vault:
 
     def _write(self, instance_id: UUID, values: dict[str, Any], version: int) -> None:
         try:
-            self._ask(
+            self._ask_as_us(
                 lambda: self._client.secrets.kv.v2.create_or_update_secret(
                     path=self._path(instance_id), secret=values, cas=version, mount_point=self._settings.vault_mount
                 )
@@ -195,6 +195,18 @@ class Vault:
                 "vault_login_refused", f"Vault has no AppRole login at {mount}: check GPUAAS_VAULT_APPROLE_MOUNT"
             ) from None
 
+    def _ask_as_us(self, call: Callable[[], Any]) -> Any:
+        """With our login, which may end while a long play is on: a denial is met by a fresh one, once."""
+        self._login()
+        try:
+            return self._ask(call)
+        except SecretsError as error:
+            if error.code != DENIED:
+                raise
+        self._client.token, self._logged_in = None, False
+        self._login()
+        return self._ask(call)
+
     def _ask(self, call: Callable[[], Any]) -> Any:
         import requests
         from hvac import exceptions
@@ -209,8 +221,8 @@ class Vault:
             message = f"Vault at {self.address} is sealed or in standby"
             raise SecretsError("vault_sealed", message, "retryable") from None
         except exceptions.Forbidden:
-            message = f"Vault at {self.address} denied access: check the login's policy and its lease"
-            raise SecretsError("vault_denied", message) from None
+            message = f"Vault at {self.address} denied access: check the login's policy, or whether VAULT_TOKEN ran out"
+            raise SecretsError(DENIED, message) from None
         except (exceptions.VaultError, requests.RequestException) as error:
             # Only the kind: the text of such an error may quote the request.
             message = f"Vault at {self.address} does not answer ({type(error).__name__})"
@@ -272,10 +284,13 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 
 @contextlib.contextmanager
-def secret_server(directory: Path, vault: Vault, only: UUID) -> Iterator[Path]:
+def secret_server(
+    directory: Path, vault: Vault, only: UUID, refused: list[SecretsError] | None = None
+) -> Iterator[Path]:
     """Answer `<instance> <name> <step>` on a socket in a directory that only we can enter.
 
     For one instance only: who asks is a play, and a host of it that lies about itself may have changed the question.
+    What could not be had is added to `refused`: a play says of it only that one of its tasks failed.
     """
     path = directory / "secrets.sock"
     lock = threading.Lock()
@@ -284,7 +299,12 @@ def secret_server(directory: Path, vault: Vault, only: UUID) -> Iterator[Path]:
         if instance_id != only:
             raise SecretsError("secret_foreign", "that instance is not the one this play is about")
         with lock:  # hosts of one play ask at the same moment, and hvac's session is not for sharing
-            return vault.runtime_secret(instance_id, name, step)
+            try:
+                return vault.runtime_secret(instance_id, name, step)
+            except SecretsError as error:
+                if refused is not None:
+                    refused.append(error)
+                raise
 
     with _Server(str(path), _Handler) as server:
         server.fetch = fetch
@@ -352,7 +372,9 @@ def _add_key(path: Path, private_key: str, agent: "subprocess.Popen[bytes]") -> 
 
 
 @contextlib.contextmanager
-def access(client: Client, settings: Settings, instance: AppInstance) -> Iterator[dict[str, str]]:
+def access(
+    client: Client, settings: Settings, instance: AppInstance, refused: list[SecretsError] | None = None
+) -> Iterator[dict[str, str]]:
     """Everything a play needs to reach hosts and secrets, as environment that holds no secret itself."""
     if instance.access_credential_id is None:
         raise SecretsError("credential_missing", "the instance names no access_credential_id: deploy it with one")
@@ -369,6 +391,6 @@ def access(client: Client, settings: Settings, instance: AppInstance) -> Iterato
     # Sockets have short path limits and must not survive us: a fresh directory that only we can enter.
     with tempfile.TemporaryDirectory(prefix="gpuaas-slurm-") as name:
         directory = Path(name)
-        with ssh_agent(directory, key) as agent, secret_server(directory, vault, instance.id) as server:
+        with ssh_agent(directory, key) as agent, secret_server(directory, vault, instance.id, refused) as server:
             del key
             yield {"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(server)}

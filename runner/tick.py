@@ -8,12 +8,13 @@ from uuid import UUID
 
 import structlog
 
-from runner import log, secrets
+from runner import keyscan, log, secrets
 from runner.alone import Alone
 from runner.decide import decide
-from runner.inventory import CONTROLLER, host_name
+from runner.hostkeys import fingerprint, pin
+from runner.inventory import CONTROLLER, host_name, read_address
 from runner.leases import LostLease
-from runner.plan import AdapterError, Plan, Play
+from runner.plan import AdapterError, Pin, Plan, Play, SetMember, Step, stamp
 from runner.platform.client import Client
 from runner.platform.errors import Conflict, PlatformError
 from runner.platform.models import AppInstance, InstanceStatus, MemberStatus
@@ -21,7 +22,7 @@ from runner.plays import PlayError, play
 from runner.report import Reporter
 from runner.settings import Settings
 from runner.slurm import Snapshot
-from runner.translate import Heard, Story
+from runner.translate import Heard, Story, without_secret
 from runner.world import Outcome, World, observe
 
 # A tick settles in a handful of rounds; this only stops a policy that asks for the same thing for ever.
@@ -164,8 +165,30 @@ class _Tick:
 
     def _write(self, plan: Plan) -> None:
         for step in plan.writes:
-            self._world = self._report.apply(step, self._world)
-            self._summary.writes += 1
+            for write in self._pins(step) if isinstance(step, Pin) else (step,):
+                self._world = self._report.apply(write, self._world)
+                self._summary.writes += 1
+
+    def _pins(self, step: Pin) -> list[Step]:
+        """First sight: what the hosts show now, to be written before anything is run on them."""
+        members = {host_name(member): member for member in step.members}
+        allocations = self._world.allocations
+        log.get().info("read host keys", members=len(members), why=step.why)
+        seen, problems = keyscan.scan(
+            {name: read_address(allocations[member.allocation_id])[:2] for name, member in members.items()}  # type: ignore[index]
+        )
+        unseen = {members[name].id: problem for name, problem in problems.items()}
+        self._world = self._world.later(unseen={**self._world.unseen, **unseen})
+        writes: list[Step] = []
+        for name, found in seen.items():
+            known = ", ".join(fingerprint(key.split()[1]) for key in found.keys)
+            log.get(member_id=members[name].id).warning(
+                "host keys pinned at first sight", address=found.address, keys=known
+            )
+            noted = pin(found.keys, found.address, stamp(self._world.now))
+            why = f"{found.address} showed {known}"
+            writes.append(SetMember(why, members[name], members[name].status, noted, judges=False))
+        return writes
 
     def _act(self, step: Play) -> None:
         self._summary.plays += 1
@@ -184,7 +207,8 @@ class _Tick:
         if taken:
             raise LostLease(f"{taken[0].operation} {taken[0].id} was taken over by {taken[0].claimed_by} meanwhile")
         played = self._world.played | step.acts
-        self._world = world.later(snapshot=story.snapshot, outcomes=story.outcomes, played=played)
+        unseen = self._world.unseen
+        self._world = world.later(snapshot=story.snapshot, outcomes=story.outcomes, played=played, unseen=unseen)
 
     def _play(self, step: Play, lost: threading.Event) -> Story:
         def listen(heard: Heard) -> None:
@@ -196,10 +220,20 @@ class _Tick:
             return lost.is_set() or self._signals.abort.is_set()
 
         try:
-            with secrets.access(self._client, self._settings, self._world.instance) as access:
-                return play(step, self._world, access, self._settings, listen=listen, give_up=give_up)
+            refused: list[secrets.SecretsError] = []
+            with secrets.access(self._client, self._settings, self._world.instance, refused) as access:
+                story = play(step, self._world, access, self._settings, listen=listen, give_up=give_up)
+            return without_secret(story, _told(refused[-1])) if refused else story
         except secrets.SecretsError as error:
             # Nobody was touched: every member of the play has the same reason.
-            klass = "retryable" if error.klass == "retryable" else "intervention"
-            problem = AdapterError(error.code, error.message, klass)  # type: ignore[arg-type]
+            problem = _told(error)
+            tell = log.get().warning if problem.klass == "retryable" else log.get().error
+            tell("no way to the machines", code=error.code, problem=error.message)
+            if error.code == secrets.SPENT:
+                # An alarm is heard by whoever watches exit codes, also where no operation is there to fail.
+                self._summary.problems.append(f"instance {self._world.instance.id}: {error.code}: {error.message}")
             return Story({member.id: Outcome(error=problem) for member in step.members})
+
+
+def _told(error: secrets.SecretsError) -> AdapterError:
+    return AdapterError(error.code, error.message, "retryable" if error.klass == "retryable" else "intervention")

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 from uuid import UUID
 
+from runner import hostkeys
 from runner.plan import AdapterError, Detail, ErrorClass
 from runner.slurm import Snapshot, read_snapshot
 from runner.world import Outcome
@@ -18,6 +19,9 @@ from runner.world import Outcome
 Event = Mapping[str, Any]
 MESSAGE_LIMIT = 1000
 DETAIL_CHARS = 8000
+TASK_FAILED = "task_failed"
+# How a task looks that could not have a secret: the first where it must not be told, the second in a lookup's words.
+WANTING = ("its output is withheld because it handles a secret", "runtime secret not available")
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,19 @@ def translate(events: Iterable[Event], members: Mapping[str, UUID]) -> Story:
     return story
 
 
+def without_secret(story: Story, why: AdapterError) -> Story:
+    """The story of a play to which a secret was refused: a task that failed for want of it says so, with the reason."""
+    return replace(
+        story,
+        outcomes={
+            member_id: replace(known, error=replace(why, host=known.error.host, task=known.error.task))
+            if known.error and known.error.code == TASK_FAILED and any(word in known.error.message for word in WANTING)
+            else known
+            for member_id, known in story.outcomes.items()
+        },
+    )
+
+
 def _failed(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
     host, task = _text(data.get("host")), _text(data.get("task"))
     given = result.get("adapter_error")
@@ -103,20 +120,16 @@ def _failed(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
             host,
             task,
         )
-    message = (
-        "its output is withheld because it handles a secret" if "censored" in result else _short(result.get("msg"))
-    )
-    return AdapterError(
-        "task_failed", f"{task}: {message}. Look at the host, then ask again", "intervention", host, task
-    )
+    message = WANTING[0] if "censored" in result else _short(result.get("msg"))
+    return AdapterError(TASK_FAILED, f"{task}: {message}. Look at the host, then ask again", "intervention", host, task)
 
 
 def _unreachable(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
-    message = f"ssh to the host failed: {_short(result.get('msg'))}. Check that it is up and that its host key is right"
+    message = f"ssh to the host failed: {_short(result.get('msg'))}. Check that it is up and that its sshd answers"
     if "Host key verification failed" in str(result.get("msg")):
         # Another machine answers, or the host was rebuilt: trying again cannot make that right.
         return AdapterError(
-            "host_key_mismatch", message, "intervention", _text(data.get("host")), _text(data.get("task"))
+            hostkeys.MISMATCH, hostkeys.CHANGED_WORDS, "intervention", _text(data.get("host")), _text(data.get("task"))
         )
     return AdapterError("host_unreachable", message, "retryable", _text(data.get("host")), _text(data.get("task")))
 
@@ -142,5 +155,6 @@ def _object(value: object) -> Detail:
     """What a host tells of itself, as far as it can be kept: one that goes on and on must not fill its record."""
     if not isinstance(value, dict):
         return {}
-    told = {str(key): item for key, item in value.items()}
+    # By which keys it is known is not for the host to say.
+    told = {str(key): item for key, item in value.items() if key not in (hostkeys.PINNED, hostkeys.CHANGED)}
     return told if len(json.dumps(told, default=str)) <= DETAIL_CHARS else {}

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from runner import hostkeys
 from runner.inventory import host_name
 from runner.plan import Step, shown
 from runner.platform.models import Allocation, AppInstance, Member, Operation
@@ -107,6 +108,7 @@ def member_row(member: Member) -> Row:
         "node": known.get("node_state"),
         "package": known.get("package_version"),
         "slurm": known.get("slurm_version"),
+        "host key": hostkeys.shown(member) or "given",
         "error": f"{error.get('code')}: {error.get('message')}" if error else None,
     }
 

@@ -59,6 +59,8 @@ class World:
     snapshot: Snapshot | None = None
     # From this tick's latest play: one entry for each member it reached. Empty before the first.
     outcomes: Mapping[UUID, Outcome] = field(default_factory=lambda: MappingProxyType({}))
+    # Members whose host keys could not be read in this tick, and why.
+    unseen: Mapping[UUID, AdapterError] = field(default_factory=lambda: MappingProxyType({}))
     # What this tick's plays have done so far.
     played: frozenset[Act] = frozenset()
     policy: Policy = Policy()

@@ -5,10 +5,10 @@ assumes that an earlier step worked: it looks at what is.
 """
 
 from runner import detail
-from runner.decide import changing, lifecycle, repair, rotation, teardown, upgrading
+from runner.decide import changing, lifecycle, meeting, repair, rotation, teardown, upgrading
 from runner.decide.instance import instance_fails, look, report_instance, set_instance
 from runner.decide.lifecycle import Verb
-from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, take
+from runner.decide.members import UNFINISHED, conclude, fail, host_problem, take
 from runner.decide.operations import end_all, orphans, worker_operations
 from runner.decide.restarting import RESTART
 from runner.decide.starting import START
@@ -41,6 +41,12 @@ def decide(world: World) -> Plan:
         return Plan()
     if status not in set(InstanceStatus):
         return Plan((Wait(f"status {status!r} is not one we know: not ours to touch", "instance"),))
+    noted = meeting.strangers(world)
+    return Plan(tuple(noted)) if noted else meeting.known_first(world, _decide(world))
+
+
+def _decide(world: World) -> Plan:
+    status = world.instance.status
     if status == InstanceStatus.DELETING:
         return Plan(tuple(teardown.go_on(world)))
     undo = lifecycle.called_off(world, VERBS)
@@ -125,7 +131,7 @@ def _bootstrap(world: World, controller: Member) -> tuple[list[Step], bool]:
     outcome = world.outcomes.get(controller.id)
     if outcome:
         return conclude(world, controller, outcome), False
-    error, waiting = allocation_problem(world, controller.allocation_id)
+    error, waiting = host_problem(world, controller)
     if waiting:
         return [Wait(waiting, host_name(controller))], False
     if error:

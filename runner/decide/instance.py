@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from runner import access, detail
+from runner import access, detail, hostkeys
 from runner.decide import leaving
 from runner.decide.members import UNFINISHED, fail, read_time
 from runner.decide.operations import end_all
@@ -76,7 +76,8 @@ def _refresh(world: World, controller: Member) -> list[Step]:
         elif status != MemberStatus.READY:
             continue
         seen = detail.of_controller(snapshot) if member is controller else detail.of_worker(snapshot, hostname)
-        if member is controller and not controller_problem(snapshot):
+        told = (member.adapter_detail.get("last_adapter_error") or {}).get("code")
+        if member is controller and not controller_problem(snapshot) and told not in hostkeys.CODES:
             seen["last_adapter_error"] = None
         if status != member.status:
             seen |= {"phase": "serving", "jobs": [], "jobs_end_by": None, "drain_held_by": None}

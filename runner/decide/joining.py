@@ -1,6 +1,6 @@
 """How a worker joins: its record first, then the play, then the controller's word."""
 
-from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, read_time
+from runner.decide.members import UNFINISHED, conclude, fail, host_problem, read_time
 from runner.inventory import WORKER, host_name
 from runner.plan import AdapterError, NewMember, SetMember, Step, Wait, stamp
 from runner.platform.models import Member, MemberStatus, Operation
@@ -28,7 +28,7 @@ def join(world: World, operation: Operation, controller: Member) -> tuple[list[S
         if member.status not in UNFINISHED:
             continue
         outcome = world.outcomes.get(member.id)
-        error, waiting = allocation_problem(world, member.allocation_id)
+        error, waiting = host_problem(world, member)
         due = read_time(member.adapter_detail.get("next_attempt_at"))
         if outcome:
             steps += conclude(world, member, outcome)

@@ -12,8 +12,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from runner import detail
-from runner.decide.members import allocation_problem, read_time
+from runner import detail, hostkeys
+from runner.decide.members import host_problem, read_time
 from runner.decide.wants import Wants
 from runner.inventory import WORKER, IntentError, host_name, node_name
 from runner.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
@@ -206,7 +206,11 @@ def _from_host(world: World, member: Member, terms: Terms) -> Progress:
     allocation = world.allocations.get(member.allocation_id) if member.allocation_id else None
     if allocation is None or allocation.status == "released":
         return _without_host(world, member, "its allocation is released")
-    problem, waiting = allocation_problem(world, member.allocation_id)
+    problem, waiting = host_problem(world, member)
+    if problem and problem.code in hostkeys.ANOTHER:
+        return _without_host(world, member, f"another machine answers in its place ({problem.code})")
+    if problem and problem.code == hostkeys.MISSING and _was_never_met(member):
+        return _without_host(world, member, "nothing was ever set up on it")
     if problem or waiting:
         # The machine is there; only its record is not usable. Forgetting it would leave a worker that nobody knows.
         return [Wait(problem.message if problem else str(waiting), host_name(member))], Wants()
@@ -259,6 +263,12 @@ def _without_host(world: World, member: Member, because: str) -> Progress:
         return [Wait("the controller has not confirmed that it is gone", host_name(member))], Wants()
     said = {"phase": "removed", "host_cleaned": False, "host_left": because}
     return [gone(member, said, f"gone from Slurm; the host was not cleaned: {because}")], Wants()
+
+
+def _was_never_met(member: Member) -> bool:
+    """Whether no play ever got to its host: without its keys none could have."""
+    known = member.adapter_detail
+    return node_name(member) is None and not known.get("host_touched") and known.get(hostkeys.PINNED) is None
 
 
 def _is_absent(world: World, member: Member) -> bool:

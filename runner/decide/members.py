@@ -1,9 +1,8 @@
 """One member: whose it is, whether its allocation can be worked on, and how it came out of a play."""
 
 from datetime import datetime, timedelta
-from uuid import UUID
 
-from runner import detail
+from runner import detail, hostkeys
 from runner.inventory import CONTROLLER, IntentError, host_name, read_target
 from runner.plan import AdapterError, Claim, Detail, SetMember, Step, Wait, stamp
 from runner.platform.models import Member, MemberStatus
@@ -77,19 +76,21 @@ def _unclaimed() -> Detail:
     return {"claimed_by": None, "lease_expires_at": None, "next_attempt_at": None}
 
 
-def allocation_problem(world: World, allocation_id: UUID | None) -> tuple[AdapterError | None, str | None]:
-    """(error, None), (None, what it waits for), or (None, None) for an allocation one can work on."""
-    allocation = world.allocations.get(allocation_id) if allocation_id else None
+def host_problem(world: World, member: Member) -> tuple[AdapterError | None, str | None]:
+    """(error, None), (None, what it waits for), or (None, None) for a host one can work on."""
+    allocation = world.allocations.get(member.allocation_id) if member.allocation_id else None
     if allocation is None:
-        return AdapterError("allocation_not_found", f"allocation {allocation_id} is not in this project"), None
+        return AdapterError("allocation_not_found", f"allocation {member.allocation_id} is not in this project"), None
     if allocation.status in COMING:
         return None, f"allocation {allocation.id} is {allocation.status}"
     if allocation.status != "active":
         message = f"allocation {allocation.id} is {allocation.status}, not active: choose another one"
         return AdapterError("allocation_not_active", message), None
     try:
-        read_target(allocation)
+        read_target(allocation, member)
     except IntentError as problem:
+        if problem.code == hostkeys.MISSING and hostkeys.is_first_sight(allocation, member):
+            return None, None  # its keys are pinned before it is played
         return AdapterError(problem.code, problem.message), None
     return None, None
 

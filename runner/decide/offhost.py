@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable
 
+from runner import hostkeys
 from runner.decide import leaving
 from runner.decide.agreement import NAME, Agreement
-from runner.decide.members import allocation_problem, read_time
+from runner.decide.members import host_problem, read_time
 from runner.inventory import CONTROLLER, WORKER, host_name, node_name
 from runner.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
 from runner.platform.models import Member, MemberStatus
 from runner.world import World
 
 # The machine is not there, or is not the one we know: nothing on it can be done, and nothing is known of it.
-SILENT = ("host_unreachable", "host_key_mismatch")
+SILENT = ("host_unreachable", *sorted(hostkeys.CODES))
 # Phases before the first change of a host.
 UNTOUCHED = (None, "requested", "preflight")
 
@@ -56,7 +57,7 @@ def leave(world: World, member: Member, agreed: Agreement) -> tuple[list[Step], 
     allocation = world.allocations.get(member.allocation_id) if member.allocation_id else None
     if allocation is None or allocation.status == "released":
         return [_without_host(member, "its allocation is released")], False
-    problem, waiting = allocation_problem(world, member.allocation_id)
+    problem, waiting = host_problem(world, member)
     if problem or waiting:
         return _silent(world, member, agreed, problem or AdapterError("allocation_not_active", str(waiting))), False
     if not world.did("clean", member):

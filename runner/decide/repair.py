@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from runner import detail
 from runner.decide.instance import look
-from runner.decide.members import allocation_problem, read_time
+from runner.decide.members import host_problem, read_time
 from runner.health import Finding, findings
 from runner.inventory import CONTROLLER, host_name
 from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
@@ -99,7 +99,7 @@ def _why_not(world: World, member: Member) -> str | None:
     if detail.is_unsettled(member) or any(member.id in operation.member_ids for operation in world.operations):
         return "something else is being done with it"
     # A wish that cannot be fulfilled is no hindrance: the host has the configuration that last served.
-    error, waiting = allocation_problem(world, member.allocation_id)
+    error, waiting = host_problem(world, member)
     return error.message if error else waiting
 
 

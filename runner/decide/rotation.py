@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
+from runner import hostkeys
 from runner.decide import lifecycle
 from runner.decide.lifecycle import Verb
 from runner.decide.members import read_time
@@ -25,8 +26,7 @@ BEARERS = (MemberStatus.READY, MemberStatus.DRAINING)
 ABSENT = frozenset(
     {
         "host_unreachable",
-        "host_key_mismatch",
-        "host_key_missing",
+        *hostkeys.CODES,
         "connection_invalid",
         "allocation_not_active",
         "allocation_not_found",

@@ -12,7 +12,7 @@ from runner import detail
 from runner.decide import clusterwide, lifecycle
 from runner.decide.clusterwide import controller_of, label, partitions, workers_of
 from runner.decide.instance import look
-from runner.decide.members import allocation_problem, fail, read_time
+from runner.decide.members import fail, host_problem, read_time
 from runner.decide.operations import joined_results
 from runner.inventory import host_name
 from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
@@ -87,7 +87,7 @@ def _controller_error(world: World, outcome: Outcome) -> AdapterError | None:
 def _controller_blocked(
     world: World, operation: Operation | None, known: Detail, controller: Member
 ) -> list[Step] | None:
-    error, waiting = allocation_problem(world, controller.allocation_id)
+    error, waiting = host_problem(world, controller)
     if error:
         return _controller_failed(world, operation, known, controller, error)
     waiting = waiting or clusterwide.not_due(world, known)
@@ -136,7 +136,7 @@ def _workers(world: World, operation: Operation | None) -> tuple[list[Step], lis
     coming: list[Member] = []
     for member in filter(detail.is_stopped, workers_of(world)):
         outcome = world.outcomes.get(member.id)
-        error, waiting = allocation_problem(world, member.allocation_id)
+        error, waiting = host_problem(world, member)
         due = read_time(member.adapter_detail.get("next_attempt_at"))
         if outcome:
             steps.append(_worker_back(world, operation, member, outcome))

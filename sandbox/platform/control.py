@@ -118,6 +118,13 @@ def _add_projects(routes: APIRouter, store: Store) -> None:
             _org_of(tx, project_id)
             return vault.create_role(tx, project_id)
 
+    @routes.post("/projects/{project_id}/vault-tokens/expire")
+    def expire_vault_tokens(project_id: str) -> Doc:
+        with store.transaction(write=True) as tx:
+            _org_of(tx, project_id)
+            vault.expire_tokens(tx, project_id)
+        return {}
+
 
 def _add_principals(routes: APIRouter, store: Store) -> None:
     @routes.post("/projects/{project_id}/service-accounts")

@@ -97,6 +97,10 @@ class ControlClient:
     def set_credential_status(self, project_id: str, credential_id: str, status: str) -> None:
         self._call("POST", f"/projects/{project_id}/access-credentials/{credential_id}/status", {"status": status})
 
+    def expire_vault_tokens(self, project_id: str) -> None:
+        """Every login of the project's AppRole is over; who logs in again gets a new one."""
+        self._call("POST", f"/projects/{project_id}/vault-tokens/expire")
+
     def rotate_signing_keys(self, *, immediate: bool = False) -> None:
         self._call("POST", "/signing-keys/rotate", immediate=immediate)
 

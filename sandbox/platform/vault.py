@@ -20,6 +20,11 @@ def create_role(tx: Tx, project_id: str) -> Doc:
     return {"role_id": role_id, "secret_id": secret_id, "mount": vault_admin.KV_MOUNT, "prefix": prefix}
 
 
+def expire_tokens(tx: Tx, project_id: str) -> None:
+    """As if their time were over: the logins of a project's role, not what is wrapped."""
+    tx.sql.execute("DELETE FROM vault_logins WHERE wrapped IS NULL AND instr(rights, ?)", (f"projects/{project_id}/*",))
+
+
 def _login_required(tx: Tx, request: Request) -> wrapping.VaultToken:
     found = wrapping.look_up(tx, token_of(request))
     if found is None or found.wrapped is not None:

@@ -1,11 +1,13 @@
 """The runner's way to its secrets when Vault, or somebody on the way, misbehaves: a code, a class, no secret told."""
 
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+import structlog
 
-from runner import secrets
+from runner import secrets, tick
 from runner.platform.client import Client
 from runner.platform.models import Delivery
 from tests.platform_process import Project
@@ -86,3 +88,50 @@ def test_a_credential_that_is_no_longer_good_is_not_delivered_and_says_so(
         with pytest.raises(secrets.SecretsError, match=words) as error, secrets.access(client, own, instance):
             pass
     assert (error.value.code, error.value.klass) == ("credential_unavailable", "intervention")
+
+
+def test_a_login_that_ends_in_the_middle_of_a_play_is_renewed_once(project: Project, tmp_path: Path) -> None:
+    control, instance_id = project.platform.control, UUID(int=5)
+    with secrets.secret_server(tmp_path, vault(project), instance_id) as path:
+        before = secrets.ask_server(str(path), str(instance_id), "munge_key")
+        control.expire_vault_tokens(project.project_id)
+        since = control.requests()["last"]
+        assert secrets.ask_server(str(path), str(instance_id), "munge_key") == before
+    asked = [(row["path"], row["status"]) for row in control.requests(since)["requests"]]
+    assert [status for path, status in asked if "/data/" in path] == [403, 200]
+    assert sum("approle/login" in path for path, _ in asked) == 1
+
+
+def test_a_login_that_ended_and_cannot_be_had_again_is_told_as_denied(project: Project) -> None:
+    asked = vault(project)
+    asked.runtime_secret(UUID(int=5), "munge_key")
+    project.platform.control.expire_vault_tokens(project.project_id)
+    project.platform.control.create_approle(project.project_id)  # a new secret_id: ours is no longer good
+    with pytest.raises(secrets.SecretsError, match="VAULT_SECRET_ID") as error:
+        asked.runtime_secret(UUID(int=5), "munge_key")
+    assert (error.value.code, error.value.klass) == ("vault_login_refused", "intervention")
+
+
+def test_a_spent_wrapping_token_is_an_error_in_the_log_in_the_record_and_in_the_exit_code(
+    dialable: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = dialable.platform.control.put_credential
+    put(dialable.project_id, dialable.credential_id, username="ops", private_key=CANARY)
+    made, own = dialable.deploy(workers=0), settings(dialable)
+    deliver = Client.deliver_credential
+
+    def overheard(client: Client, *arguments: Any, **more: Any) -> Delivery:
+        delivery = deliver(client, *arguments, **more)
+        assert secrets.Vault(own).unwrap(delivery) == CANARY
+        return delivery
+
+    monkeypatch.setattr(Client, "deliver_credential", overheard)
+    with structlog.testing.capture_logs() as said, Client(own) as client:
+        summary = tick.run_tick(client, own)
+    assert [line["code"] for line in said if line["log_level"] == "error"] == [secrets.SPENT]
+    assert summary.problems and secrets.SPENT in summary.problems[0], "this is what makes the exit code 2"
+    path = f"{dialable.path}/app-instances/{made['id']}/members"
+    (controller,) = dialable.operator.get(path).json()["items"]
+    error = controller["adapter_detail"]["last_adapter_error"]
+    assert (controller["status"], error["code"], error["class"]) == ("failed", secrets.SPENT, "intervention")
+    assert controller["adapter_detail"]["attempt"] == 1

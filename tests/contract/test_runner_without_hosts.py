@@ -44,7 +44,7 @@ def test_plan_tells_the_whole_deploy_and_writes_nothing(platform: Platform, proj
     [
         ("released", None, "allocation_not_active"),
         ("failed", None, "allocation_not_active"),
-        ("active", {"host": "gs-x", "port": 22, "username": "ops", "host_keys": []}, "host_key_missing"),
+        ("active", {"host": "gs-x", "port": 22, "username": "ops", "host_keys": ["a key"]}, "connection_invalid"),
         (
             "active",
             {"host": "x; rm -rf /", "port": 22, "username": "ops", "host_keys": [GOOD_KEY]},

@@ -17,7 +17,20 @@ from runner.platform.models import AppInstance, InstanceStatus, Member, MemberSt
 from runner.world import World
 from tests.unit import hostile
 from tests.unit.lifecycle import serving
-from tests.unit.worlds import ME, NOW, add, allocation, controller, instance, node, settle, snapshot, world
+from tests.unit.worlds import (
+    KEY,
+    ME,
+    NOW,
+    add,
+    allocation,
+    controller,
+    instance,
+    keyless,
+    node,
+    settle,
+    snapshot,
+    world,
+)
 
 thorough = settings(derandomize=True, max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -28,6 +41,8 @@ NOTES: dict[str, dict[str, Any]] = {
     "stopped": {"was": "ready", "phase": "serving"},
     "change": {"digest": "sha256:0", "attempt": 1, "next_attempt_at": "2026-01-02T03:04:05Z"},
     "wish_refused": {"digest": "sha256:1", "code": "x", "message": "y"},
+    "host_keys_pinned": {"keys": [KEY], "at": "2026-01-02T03:04:05Z", "address": "10.0.0.2"},
+    "host_key_changed": {"expected": "SHA256:x", "at": "2026-01-02T03:04:05Z"},
 }
 FIELDS = (
     *("attempt", "operation_id", "next_attempt_at", "lease_expires_at", "claimed_by", "jobs", "cpus", "gpus", "phase"),
@@ -92,7 +107,7 @@ def worlds(draw: st.DrawFn) -> World:
         operations=draw(st.sampled_from([(), (member_operation,)])),
         instance_operations=draw(st.sampled_from([(), (whole,)])),
         snapshot=snapshot({"w2": node(), "w3": node(state="DOWN")}) if seen else None,
-        allocations={UUID(int=100 + n): allocation(n) for n in range(1, 6)},
+        allocations={UUID(int=100 + n): draw(st.sampled_from([allocation(n), keyless(n)])) for n in range(1, 6)},
     )
 
 

@@ -87,7 +87,7 @@ def test_a_member_that_cannot_be_reached_as_recorded_is_left_out_with_the_reason
 )
 def test_a_host_that_is_not_one_is_an_error(host: Any) -> None:
     with pytest.raises(IntentError, match="host") as error:
-        read_target(allocation(1, connection=connection(host=host)))
+        read_target(allocation(1, connection=connection(host=host)), controller())
     assert error.value.code == "connection_invalid"
 
 
@@ -108,14 +108,8 @@ def test_a_host_that_is_not_one_is_an_error(host: Any) -> None:
 )
 def test_a_connection_with_a_wrong_field_is_an_error(changes: Any) -> None:
     with pytest.raises(IntentError) as error:
-        read_target(allocation(1, connection=connection(**changes)))
+        read_target(allocation(1, connection=connection(**changes)), controller())
     assert error.value.code == "connection_invalid"
-
-
-def test_an_allocation_without_host_keys_is_refused() -> None:
-    with pytest.raises(IntentError) as error:
-        read_target(allocation(1, connection=connection(host_keys=[])))
-    assert error.value.code == "host_key_missing"
 
 
 SAFE_OPTION = re.compile(r"[A-Za-z0-9 _.,:/=+'@-]*")

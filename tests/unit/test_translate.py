@@ -8,7 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from runner.translate import MESSAGE_LIMIT, Heard, Story, hear, tell, translate
+from runner.plan import AdapterError
+from runner.translate import MESSAGE_LIMIT, Heard, Story, hear, tell, translate, without_secret
 
 FIXTURES = Path(__file__).parent / "fixtures" / "events"
 CONTROLLER_PHASES = ["preflight", "munge", "accounting", "controller", "baseline", "serving"]
@@ -244,3 +245,19 @@ def test_the_controllers_clock_is_compared_with_ours_at_the_moment_its_snapshot_
     story = translate([{**reported(phase="serving", snapshot=snapshot), "created": created}], MEMBERS)
     assert story.snapshot is not None
     assert story.snapshot.controller.clock_skew_seconds == skew
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [
+        ({"censored": "hidden"}, "vault_sealed"),
+        ({"msg": "templating failed: runtime secret not available: vault_sealed: it is sealed"}, "vault_sealed"),
+        ({"msg": "the disk is full"}, "task_failed"),
+        ({"msg": "x", "adapter_error": {"code": "munge_failed", "message": "y"}}, "munge_failed"),
+    ],
+)
+def test_a_task_that_wanted_a_secret_in_vain_says_why_it_could_not_be_had(result: Any, code: str) -> None:
+    event = {"event": "runner_on_failed", "event_data": {"host": "w", "task": "t", "res": result}}
+    story = translate([event], {"w": UUID(int=5)})
+    told = without_secret(story, AdapterError("vault_sealed", "it is sealed", "retryable")).outcomes[UUID(int=5)].error
+    assert told is not None and (told.code, told.host, told.task) == (code, "w", "t")

@@ -28,6 +28,11 @@ def allocation(number: int, **changes: Any) -> Allocation:
     return Allocation(**(fields | changes))
 
 
+def keyless(number: int) -> Allocation:
+    """A machine whose host keys the platform does not tell."""
+    return allocation(number, connection={"host": f"10.0.0.{number}", "port": 22, "username": "ops"})
+
+
 def instance(**changes: Any) -> AppInstance:
     fields: dict[str, Any] = {
         "id": UUID(int=7),

@@ -1,0 +1,114 @@
+"""Pinning at first sight against a real platform: written before anything is played, once, whoever is killed or races.
+
+Hosts are in mind: what they show is what a test says they show.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from runner import keyscan, tick
+from runner.keyscan import Seen
+from runner.plan import AdapterError
+from runner.platform.client import Client
+from tests.contract.hosts_in_mind import Hosts
+from tests.contract.test_two_runners import instance_of, listed, race
+from tests.platform_process import Doc, Platform, Project
+from tests.runner_process import environment, gpuaas_slurm, settings
+
+KEYS = ["ssh-ed25519 " + letter * 68 for letter in "ABCDEFGH"]
+
+
+@pytest.fixture
+def project(platform: Platform, dialable: Project) -> Project:
+    for number, allocation_id in enumerate(dialable.allocation_ids):
+        connection = {"host": f"192.0.2.{number + 1}", "port": 22, "username": "ops", "host_keys": []}
+        platform.control.put_allocation(dialable.project_id, allocation_id, connection=connection, gpus=0)
+    return dialable
+
+
+def keys_of(member: Doc) -> list[str]:
+    found: list[str] = member["adapter_detail"]["host_keys_pinned"]["keys"]
+    return found
+
+
+def shows(monkeypatch: pytest.MonkeyPatch, key: Callable[[], str]) -> list[set[str]]:
+    """Each host shows what `key` gives when it is asked; the names that were asked for, call by call."""
+    calls: list[set[str]] = []
+
+    def scan(wanted: Mapping[str, tuple[str, int]]) -> tuple[dict[str, Seen], dict[str, AdapterError]]:
+        calls.append(set(wanted))
+        return {name: Seen(host, (key(),)) for name, (host, _) in wanted.items()}, {}
+
+    monkeypatch.setattr(keyscan, "scan", scan)
+    return calls
+
+
+def one_tick(project: Project, **changes: Any) -> tick.Summary:
+    own = settings(project, **changes)
+    with Client(own) as client:
+        return tick.run_tick(client, own)
+
+
+def test_pins_stand_in_the_records_before_anything_is_played_and_all_hosts_are_asked_at_once(
+    project: Project, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = project.deploy(workers=3)
+    calls = shows(monkeypatch, lambda: KEYS[0])
+    pinned_at_play: list[bool] = []
+    hosts.meanwhile = lambda: pinned_at_play.extend(
+        "host_keys_pinned" in one["adapter_detail"] for one in listed(project, made["id"], "members")
+    )
+    assert one_tick(project).problems == []
+    assert [len(asked) for asked in calls] == [4]
+    assert pinned_at_play[:4] == [True] * 4
+    members = listed(project, made["id"], "members")
+    assert [(one["status"], keys_of(one)) for one in members] == [("ready", [KEYS[0]])] * 4
+    shown = gpuaas_slurm(environment(project), "get", "members").stdout
+    assert "pinned SHA256:" in shown
+
+
+def test_a_runner_that_ends_between_seeing_and_writing_has_trusted_nobody(
+    project: Project, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = project.deploy(workers=1)
+
+    def killed(*_: Any) -> Any:
+        raise RuntimeError("the runner ends here")
+
+    monkeypatch.setattr(keyscan, "scan", killed)
+    assert one_tick(project).problems
+    assert hosts.runs == []
+    assert not [one for one in listed(project, made["id"], "members") if "host_keys_pinned" in one["adapter_detail"]]
+    shows(monkeypatch, lambda: KEYS[1])
+    assert one_tick(project).problems == []
+    assert {tuple(keys_of(one)) for one in listed(project, made["id"], "members")} == {(KEYS[1],)}
+
+
+def test_of_two_runners_one_pins_and_what_it_pinned_stands(
+    project: Project, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = project.deploy(workers=2)
+    fresh = itertools.cycle(KEYS)
+    calls = shows(monkeypatch, lambda: next(fresh))
+    race(project, lambda: instance_of(project, made["id"])["status"] == "running")
+    asked = [name for names in calls for name in names]
+    assert len(asked) == len(set(asked)) == 3, "a host was met twice"
+    assert hosts.overlaps == []
+
+
+def test_a_person_says_by_which_key_a_host_is_known_now(
+    project: Project, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = project.deploy(workers=0)
+    shows(monkeypatch, lambda: KEYS[0])
+    one_tick(project)
+    (controller,) = listed(project, made["id"], "members")
+    said = gpuaas_slurm(environment(project), "trust", controller["id"], "--key", f"{KEYS[2]} root@gs-1")
+    assert said.returncode == 0, said.stderr
+    (controller,) = listed(project, made["id"], "members")
+    assert keys_of(controller) == [KEYS[2]]
+    wrong = gpuaas_slurm(environment(project), "trust", controller["id"], "--key", "no key")
+    assert wrong.returncode == 2 and "not an ssh public key" in wrong.stderr

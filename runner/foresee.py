@@ -5,8 +5,21 @@ from uuid import NAMESPACE_OID, uuid5
 
 from runner import detail
 from runner.decide import decide
-from runner.plan import Claim, Finish, ForgetSecrets, NewMember, Plan, Refuse, SetInstance, SetMember, Step, stamp
-from runner.platform.models import Member, MemberStatus, Operation, OperationStatus
+from runner.plan import (
+    Claim,
+    Finish,
+    ForgetSecrets,
+    Forgo,
+    NewMember,
+    Plan,
+    Refuse,
+    Resolve,
+    SetInstance,
+    SetMember,
+    Step,
+    stamp,
+)
+from runner.platform.models import Member, MemberStatus, Operation, OperationStatus, Resolution
 from runner.world import World
 
 MAX_ROUNDS = 200
@@ -57,6 +70,10 @@ def imagine(world: World, step: Step) -> World:
             return world.later(instance=world.instance.model_copy(update=new))
         case ForgetSecrets():
             return world.later(forgotten=True)
+        case Resolve():
+            return world.later(packages=Resolution(decision="allow"))
+        case Forgo():
+            return world.without_play(step)
         case Finish(operation=operation) | Refuse(operation=operation):
             return world.without_operation(operation)
     return world

@@ -184,7 +184,7 @@ class _Tick:
         if taken:
             raise LostLease(f"{taken[0].operation} {taken[0].id} was taken over by {taken[0].claimed_by} meanwhile")
         played = self._world.played | step.acts
-        self._world = world.later(snapshot=story.snapshot, outcomes=story.outcomes, played=played)
+        self._world = world.later(snapshot=story.snapshot, outcomes=story.outcomes, played=played, packages=self._world.packages)
 
     def _play(self, step: Play, lost: threading.Event) -> Story:
         def listen(heard: Heard) -> None:
@@ -196,7 +196,8 @@ class _Tick:
             return lost.is_set() or self._signals.abort.is_set()
 
         try:
-            with secrets.access(self._client, self._settings, self._world.instance) as access:
+            instance = self._world.instance
+            with secrets.access(self._client, self._settings, instance, step.package_credential) as access:
                 return play(step, self._world, access, self._settings, listen=listen, give_up=give_up)
         except secrets.SecretsError as error:
             # Nobody was touched: every member of the play has the same reason.

@@ -5,7 +5,7 @@ assumes that an earlier step worked: it looks at what is.
 """
 
 from runner import detail
-from runner.decide import changing, lifecycle, repair, rotation, teardown, upgrading
+from runner.decide import changing, lifecycle, repair, rotation, sourcing, teardown, upgrading
 from runner.decide.instance import instance_fails, look, report_instance, set_instance
 from runner.decide.lifecycle import Verb
 from runner.decide.members import UNFINISHED, allocation_problem, conclude, fail, take
@@ -36,6 +36,10 @@ VERBS: dict[str, Verb] = {
 
 def decide(world: World) -> Plan:
     """What to do next, in order; a Play, if any, comes last."""
+    return sourcing.governed(world, _decide(world))
+
+
+def _decide(world: World) -> Plan:
     status = world.instance.status
     if not world.complete or status == InstanceStatus.DELETED:
         return Plan()

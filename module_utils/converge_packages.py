@@ -115,8 +115,8 @@ def explain(output: str, doing: str) -> AdapterError:
     if denied := DENIED.search(output):
         return AdapterError(
             "package_source_denied",
-            f"A package source answered {' '.join(denied[1].split())} ({doing}): its credential is wrong or has expired."
-            " It is tried again with a new one; if that does not help, have the source's credential corrected.",
+            f"A package source answered {' '.join(denied[1].split())} ({doing}): its credential is wrong or has"
+            " expired. It is tried again with a new one; if that does not help, have the credential corrected.",
             RETRYABLE,
         )
     if UNTRUSTED.search(output):

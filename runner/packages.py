@@ -76,8 +76,8 @@ class Source(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
     uri: Annotated[str, AfterValidator(_reachable)]
-    suite: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}\Z"), AfterValidator(_no_way_up)]
-    components: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]] = Field(
+    suite: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$"), AfterValidator(_no_way_up)]
+    components: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]] = Field(
         min_length=1, max_length=8
     )
     signing_key: Annotated[str, StringConstraints(max_length=2 * KEY_BYTES), AfterValidator(_public_key)]
@@ -102,8 +102,8 @@ def read(resolution: Resolution) -> Source | None:
     if resolution.decision == "missing":
         raise IntentError(
             "artifact_policy_missing",
-            "the platform has no artifact policy to ask, so nobody says where Slurm's packages may come from. If that is"
-            " so, set GPUAAS_ARTIFACT_POLICY=none, and the hosts' own package sources are used",
+            "the platform has no artifact policy to ask, so nobody says where Slurm's packages may come from. If that"
+            " is so, set GPUAAS_ARTIFACT_POLICY=none, and the hosts' own package sources are used",
         )
     if resolution.decision != "allow":
         raise IntentError(

@@ -237,7 +237,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 
 @contextlib.contextmanager
-def secret_server(directory: Path, vault: Vault, only: UUID, given: Mapping[str, str]) -> Iterator[Path]:
+def secret_server(directory: Path, vault: Vault, only: UUID, given: Mapping[str, str] | None = None) -> Iterator[Path]:
     """Answer `<instance> <name> <step>` on a socket in a directory that only we can enter, from `given` or from Vault.
 
     For one instance only: who asks is a play, and a host of it that lies about itself may have changed the question.
@@ -248,7 +248,7 @@ def secret_server(directory: Path, vault: Vault, only: UUID, given: Mapping[str,
     def fetch(instance_id: UUID, name: str, step: str) -> str:
         if instance_id != only:
             raise SecretsError("secret_foreign", "that instance is not the one this play is about")
-        if name in given and step == "current":
+        if given and name in given and step == "current":
             return given[name]
         with lock:  # hosts of one play ask at the same moment, and hvac's session is not for sharing
             return vault.runtime_secret(instance_id, name, step)
@@ -303,9 +303,15 @@ def ssh_agent(directory: Path, private_key: str) -> Iterator[Path]:
         agent.wait()
 
 
+def _listens(path: Path) -> bool:
+    """A socket is there a moment before anybody answers at it."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
 def _add_key(path: Path, private_key: str, agent: "subprocess.Popen[bytes]") -> "subprocess.CompletedProcess[str]":
     waited = threading.Event()
-    while not path.exists():
+    while not _listens(path):
         if agent.poll() is not None:
             raise SecretsError("agent_failed", "ssh-agent did not start: is openssh-client installed?")
         waited.wait(0.01)

@@ -184,7 +184,8 @@ class _Tick:
         if taken:
             raise LostLease(f"{taken[0].operation} {taken[0].id} was taken over by {taken[0].claimed_by} meanwhile")
         played = self._world.played | step.acts
-        self._world = world.later(snapshot=story.snapshot, outcomes=story.outcomes, played=played, packages=self._world.packages)
+        world = world.later(packages=self._world.packages)  # policy is asked once a tick
+        self._world = world.later(snapshot=story.snapshot, outcomes=story.outcomes, played=played)
 
     def _play(self, step: Play, lost: threading.Event) -> Story:
         def listen(heard: Heard) -> None:

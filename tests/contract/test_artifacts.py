@@ -39,7 +39,7 @@ def work(project: Project, **changes: Any) -> list[str]:
 
 def shown(project: Project, made: Doc, what: str = "") -> Any:
     found = project.operator.get(f"{project.path}/app-instances/{made['id']}{what}").json()
-    return found["items"] if "items" in found else found
+    return found.get("items", found)
 
 
 def add_worker(project: Project, made: Doc) -> None:
@@ -172,5 +172,3 @@ def test_a_login_that_would_not_be_one_word_is_refused_without_being_told(projec
         secrets.Vault(own).unwrap_login(client.deliver_credential(UUID(credential), correlation_id="c-1"))
     assert error.value.code == "credential_invalid"
     assert not password or password not in error.value.message
-
-

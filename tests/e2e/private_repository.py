@@ -44,8 +44,8 @@ _BUILD = """
     data = index.read_bytes()
     date = run("date", "-Ru").strip().replace("+0000", "UTC")
     release = (
-        f"Origin: Private\\nSuite: private\\nCodename: private\\nArchitectures: {arch}\\nComponents: main\\nDate: {date}\\n"
-        f"SHA256:\\n {hashlib.sha256(data).hexdigest()} {len(data)} main/binary-{arch}/Packages\\n"
+        f"Origin: Private\\nSuite: private\\nCodename: private\\nArchitectures: {arch}\\nComponents: main\\n"
+        f"Date: {date}\\nSHA256:\\n {hashlib.sha256(data).hexdigest()} {len(data)} main/binary-{arch}/Packages\\n"
     )
     for user in ("right", "wrong"):
         run("gpg", "--batch", "--passphrase", "", "--quick-generate-key", f"{user}@example.org", "ed25519", "sign", "0")

@@ -95,9 +95,9 @@ def test_what_a_killed_call_left_is_taken_away_by_the_next(host: Path) -> None:
 
 
 def test_what_is_denied_is_not_installed(host: Path) -> None:
-    with pytest.raises(AdapterError, match="rule no-slurm") as error:
-        with package_source.package_source({"denied": "no-slurm"}, None):
-            raise AssertionError("not reached")
+    denied = package_source.package_source({"denied": "no-slurm"}, None)
+    with pytest.raises(AdapterError, match="rule no-slurm") as error, denied:
+        raise AssertionError("not reached")
     assert (error.value.code, error.value.error_class) == ("artifact_denied", "intervention")
 
 
@@ -120,8 +120,8 @@ def test_a_source_is_entered_only_if_something_is_missing(host: Path, monkeypatc
         ),
         ("E: Failed to fetch http://10.1.2.3/x.deb  403  Forbidden", "package_source_denied", "retryable"),
         (
-            "W: GPG error: http://10.1.2.3 x InRelease: The following signatures couldn't be verified because the public"
-            " key is not available: NO_PUBKEY 1\nE: The repository 'http://10.1.2.3 x InRelease' is not signed.",
+            "W: GPG error: http://10.1.2.3 x InRelease: The following signatures couldn't be verified because the"
+            " public key is not available: NO_PUBKEY 1\nE: The repository 'http://10.1.2.3 x InRelease' is not signed.",
             "package_source_untrusted",
             "intervention",
         ),

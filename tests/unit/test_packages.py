@@ -225,7 +225,8 @@ def test_a_hostile_source_is_refused_or_stays_on_its_lines(changes: dict[str, An
     assert not re.search(r"\{\{|\{%|\{#", str(told)), "no template reaches Ansible"
     text = package_source.sources_text(told, Path("/run/key"))
     assert re.fullmatch(
-        r"Types: deb\nURIs: https?://[^\s@?#]+\nSuites: [A-Za-z0-9._/-]+\nComponents: [A-Za-z0-9._ -]+\nSigned-By: /run/key\n",
+        r"Types: deb\nURIs: https?://[^\s@?#]+\nSuites: [A-Za-z0-9._/-]+\nComponents: [A-Za-z0-9._ -]+\n"
+        r"Signed-By: /run/key\n",
         text,
     )
     pins = package_source.pins_text(told)

@@ -10,7 +10,8 @@ from tests.platform_process import Doc
 PORT = 8080
 USER = "slurm"
 
-# Older than Debian's, so that nobody would take it by chance; and a munge newer than any, which nobody may take.
+# One suite is older than Debian's, so that nobody would take it by chance, and one is newer, to move to. Both have a
+# munge newer than any, which nobody may take.
 _BUILD = """
     import hashlib, os, pathlib, subprocess
 
@@ -23,34 +24,38 @@ _BUILD = """
     rows = [row.split() for row in run("dpkg-query", "-W", "-f", "${source:Package} ${Package}\\n").splitlines()]
     work, root = pathlib.Path("/srv/work"), pathlib.Path("/srv/repository")
     arch = run("dpkg", "--print-architecture").strip()
-    index = root / f"slurm/dists/private/main/binary-{arch}/Packages"
-    for directory in (work, root / "slurm/pool", index.parent, pathlib.Path("/srv/gpg")):
+    for directory in (work, root / "slurm/pool", pathlib.Path("/srv/gpg")):
         directory.mkdir(parents=True, mode=0o700)
     run("apt-get", "-qq", "download", "munge", *(row[1] for row in rows if row[0] == "slurm-wlm"), cwd=work)
-    entries = []
+    for user in ("right", "wrong"):
+        run("gpg", "--batch", "--passphrase", "", "--quick-generate-key", f"{user}@example.org", "ed25519", "sign", "0")
+    suites = {"older": ("~private1", []), "newer": ("+private2", [])}
     for deb in sorted(work.glob("*.deb")):
         tree = work / deb.stem
         run("dpkg-deb", "--raw-extract", deb, tree)
         before = run("dpkg-deb", "--field", deb, "Version").strip()
         control = tree / "DEBIAN/control"
-        after = "99" if deb.name.startswith("munge_") else before + "~private1"
-        control.write_text(control.read_text().replace(before, after))
-        name = f"pool/{deb.name}"
-        run("dpkg-deb", "--root-owner-group", "-Znone", "--build", tree, root / "slurm" / name)
-        data = (root / "slurm" / name).read_bytes()
-        digest = hashlib.sha256(data).hexdigest()
-        entries.append(f"{control.read_text().strip()}\\nFilename: {name}\\nSize: {len(data)}\\nSHA256: {digest}\\n")
-    index.write_text("\\n".join(entries))
-    data = index.read_bytes()
+        said = control.read_text()
+        for suffix, entries in suites.values():
+            control.write_text(said.replace(before, "99" if deb.name.startswith("munge_") else before + suffix))
+            name = f"pool/{deb.stem}{suffix}.deb"
+            run("dpkg-deb", "--root-owner-group", "-Znone", "--build", tree, root / "slurm" / name)
+            data = (root / "slurm" / name).read_bytes()
+            digest = hashlib.sha256(data).hexdigest()
+            entry = f"{control.read_text().strip()}\\nFilename: {name}\\nSize: {len(data)}\\nSHA256: {digest}\\n"
+            entries.append(entry)
     date = run("date", "-Ru").strip().replace("+0000", "UTC")
-    release = (
-        f"Origin: Private\\nSuite: private\\nCodename: private\\nArchitectures: {arch}\\nComponents: main\\n"
-        f"Date: {date}\\nSHA256:\\n {hashlib.sha256(data).hexdigest()} {len(data)} main/binary-{arch}/Packages\\n"
-    )
-    for user in ("right", "wrong"):
-        run("gpg", "--batch", "--passphrase", "", "--quick-generate-key", f"{user}@example.org", "ed25519", "sign", "0")
-    signed = run("gpg", "--batch", "--local-user", "right@example.org", "--clearsign", input=release)
-    (root / "slurm/dists/private/InRelease").write_text(signed)
+    for suite, (_, entries) in suites.items():
+        index = root / f"slurm/dists/{suite}/main/binary-{arch}/Packages"
+        index.parent.mkdir(parents=True)
+        index.write_text("\\n".join(entries))
+        data = index.read_bytes()
+        release = (
+            f"Origin: Private\\nSuite: {suite}\\nCodename: {suite}\\nArchitectures: {arch}\\nComponents: main\\n"
+            f"Date: {date}\\nSHA256:\\n {hashlib.sha256(data).hexdigest()} {len(data)} main/binary-{arch}/Packages\\n"
+        )
+        signed = run("gpg", "--batch", "--local-user", "right@example.org", "--clearsign", input=release)
+        (root / f"slurm/dists/{suite}/InRelease").write_text(signed)
     for user in ("right", "wrong"):
         print(run("gpg", "--armor", "--export", f"{user}@example.org"), end="")
         print("====")
@@ -82,7 +87,7 @@ class Repository:
 
     def source(self, **changes: str) -> Doc:
         """As a rule of the platform names it."""
-        said = {"uri": self.uri, "suite": "private", "components": ["main"], "signing_key": self.key}
+        said = {"uri": self.uri, "suite": "older", "components": ["main"], "signing_key": self.key}
         return said | changes
 
 

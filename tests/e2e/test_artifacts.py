@@ -1,7 +1,7 @@
 """Packages by the platform's word, on real hosts: what is denied touches none, and a private source leaves no trace.
 
 One story on one cluster: a worker is denied, then its source wants another password, then another key, then all is
-right and it joins; at last it is removed.
+right and it joins, and moves with its cluster to a newer suite; at last it is removed.
 """
 
 import base64
@@ -57,6 +57,7 @@ class Story:
     repository: Repository
     errors: dict[str, Doc] = field(default_factory=dict)
     left: dict[str, list[str]] = field(default_factory=dict)
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
     logs: str = ""
     watched: list[object] = field(default_factory=list)
 
@@ -83,6 +84,18 @@ class Story:
         self.errors[turn] = worker["adapter_detail"]["last_adapter_error"] or {}
         self.left[turn] = self.traces()
 
+    def upgrade(self) -> None:
+        """To what the newer suite has; the older one is not in it, so there is no way back."""
+        answer(self.cluster.variables, "op", "upgrade", self.cluster.instance_id, "--accept-no-way-back")
+        ran = self.cluster.run()
+        self.logs += ran.stdout + ran.stderr
+        self.left["upgrade"] = self.traces()
+
+    def slurm(self, host: str) -> dict[str, str]:
+        """Slurm's packages there."""
+        listed = self.cluster.on(host, "dpkg-query", "-W", "-f", "${source:Package} ${Package} ${Version}\n")
+        return {row[1]: row[2] for row in map(str.split, listed.splitlines()) if row[0] in ("slurm-wlm", "munge")}
+
     def traces(self) -> list[str]:
         """Every file of the host with a credential in it, and all that a source could leave."""
         search = ["grep", "-rlF", "--devices=skip", "--exclude-dir=proc", "--exclude-dir=sys", "-f", "-", "/"]
@@ -90,7 +103,7 @@ class Story:
         journal = self.on("journalctl", "--no-pager", "--quiet")
         found += ["journal" for one in NEEDLES if one in journal]
         found += self.on("sh", "-c", "ls -d /run/gpuaas-slurm /var/lib/apt/lists/*_slurm_dists_* 2>/dev/null").split()
-        return found + self.on("sh", "-c", "ls /var/cache/apt/archives/*private1* 2>/dev/null").split()
+        return found + self.on("sh", "-c", "ls /var/cache/apt/archives/*private* 2>/dev/null").split()
 
     def configuration(self) -> str:
         return self.on("sh", "-c", "find /etc/apt -type f -exec sha256sum {} + | sort")
@@ -133,6 +146,10 @@ def tell(fleet: Fleet) -> Story:
     told.join("right")
     told.on("touch", "/run/enough")
     watching.join()
+    told.versions["joined"] = told.slurm(WORKER)
+    cluster.runs_a_job_on_every_worker()
+    told.allow(RIGHT, suite="newer")
+    told.upgrade()
     told.errors["right"]["configuration"] = "as before" if told.configuration() == before else "changed"
     return told
 
@@ -156,12 +173,19 @@ def test_a_wrong_password_and_a_wrong_key_are_told_apart_and_leave_nothing(story
 
 def test_the_worker_joins_with_slurm_from_the_private_source_and_all_else_from_its_own(story: Story) -> None:
     assert story.errors["right"].get("code") is None
-    listed = story.on("dpkg-query", "-W", "-f", "${source:Package} ${Package} ${Version}\n")
-    rows = [row.split() for row in listed.splitlines()]
-    slurm = {row[1]: row[2] for row in rows if row[0] == "slurm-wlm"}
-    assert {"slurmd", "slurm-client"} <= set(slurm) and all(one.endswith("~private1") for one in slurm.values()), slurm
-    (munge,) = [row[2] for row in rows if row[1] == "munge"]
-    assert munge != "99", "the private source is for Slurm alone"
+    versions = dict(story.versions["joined"])
+    assert versions.pop("munge") != "99", "the private source is for Slurm alone"
+    assert {"slurmd", "slurm-client"} <= set(versions)
+    assert all(one.endswith("~private1") for one in versions.values()), versions
+
+
+def test_an_upgrade_moves_all_to_what_the_private_source_has(story: Story) -> None:
+    operations = story.cluster.api.get(f"{story.cluster.path}/operations").json()["items"]
+    assert [(one["operation"], one["status"]) for one in operations] == [("upgrade", "succeeded")], operations
+    for host in ("gs-1", WORKER):
+        versions = story.slurm(host)
+        assert versions.pop("munge") != "99"
+        assert all(one.endswith("+private2") for one in versions.values()), versions
     story.cluster.runs_a_job_on_every_worker()
 
 
@@ -170,7 +194,7 @@ def test_the_credential_is_nowhere_on_the_host_afterwards_nor_in_a_process_meanw
     assert isinstance(looks, int) and looks > 10
     assert found == []
     assert seen == [["0o600", 0, "00-gpuaas-slurm.conf"]], "it was there for a while, for root alone"
-    assert story.left["right"] == []
+    assert (story.left["right"], story.left["upgrade"]) == ([], [])
     assert story.errors["right"]["configuration"] == "as before"
 
 

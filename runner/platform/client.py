@@ -172,7 +172,11 @@ class Client:
             answer = self._call("POST", path, json=body, key=key, correlation_id=instance.correlation_id)
         except NotFound:
             return Resolution(decision="missing")
-        return _read("POST", "artifact-resolutions", Resolution, answer.body)
+        said = _read("POST", "artifact-resolutions", Resolution, answer.body)
+        log.get(correlation_id=instance.correlation_id).info(
+            "policy answered", decision=said.decision, rule=said.rule.get("id"), source=bool(said.source)
+        )
+        return said
 
     # -- the one way out -----------------------------------------------------------------------------------
 

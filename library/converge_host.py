@@ -22,6 +22,7 @@ from ansible.module_utils.converge_packages import converge_packages, installed_
 from ansible.module_utils.converge_people import converge_people
 from ansible.module_utils.converge_units import converge_units, dropin_path, note_units, show
 from ansible.module_utils.host_turn import host_turn
+from ansible.module_utils.package_source import SOURCE_ARGUMENTS, clear_source, package_source
 from ansible.module_utils.restore_database import note_databases
 
 DOCUMENTATION = r"""
@@ -35,6 +36,17 @@ description:
 options:
   owner: {type: str, required: true, description: Who asks, for the ledger, as component/role.}
   packages: {type: list, elements: str, default: [], description: Packages to have.}
+  source:
+    type: dict
+    description: Where Slurm's packages come from, if not from the host's own sources. Used for this call only.
+    suboptions:
+      uri: {type: str, description: Where its dists are.}
+      suite: {type: str, description: Its suite.}
+      components: {type: list, elements: str, description: Its components.}
+      signing_key: {type: str, description: "The OpenPGP key that signs it, in base64."}
+      private: {type: bool, description: Whether it asks for a login.}
+      denied: {type: str, description: The rule that allows none; a package that is missing is an error then.}
+  source_login: {type: str, description: "What opens the source, as user:password."}
   people:
     type: list
     elements: dict
@@ -161,8 +173,10 @@ def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, An
         note_databases(ledger, params["databases"])
     note_units(ledger, units)
     changes = converge_people(params["people"], params["ssh_keys"], ledger, dry)
-    changes += converge_packages(params["packages"], ledger, dry)
+    source = package_source(params["source"], params["source_login"])
+    changes += converge_packages(params["packages"], ledger, dry, source)
     if not dry:
+        clear_source()  # of a run that was killed
         ledger.save()
     changes += converge_directories(params["directories"], dry)
     changes += converge_files(params["files"], dry)
@@ -189,6 +203,7 @@ def main() -> None:
         argument_spec={
             "owner": {"type": "str", "required": True},
             "packages": {"type": "list", "elements": "str", "default": []},
+            **SOURCE_ARGUMENTS,
             "people": {
                 "type": "list",
                 "elements": "dict",

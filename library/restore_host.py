@@ -18,6 +18,7 @@ from ansible.module_utils.host_baseline import ACCOUNTS, Picture, left_behind, t
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.job_processes import end_jobs, running_jobs
 from ansible.module_utils.kept_logs import keep_logs
+from ansible.module_utils.package_source import clear_source
 from ansible.module_utils.restore_database import SERVER, databases_left, drop_databases
 from ansible.module_utils.restore_entries import leaving, of_kind, remaining
 from ansible.module_utils.restore_packages import purge_packages, statuses, still_needed
@@ -83,6 +84,7 @@ def clean(entries: dict[str, dict[str, Any]], component: str) -> tuple[list[str]
         changes += drop_databases(databases)
     changes += stop_units(server)
     changes += purge_packages(ours)
+    clear_source()  # of a run that was killed
     changes += restore_trees(trees)
     changes += restore_paths(paths, STATE_DIRECTORY / "before")
     changes += _remove_users(name for name, before in users.items() if not before["present"])

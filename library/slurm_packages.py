@@ -11,6 +11,7 @@ from ansible.module_utils.converge_ledger import Ledger
 from ansible.module_utils.converge_packages import refresh_index
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.join_terms import series
+from ansible.module_utils.package_source import SOURCE_ARGUMENTS, package_source
 from ansible.module_utils.slurm_kept import Kept
 from ansible.module_utils.slurm_move import Mover
 from ansible.module_utils.slurm_versions import check_window, choose, installed_slurm, offered, oldest
@@ -27,6 +28,8 @@ description:
     C(upgrade_taken_back). A note on the host says that packages are being moved, so the next run knows what was before.
 options:
   owner: {type: str, required: true, description: "Who asks, for the ledger, as component/role."}
+  source: {type: dict, description: "Where Slurm's packages come from, as in converge_host."}
+  source_login: {type: str, description: "What opens it, as user:password."}
   mode: {type: str, required: true, choices: [plan, plan_back, move], description: What to do.}
   version: {type: str, default: "", description: "A package version, a series, or nothing for the newest that fits."}
   window: {type: dict, default: {}, description: "By series of a controller, the series it can take over from."}
@@ -50,8 +53,9 @@ def plan(params: dict[str, Any]) -> dict[str, Any]:
     now = _now()
     check_window(params["version"], now, params["window"])
     refresh_index()
-    target = choose(params["version"], now, offered("slurm-client"), params["window"])
-    if target != now and now not in offered("slurm-client") and not params["accept_no_way_back"]:
+    offers = offered("slurm-client", _origin(params))
+    target = choose(params["version"], now, offers, params["window"])
+    if target != now and now not in offers and not params["accept_no_way_back"]:
         raise AdapterError(
             "no_way_back",
             f"Nothing was touched: no package source of the host has Slurm {now}, which is installed, so a failed"
@@ -99,6 +103,10 @@ def move(params: dict[str, Any]) -> dict[str, Any]:
     return {"now": _now(), "target": target, "moves": bool(changes), "changes": changes}
 
 
+def _origin(params: dict[str, Any]) -> str:
+    return str((params["source"] or {}).get("uri") or "")
+
+
 def _now() -> str:
     """One version for all of Slurm's packages; after an install that was cut off, the oldest is what counts."""
     found = oldest(installed_slurm().values())
@@ -111,6 +119,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "owner": {"type": "str", "required": True},
+            **SOURCE_ARGUMENTS,
             "mode": {"type": "str", "required": True, "choices": ["plan", "plan_back", "move"]},
             "version": {"type": "str", "default": ""},
             "window": {"type": "dict", "default": {}},
@@ -134,7 +143,10 @@ def main() -> None:
         },
         supports_check_mode=False,
     )
-    with host_turn(module, "moving Slurm's packages"):
+    with (
+        host_turn(module, "moving Slurm's packages"),
+        package_source(module.params["source"], module.params["source_login"]),
+    ):
         told = {"plan": plan, "plan_back": plan_back, "move": move}[module.params["mode"]](module.params)
     module.exit_json(changed=bool(told.get("changes")), **told)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from .adapter_error import INTERVENTION, RETRYABLE, AdapterError
@@ -31,6 +32,8 @@ UPDATE = (
     "-o",
     "APT::Get::List-Cleanup=0",
 )
+DENIED = re.compile(r"\b(401 +Unauthorized|403 +Forbidden)")
+UNTRUSTED = re.compile(r"NO_PUBKEY|BADSIG|EXPKEYSIG|Missing key|could ?n[o']t be verified")
 INDEX_STAMP = STATE_DIRECTORY / "package-index-fetched"
 INDEX_SECONDS = 900
 
@@ -49,8 +52,10 @@ def installed_versions(names: list[str]) -> dict[str, str]:
     return {row[0]: row[2] for row in rows if len(row) == 3 and row[1] == "installed"}
 
 
-def converge_packages(names: list[str], ledger: Ledger, dry: bool) -> list[str]:
-    """Install what is missing. A package index is fetched only if something is."""
+def converge_packages(
+    names: list[str], ledger: Ledger, dry: bool, source: AbstractContextManager[None] | None = None
+) -> list[str]:
+    """Install what is missing, from `source` if there is one. A package index is fetched only if something is."""
     if not dry:
         restore_policy()
     present = installed_versions(names)
@@ -60,6 +65,12 @@ def converge_packages(names: list[str], ledger: Ledger, dry: bool) -> list[str]:
     if not missing or dry:
         return [f"package {name}" for name in missing]
     finish_interrupted_install()
+    with source or nullcontext():
+        _install(missing, ledger)
+    return [f"package {name}" for name in missing]
+
+
+def _install(missing: list[str], ledger: Ledger) -> None:
     refresh_index()
     # What comes along as a dependency is ours as well, and is noted before it is there. What is merely upgraded is not.
     planned = _would_install(missing)
@@ -70,7 +81,6 @@ def converge_packages(names: list[str], ledger: Ledger, dry: bool) -> list[str]:
     ledger.save()
     with services_held():
         run_apt([*APT, *INSTALL, *missing], f"installing {', '.join(missing)}")
-    return [f"package {name}" for name in missing]
 
 
 @contextmanager
@@ -102,6 +112,20 @@ def explain(output: str, doing: str) -> AdapterError:
     if "No space left on device" in output or "You don't have enough free space" in output:
         said = f"The host ran out of disk {doing}. Free space there, then retry."
         return AdapterError("disk_full", said, INTERVENTION)
+    if denied := DENIED.search(output):
+        return AdapterError(
+            "package_source_denied",
+            f"A package source answered {' '.join(denied[1].split())} ({doing}): its credential is wrong or has"
+            " expired. It is tried again with a new one; if that does not help, have the credential corrected.",
+            RETRYABLE,
+        )
+    if UNTRUSTED.search(output):
+        return AdapterError(
+            "package_source_untrusted",
+            f"A package source is not signed with the key that belongs to it ({doing}), so nothing was taken from it."
+            " Have the source or its key corrected, then ask again.",
+            INTERVENTION,
+        )
     if "Unable to locate package" in output or "has no installation candidate" in output:
         return AdapterError(
             "package_not_found",

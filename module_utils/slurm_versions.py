@@ -27,11 +27,15 @@ def installed_slurm() -> dict[str, str]:
     return {row[1]: row[3] for row in rows if len(row) == 4 and row[0] == SOURCE and row[2] == "installed"}
 
 
-def offered(package: str) -> list[str]:
-    """Versions that the host's package sources have, newest first."""
+def offered(package: str, origin: str = "") -> list[str]:
+    """Versions that the host's package sources have, or the one at `origin`, newest first."""
     rows = [line.split("|") for line in _run("apt-cache", "madison", package).splitlines()]
-    found = {row[1].strip() for row in rows if len(row) == 3 and not row[2].strip().endswith("Sources")}
+    found = {row[1].strip() for row in rows if len(row) == 3 and _is_from(row[2].strip(), origin)}
     return sorted(found, key=functools.cmp_to_key(compare), reverse=True)
+
+
+def _is_from(row: str, origin: str) -> bool:
+    return row.startswith(origin) and not row.endswith("Sources")
 
 
 def compare(one: str, other: str) -> int:

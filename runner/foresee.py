@@ -10,16 +10,18 @@ from runner.plan import (
     Claim,
     Finish,
     ForgetSecrets,
+    Forgo,
     NewMember,
     Pin,
     Plan,
     Refuse,
+    Resolve,
     SetInstance,
     SetMember,
     Step,
     stamp,
 )
-from runner.platform.models import Member, MemberStatus, Operation, OperationStatus
+from runner.platform.models import Member, MemberStatus, Operation, OperationStatus, Resolution
 from runner.world import World
 
 MAX_ROUNDS = 200
@@ -74,6 +76,10 @@ def imagine(world: World, step: Step) -> World:
             return world.later(instance=world.instance.model_copy(update=new))
         case ForgetSecrets():
             return world.later(forgotten=True)
+        case Resolve():
+            return world.later(packages=Resolution(decision="allow"))
+        case Forgo():
+            return world.without_play(step)
         case Finish(operation=operation) | Refuse(operation=operation):
             return world.without_operation(operation)
     return world

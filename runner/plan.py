@@ -149,6 +149,11 @@ class ForgetSecrets(Step):
 
 
 @dataclass(frozen=True)
+class Resolve(Step):
+    """Ask the platform where Slurm's packages may come from."""
+
+
+@dataclass(frozen=True)
 class Play(Step):
     """One Ansible run for all the members that need it. Always the last step."""
 
@@ -160,6 +165,17 @@ class Play(Step):
     work: Detail = field(default_factory=dict)
     # Variables for every host of the run. Checked by whoever puts them here: they come out of an operation.
     terms: Detail = field(default_factory=dict)
+    # What opens the package source, if it is a private one.
+    package_credential: UUID | None = None
+
+
+@dataclass(frozen=True)
+class Forgo(Step):
+    """Do not run the play: these members of it come out with the error, and no host is touched."""
+
+    play: Play
+    members: tuple[Member, ...]
+    error: AdapterError
 
 
 @dataclass(frozen=True)
@@ -216,6 +232,10 @@ def shown(step: Step) -> dict[str, str]:
             subject, what = "instance", "forget secrets"
         case Play(playbook=playbook, members=members):
             subject, what = _names(members), f"run playbooks/{playbook}.yml"
+        case Resolve():
+            subject, what = "instance", "ask policy for a package source"
+        case Forgo(play=play, members=members):
+            subject, what = _names(members), f"do not run playbooks/{play.playbook}.yml"
         case Wait(subject=waiting):
             subject, what = waiting, "wait"
         case _:

@@ -20,8 +20,10 @@ from runner.plan import (
     Detail,
     Finish,
     ForgetSecrets,
+    Forgo,
     NewMember,
     Refuse,
+    Resolve,
     SetInstance,
     SetMember,
     Step,
@@ -88,6 +90,10 @@ class Reporter:
                     return world
                 case ForgetSecrets():
                     return self._forget_secrets(world)
+                case Resolve():
+                    return world.later(packages=self._client.resolve_packages(self.instance))
+                case Forgo():
+                    return world.without_play(step)
                 case Finish():
                     return self._finish(step, world)
         raise AssertionError(f"not a write: {step}")

@@ -7,6 +7,7 @@ by name over a private Unix socket (`SecretServer`); ssh finds its key in a priv
 import base64
 import contextlib
 import os
+import re
 import secrets as random_source
 import shutil
 import socket
@@ -14,7 +15,7 @@ import socketserver
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +33,8 @@ from runner.turnover import REPLACEABLE, STEPS
 SOCKET_VARIABLE = "GPUAAS_SECRETS_SOCKET"
 # Somebody else had the ssh key: the one error here that is an alarm.
 SPENT, DENIED = "wrapping_token_spent", "vault_denied"
+# What opens a private package source: no secret of the instance, so it is kept nowhere.
+PACKAGE_LOGIN = "package_login"
 
 # name -> how a new one is made. munge takes up to 1024 bytes; 128 is what its own tools make.
 MAKERS: dict[str, Callable[[], str]] = {
@@ -40,6 +43,10 @@ MAKERS: dict[str, Callable[[], str]] = {
     "jwt_key": lambda: base64.b64encode(random_source.token_bytes(32)).decode(),
     "slurmdbd_password": lambda: random_source.token_urlsafe(32),
 }
+
+
+# Printable, and nothing that ends a word or quotes one.
+_LOGIN = re.compile(r"""((?![:"'\\#])[!-~]){1,256}:((?!["'\\#])[!-~]){1,2048}""")
 
 
 class SecretsError(Exception):
@@ -105,11 +112,26 @@ class Vault:
 
     def unwrap(self, delivery: Delivery) -> str:
         """The private key behind a delivery, exactly once."""
+        key = self._unwrap(delivery).get("private_key")
+        if not isinstance(key, str) or "PRIVATE KEY" not in key:
+            raise SecretsError("credential_invalid", "the access credential holds no private key")
+        return key
+
+    def unwrap_login(self, delivery: Delivery) -> str:
+        """`user:password` behind a delivery, exactly once."""
+        data = self._unwrap(delivery)
+        login = f"{data.get('username')}:{data.get('password')}"
+        # It becomes a line of words, and the first colon ends the user's name.
+        if not isinstance(data.get("password"), str) or not _LOGIN.fullmatch(login):
+            raise SecretsError("credential_invalid", "the package source's credential holds no user and password")
+        return login
+
+    def _unwrap(self, delivery: Delivery) -> dict[str, Any]:
         ours = str(self._settings.vault_addr)
         if not _same_address(delivery.vault_addr, ours):
             raise SecretsError(
                 "vault_address_mismatch",
-                f"the platform delivers the access credential through {delivery.vault_addr}, but VAULT_ADDR is {ours}:"
+                f"the platform delivers a credential through {delivery.vault_addr}, but VAULT_ADDR is {ours}:"
                 " correct whichever is wrong. An agent or proxy between us and Vault belongs into VAULT_AGENT_ADDR",
             )
         # The wrapping token itself is the login: Vault takes one from the body only from who is logged in otherwise.
@@ -124,10 +146,7 @@ class Vault:
             ) from None
         finally:
             self._client.token = None
-        key = (answer.get("data") or {}).get("private_key")
-        if not isinstance(key, str) or "PRIVATE KEY" not in key:
-            raise SecretsError("credential_invalid", "the access credential holds no private key")
-        return key
+        return dict(answer.get("data") or {})
 
     def _path(self, instance_id: UUID) -> str:
         return f"projects/{self._settings.project_id}/app-instances/{instance_id}"
@@ -285,9 +304,13 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 @contextlib.contextmanager
 def secret_server(
-    directory: Path, vault: Vault, only: UUID, refused: list[SecretsError] | None = None
+    directory: Path,
+    vault: Vault,
+    only: UUID,
+    given: Mapping[str, str] | None = None,
+    refused: list[SecretsError] | None = None,
 ) -> Iterator[Path]:
-    """Answer `<instance> <name> <step>` on a socket in a directory that only we can enter.
+    """Answer `<instance> <name> <step>` on a socket in a directory that only we can enter, from `given` or from Vault.
 
     For one instance only: who asks is a play, and a host of it that lies about itself may have changed the question.
     What could not be had is added to `refused`: a play says of it only that one of its tasks failed.
@@ -298,6 +321,8 @@ def secret_server(
     def fetch(instance_id: UUID, name: str, step: str) -> str:
         if instance_id != only:
             raise SecretsError("secret_foreign", "that instance is not the one this play is about")
+        if given and name in given and step == "current":
+            return given[name]
         with lock:  # hosts of one play ask at the same moment, and hvac's session is not for sharing
             try:
                 return vault.runtime_secret(instance_id, name, step)
@@ -356,9 +381,15 @@ def ssh_agent(directory: Path, private_key: str) -> Iterator[Path]:
         agent.wait()
 
 
+def _listens(path: Path) -> bool:
+    """A socket is there a moment before anybody answers at it."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
 def _add_key(path: Path, private_key: str, agent: "subprocess.Popen[bytes]") -> "subprocess.CompletedProcess[str]":
     waited = threading.Event()
-    while not path.exists():
+    while not _listens(path):
         if agent.poll() is not None:
             raise SecretsError("agent_failed", "ssh-agent did not start: is openssh-client installed?")
         waited.wait(0.01)
@@ -373,7 +404,11 @@ def _add_key(path: Path, private_key: str, agent: "subprocess.Popen[bytes]") -> 
 
 @contextlib.contextmanager
 def access(
-    client: Client, settings: Settings, instance: AppInstance, refused: list[SecretsError] | None = None
+    client: Client,
+    settings: Settings,
+    instance: AppInstance,
+    package_credential: UUID | None = None,
+    refused: list[SecretsError] | None = None,
 ) -> Iterator[dict[str, str]]:
     """Everything a play needs to reach hosts and secrets, as environment that holds no secret itself."""
     if instance.access_credential_id is None:
@@ -382,15 +417,23 @@ def access(
         if not shutil.which(command):
             raise SecretsError("agent_failed", f"{command} is not installed: install {package}")
     vault = Vault(settings)
-    try:
-        delivery = client.deliver_credential(instance.access_credential_id, correlation_id=instance.correlation_id)
-    except (Conflict, NotFound, Rejected) as refusal:
-        problem = f"the access credential is not to be had: {refusal.message}. Give the instance one that is current"
-        raise SecretsError("credential_unavailable", problem) from None
-    key = vault.unwrap(delivery)
+    key = vault.unwrap(_delivered(client, instance, instance.access_credential_id, "access credential"))
+    given = {}
+    if package_credential:
+        delivery = _delivered(client, instance, package_credential, "package source's credential")
+        given[PACKAGE_LOGIN] = vault.unwrap_login(delivery)
     # Sockets have short path limits and must not survive us: a fresh directory that only we can enter.
     with tempfile.TemporaryDirectory(prefix="gpuaas-slurm-") as name:
         directory = Path(name)
-        with ssh_agent(directory, key) as agent, secret_server(directory, vault, instance.id, refused) as server:
+        server = secret_server(directory, vault, instance.id, given, refused)
+        with ssh_agent(directory, key) as agent, server as secrets_socket:
             del key
-            yield {"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(server)}
+            yield {"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(secrets_socket)}
+
+
+def _delivered(client: Client, instance: AppInstance, credential: UUID, what: str) -> Delivery:
+    try:
+        return client.deliver_credential(credential, correlation_id=instance.correlation_id)
+    except (Conflict, NotFound, Rejected) as refusal:
+        problem = f"the {what} is not to be had: {refusal.message}. Give the instance one that is current"
+        raise SecretsError("credential_unavailable", problem) from None

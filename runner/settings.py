@@ -85,6 +85,9 @@ class Settings(BaseSettings):
     min_free_mb: int = Field(
         1024, ge=0, le=1_048_576, description="free space on the controller, in MiB, below which it is nearly full"
     )
+    artifact_policy: Literal["platform", "none"] = Field(
+        "platform", description="who says where Slurm's packages come from; none: the platform has no such policy"
+    )
     play_timeout_seconds: int = Field(1800, ge=30, le=86400)
     api_timeout_seconds: float = Field(10, gt=0, le=300)
     api_patience_seconds: float = Field(30, ge=0, le=600, description="how long one call is retried in all")

@@ -207,8 +207,8 @@ class _Tick:
         if taken:
             raise LostLease(f"{taken[0].operation} {taken[0].id} was taken over by {taken[0].claimed_by} meanwhile")
         played = self._world.played | step.acts
-        unseen = self._world.unseen
-        self._world = world.later(snapshot=story.snapshot, outcomes=story.outcomes, played=played, unseen=unseen)
+        kept = {"unseen": self._world.unseen, "packages": self._world.packages}  # policy is asked once a tick
+        self._world = world.later(snapshot=story.snapshot, outcomes=story.outcomes, played=played, **kept)
 
     def _play(self, step: Play, lost: threading.Event) -> Story:
         def listen(heard: Heard) -> None:
@@ -221,7 +221,8 @@ class _Tick:
 
         try:
             refused: list[secrets.SecretsError] = []
-            with secrets.access(self._client, self._settings, self._world.instance, refused) as access:
+            instance, credential = self._world.instance, step.package_credential
+            with secrets.access(self._client, self._settings, instance, credential, refused) as access:
                 story = play(step, self._world, access, self._settings, listen=listen, give_up=give_up)
             return without_secret(story, _told(refused[-1])) if refused else story
         except secrets.SecretsError as error:

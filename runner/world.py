@@ -7,9 +7,9 @@ from types import MappingProxyType
 from uuid import UUID
 
 from runner import wish
-from runner.plan import Act, AdapterError, Detail
+from runner.plan import Act, AdapterError, Detail, Forgo
 from runner.platform.client import Client
-from runner.platform.models import Allocation, AppInstance, InstanceStatus, Member, Operation
+from runner.platform.models import Allocation, AppInstance, InstanceStatus, Member, Operation, Resolution
 from runner.settings import Settings
 from runner.shapes import read_time
 from runner.slurm import Snapshot
@@ -35,6 +35,7 @@ class Policy:
     observe_seconds: int = 45
     repair: bool = True
     min_free_mb: int = 1024
+    ask_for_packages: bool = True
 
     @classmethod
     def of(cls, settings: Settings) -> "Policy":
@@ -44,6 +45,7 @@ class Policy:
             observe_seconds=settings.observe_seconds,
             repair=settings.repair,
             min_free_mb=settings.min_free_mb,
+            ask_for_packages=settings.artifact_policy == "platform",
         )
 
 
@@ -67,6 +69,8 @@ class World:
     # Whether this tick took the instance's secrets out of Vault, and why not if it tried in vain.
     forgotten: bool = False
     not_forgotten: AdapterError | None = None
+    # What policy said of Slurm's packages when this tick asked; None as long as nobody did.
+    packages: Resolution | None = None
     # False on a quiet tick: members and allocations were not read, because nothing asks for them.
     complete: bool = True
 
@@ -91,6 +95,11 @@ class World:
     def did(self, kind: str, member: Member) -> bool:
         """Whether this tick has done that to the member already."""
         return (kind, member.id) in self.played
+
+    def without_play(self, step: Forgo) -> "World":
+        """The world after a play that was not run."""
+        outcomes = {member.id: Outcome(error=step.error) for member in step.members}
+        return self.later(snapshot=None, outcomes=outcomes, played=self.played | step.play.acts)
 
     def judged(self, member: Member) -> "World":
         """The member's outcome has been taken into account and must not count twice."""

@@ -165,6 +165,7 @@ def start_platform(state: Path) -> Platform:
     running = process.start(state)
     control = ControlClient(running.base_url, running.admin_token)
     control.register_app(our_manifest())
+    control.put_artifact_rule("sandbox-allows", scope="global", effect="allow", artifact="slurm")
     return Platform(state, running.base_url, control)
 
 

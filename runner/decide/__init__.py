@@ -5,7 +5,7 @@ assumes that an earlier step worked: it looks at what is.
 """
 
 from runner import detail
-from runner.decide import changing, lifecycle, meeting, repair, rotation, teardown, upgrading
+from runner.decide import changing, lifecycle, meeting, repair, rotation, sourcing, teardown, upgrading
 from runner.decide.instance import instance_fails, look, report_instance, set_instance
 from runner.decide.lifecycle import Verb
 from runner.decide.members import UNFINISHED, conclude, fail, host_problem, take
@@ -42,7 +42,10 @@ def decide(world: World) -> Plan:
     if status not in set(InstanceStatus):
         return Plan((Wait(f"status {status!r} is not one we know: not ours to touch", "instance"),))
     noted = meeting.strangers(world)
-    return Plan(tuple(noted)) if noted else meeting.known_first(world, _decide(world))
+    if noted:
+        return Plan(tuple(noted))
+    # Policy first: a host that is to get nothing is not even looked at.
+    return meeting.known_first(world, sourcing.governed(world, _decide(world)))
 
 
 def _decide(world: World) -> Plan:

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ValidationError
 from runner import log
 from runner.platform import wire
 from runner.platform.auth import TokenSource
-from runner.platform.errors import PlatformError, Unavailable, from_answer, unquoted
-from runner.platform.models import Allocation, AppInstance, Delivery, Member, Operation, _Object
+from runner.platform.errors import NotFound, PlatformError, Unavailable, from_answer, unquoted
+from runner.platform.models import Allocation, AppInstance, Delivery, Member, Operation, Resolution, _Object
 from runner.settings import Settings
 
 PAGE, MAX_PAGES = 200, 5_000
@@ -163,6 +163,20 @@ class Client:
             correlation_id=correlation_id,
         )
         return _read("POST", "deliveries", Delivery, answer.body)
+
+    def resolve_packages(self, instance: AppInstance) -> Resolution:
+        """What policy says now: each time a new question, so that an earlier answer is not repeated."""
+        path = wire.resolutions(self.project, instance.id)
+        body, key = {"artifact": wire.SLURM}, uuid.uuid4().hex
+        try:
+            answer = self._call("POST", path, json=body, key=key, correlation_id=instance.correlation_id)
+        except NotFound:
+            return Resolution(decision="missing")
+        said = _read("POST", "artifact-resolutions", Resolution, answer.body)
+        log.get(correlation_id=instance.correlation_id).info(
+            "policy answered", decision=said.decision, rule=said.rule.get("id"), source=bool(said.source)
+        )
+        return said
 
     # -- the one way out -----------------------------------------------------------------------------------
 

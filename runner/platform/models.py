@@ -129,3 +129,13 @@ class Delivery(BaseModel):
     wrapping_token: str = Field(repr=False, pattern=r"^[A-Za-z0-9._-]{1,1024}$")
     expires_at: datetime
     username: str | None = None
+
+
+class Resolution(BaseModel):
+    """What policy says of an artifact. The source is read strictly where it is used; see runner/packages.py."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    decision: str
+    rule: dict[str, Any] = Field(default_factory=dict)
+    source: dict[str, Any] | None = None

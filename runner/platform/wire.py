@@ -16,6 +16,9 @@ IF_MATCH: Final = "If-Match"
 ETAG: Final = "ETag"
 RETRY_AFTER: Final = "Retry-After"
 
+# What Slurm's packages are called where policy is asked about them.
+SLURM: Final = "slurm"
+
 TOKEN: Final = f"{BASE}/auth/service-account/token"
 
 
@@ -49,3 +52,7 @@ def allocations(project: UUID) -> str:
 
 def deliveries(project: UUID, credential: UUID) -> str:
     return f"{BASE}/projects/{project}/access-credentials/{credential}/deliveries"
+
+
+def resolutions(project: UUID, instance_id: UUID) -> str:
+    return f"{instance(project, instance_id)}/artifact-resolutions"

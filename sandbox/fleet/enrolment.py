@@ -68,6 +68,8 @@ class Enrolment:
 def enrol(control: ControlClient, app_directory: Path, known: Enrolment | None) -> Enrolment:
     """Register the app, and make the project and its principals unless they are known already."""
     control.register_app(_yaml(app_directory / "manifest.yaml"))
+    # The hosts' own package sources will do, whatever an app installs; a deny at any level beats it.
+    control.put_artifact_rule("sandbox-allows", scope="global", effect="allow", artifact="*")
     keys = _yaml(app_directory / "action-keys.yaml")
     adapter_keys, operator_keys = ([entry["key"] for entry in keys[who]] for who in ("service_account", "operator"))
     if known is None:

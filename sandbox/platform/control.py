@@ -55,8 +55,11 @@ class StatusChange(Strict):
 
 
 class NewCredential(Strict):
+    """For a machine, or for an artifact source."""
+
     username: str
-    private_key: str
+    private_key: str | None = None
+    password: str | None = None
 
 
 class ArtifactRule(Strict):
@@ -199,7 +202,7 @@ def _add_project_content(routes: APIRouter, store: Store) -> None:
     def put_credential(project_id: str, credential_id: uuid.UUID, new: NewCredential) -> Doc:
         with store.transaction(write=True) as tx:
             _org_of(tx, project_id)
-            row = credentials.upsert(tx, project_id, str(credential_id), new.username, new.private_key)
+            row = credentials.upsert(tx, project_id, str(credential_id), new.model_dump(exclude_none=True))
             return row.doc
 
     @routes.post("/projects/{project_id}/access-credentials/{credential_id}/status")

@@ -89,9 +89,9 @@ class ControlClient:
     def set_allocation_status(self, project_id: str, allocation_id: str, status: str) -> None:
         self._call("POST", f"/projects/{project_id}/allocations/{allocation_id}/status", {"status": status})
 
-    def put_credential(self, project_id: str, credential_id: str, *, username: str, private_key: str) -> Doc:
-        body = {"username": username, "private_key": private_key}
-        made: Doc = self._call("PUT", f"/projects/{project_id}/access-credentials/{credential_id}", body)
+    def put_credential(self, project_id: str, credential_id: str, **secret: str) -> Doc:
+        """A username with a private_key, for machines, or with a password, for an artifact source."""
+        made: Doc = self._call("PUT", f"/projects/{project_id}/access-credentials/{credential_id}", secret)
         return made
 
     def set_credential_status(self, project_id: str, credential_id: str, status: str) -> None:

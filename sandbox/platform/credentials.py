@@ -19,10 +19,10 @@ def custody_path(credential_id: str) -> str:
     return f"platform/access-credentials/{credential_id}"
 
 
-def upsert(tx: Tx, project_id: str, credential_id: str, username: str, private_key: str) -> Row:
-    write(tx, custody_path(credential_id), {"username": username, "private_key": private_key}, cas=None)
+def upsert(tx: Tx, project_id: str, credential_id: str, secret: Doc) -> Row:
+    write(tx, custody_path(credential_id), secret, cas=None)
     row = tx.find(KIND, credential_id, project=project_id)
-    public = {"username": username, "status": "active"}
+    public = {"username": secret["username"], "status": "active"}
     if row is not None:
         return tx.save(row, public)
     return tx.insert(KIND, {"id": credential_id, "project_id": project_id, **public})

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 from runner import detail
 from runner.foresee import imagine
 from runner.plan import Plan, Play, Step
-from runner.platform.models import Allocation, AppInstance, Member, Operation
+from runner.platform.models import Allocation, AppInstance, Member, Operation, Resolution
 from runner.slurm import ControllerState, Node, Snapshot
 from runner.world import Outcome, World
 
@@ -106,6 +106,7 @@ def world(**changes: Any) -> World:
         "members": (controller(),),
         "operations": (),
         "allocations": {one.id: one for one in (allocation(n) for n in range(1, 9))},
+        "packages": Resolution(decision="allow"),
     }
     return World(**(fields | changes))
 

@@ -1,0 +1,174 @@
+"""Artifact policy as the platform says it: what it denies is told with the rule's name, and no host hears of it."""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from runner import secrets, tick
+from runner.platform.client import Client
+from tests.contract.hosts_in_mind import Hosts
+from tests.platform_process import Doc, Project
+from tests.runner_process import answer, environment, gpuaas_slurm, settings
+
+DENY = {"scope": "global", "effect": "deny", "artifact": "slurm", "reason": "recalled by its maker"}
+CANARY = "canary-package-9c2e"
+
+
+@pytest.fixture
+def rule(dialable: Project, request: pytest.FixtureRequest) -> Callable[..., str]:
+    """A rule of the project alone, which is gone afterwards."""
+    control = dialable.platform.control
+
+    def put(name: str, **said: Any) -> str:
+        owner = dialable.project_id if said["scope"] == "project" else None
+        control.put_artifact_rule(name, owner_id=owner, **said)
+        request.addfinalizer(lambda: control.delete_artifact_rule(name))
+        return name
+
+    return put
+
+
+def work(project: Project, **changes: Any) -> list[str]:
+    own = settings(project, **changes)
+    with Client(own) as client:
+        return tick.run_tick(client, own).problems
+
+
+def shown(project: Project, made: Doc, what: str = "") -> Any:
+    found = project.operator.get(f"{project.path}/app-instances/{made['id']}{what}").json()
+    return found.get("items", found)
+
+
+def add_worker(project: Project, made: Doc) -> None:
+    body = {"operation": "add", "component_key": "worker", "allocation_ids": [project.allocation_ids[3]]}
+    path = f"{project.path}/app-instances/{made['id']}/member-operations"
+    assert project.operator.post(path, body).status_code == 201
+
+
+def asked(project: Project, since: int) -> list[Doc]:
+    rows: list[Doc] = project.platform.control.requests(since)["requests"]
+    return [row for row in rows if row["path"].endswith("/artifact-resolutions")]
+
+
+def test_a_deny_names_its_rule_touches_no_host_and_is_final(
+    dialable: Project, hosts: Hosts, rule: Callable[..., str]
+) -> None:
+    rule("slurm-recalled", **DENY)
+    made = dialable.deploy(workers=2)
+    assert work(dialable) == []
+    assert hosts.runs == []
+    instance = shown(dialable, made)
+    assert instance["status"] == "failed"
+    members = shown(dialable, made, "/members")
+    for member in members:
+        error = member["adapter_detail"]["last_adapter_error"]
+        assert (member["status"], error["code"], error["class"]) == ("failed", "artifact_denied", "intervention")
+        assert "global rule slurm-recalled" in error["message"] and "recalled by its maker" in error["message"]
+        assert not member["adapter_detail"].get("claimed_by")
+    (operation,) = shown(dialable, made, "/member-operations")
+    assert (operation["status"], operation["error"]["code"]) == ("failed", "artifact_denied")
+    mark = dialable.platform.control.requests()["last"]
+    assert work(dialable) == []
+    assert asked(dialable, mark) == [] and hosts.runs == [], "not asked again by itself"
+    told = gpuaas_slurm(environment(dialable), "explain", made["correlation_id"])
+    assert "slurm-recalled" in told.stdout
+
+
+def test_a_deny_that_came_later_stops_joins_and_nothing_else_and_a_new_operation_asks_anew(
+    dialable: Project, hosts: Hosts, rule: Callable[..., str]
+) -> None:
+    made = dialable.deploy(workers=1)
+    assert work(dialable) == work(dialable) == []
+    before = len(hosts.runs)
+    name = rule("frozen", **(DENY | {"scope": "project"}))
+    add_worker(dialable, made)
+    assert work(dialable) == []
+    assert len(hosts.runs) == before
+    assert shown(dialable, made)["status"] == "running"
+    assert sorted(one["status"] for one in shown(dialable, made, "/members")) == ["failed", "ready", "ready"]
+    dialable.platform.control.delete_artifact_rule(name)
+    add_worker(dialable, made)
+    assert work(dialable) == []
+    assert sorted(one["status"] for one in shown(dialable, made, "/members")) == ["deleted", "ready", "ready", "ready"]
+
+
+def test_a_join_asks_once_and_a_quiet_tick_not_at_all(dialable: Project, hosts: Hosts) -> None:
+    made = dialable.deploy(workers=1)
+    mark = dialable.platform.control.requests()["last"]
+    assert work(dialable) == work(dialable) == []
+    assert [row["method"] for row in asked(dialable, mark)] == ["POST"]
+    add_worker(dialable, made)
+    mark = dialable.platform.control.requests()["last"]
+    assert work(dialable) == work(dialable) == []
+    assert len(asked(dialable, mark)) == 1
+
+
+def test_an_answer_that_is_neither_yes_nor_no_is_a_no(dialable: Project, hosts: Hosts) -> None:
+    odd = {"decision": "ask_again", "rule": {"id": "new-kind"}, "source": None}
+    dialable.platform.control.inject_fault("status", "artifact-resolutions", status=201, body=odd)
+    made = dialable.deploy(workers=0)
+    assert work(dialable) == [] and hosts.runs == []
+    (controller,) = shown(dialable, made, "/members")
+    assert controller["adapter_detail"]["last_adapter_error"]["code"] == "artifact_decision_unknown"
+
+
+def test_a_platform_without_such_a_policy_is_a_no_until_a_person_says_so(dialable: Project, hosts: Hosts) -> None:
+    gone = {"code": "not_found", "message": "no such path"}
+    dialable.platform.control.inject_fault("status", "artifact-resolutions", status=404, body=gone)
+    first = dialable.deploy(workers=0)
+    assert work(dialable) == [] and hosts.runs == []
+    (controller,) = shown(dialable, first, "/members")
+    error = controller["adapter_detail"]["last_adapter_error"]
+    assert error["code"] == "artifact_policy_missing" and "GPUAAS_ARTIFACT_POLICY=none" in error["message"]
+    mark = dialable.platform.control.requests()["last"]
+    second = dialable.deploy(workers=0)
+    assert work(dialable, artifact_policy="none") == []
+    assert shown(dialable, second)["status"] == "running" and asked(dialable, mark) == []
+
+
+def test_a_policy_that_cannot_be_asked_is_asked_again_at_the_next_tick(dialable: Project, hosts: Hosts) -> None:
+    made = dialable.deploy(workers=0)
+    dialable.platform.control.inject_fault("status", "artifact-resolutions", status=500, times=50)
+    problems = work(dialable, api_patience_seconds=0)
+    assert problems and "artifact-resolutions" in problems[0] and hosts.runs == []
+    (controller,) = shown(dialable, made, "/members")
+    assert controller["status"] in ("requested", "reconciling") and not controller["adapter_detail"].get("claimed_by")
+    dialable.platform.control.clear_faults()
+    assert work(dialable) == []
+    assert shown(dialable, made)["status"] == "running"
+
+
+def test_plan_says_that_policy_is_asked_and_does_not_ask(dialable: Project) -> None:
+    dialable.deploy(workers=1)
+    mark = dialable.platform.control.requests()["last"]
+    rows = [row["step"] for row in answer(environment(dialable), "plan")]
+    assert "ask policy for a package source" in rows and asked(dialable, mark) == []
+
+
+def test_a_private_sources_login_is_delivered_once_and_is_in_no_answer(project: Project) -> None:
+    credential = str(uuid.uuid4())
+    control = project.platform.control
+    control.put_credential(project.project_id, credential, username="slurm", password=CANARY)
+    own = settings(project)
+    vault = secrets.Vault(own)
+    with Client(own) as client:
+        delivery = client.deliver_credential(UUID(credential), correlation_id="c-1")
+        assert vault.unwrap_login(delivery) == f"slurm:{CANARY}"
+        with pytest.raises(secrets.SecretsError) as spent:
+            vault.unwrap_login(delivery)
+        assert spent.value.code == "wrapping_token_spent"
+    assert CANARY not in str(control.requests()) and CANARY not in str(control.audit())
+
+
+@pytest.mark.parametrize("password", ["two words", "line\nbreak", 'quo"te', "", "x#y"])
+def test_a_login_that_would_not_be_one_word_is_refused_without_being_told(project: Project, password: str) -> None:
+    credential = str(uuid.uuid4())
+    project.platform.control.put_credential(project.project_id, credential, username="slurm", password=password)
+    own = settings(project)
+    with Client(own) as client, pytest.raises(secrets.SecretsError) as error:
+        secrets.Vault(own).unwrap_login(client.deliver_credential(UUID(credential), correlation_id="c-1"))
+    assert error.value.code == "credential_invalid"
+    assert not password or password not in error.value.message

@@ -1,0 +1,216 @@
+"""Packages by the platform's word, on real hosts: what is denied touches none, and a private source leaves no trace.
+
+One story on one cluster: a worker is denied, then its source wants another password, then another key, then all is
+right and it joins, and moves with its cluster to a newer suite; at last it is removed.
+"""
+
+import base64
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from sandbox.fleet.fleet import Fleet
+from sandbox.fleet.hosts import HostSpec
+from tests.e2e.cluster import Cluster, deploy, fleet_named
+from tests.e2e.private_repository import USER, Repository, serve
+from tests.platform_process import Doc
+from tests.runner_process import answer
+
+RIGHT, WRONG = f"canary-right-{uuid.uuid4().hex}", f"canary-wrong-{uuid.uuid4().hex}"
+NEEDLES = [RIGHT, WRONG, *(base64.b64encode(f"{USER}:{one}".encode()).decode() for one in (RIGHT, WRONG))]
+WORKER = "gs-2"
+
+# Looks at every process of the host, and at the login's file, until told that it is enough. What it looks for comes by
+# stdin, so that it does not find itself.
+WATCH = """
+import json, pathlib, sys
+needles = [line.encode() for line in sys.stdin.read().split()]
+looks, found, seen = 0, set(), set()
+while not pathlib.Path("/run/enough").exists():
+    looks += 1
+    for path in pathlib.Path("/proc").glob("[0-9]*/*"):
+        if path.name in ("cmdline", "environ"):
+            try:
+                data = path.read_bytes()
+            except OSError:
+                continue
+            found |= {str(path) for one in needles if one in data}
+    try:
+        for path in pathlib.Path("/run/gpuaas-slurm/auth.conf.d").iterdir():
+            at = path.lstat()
+            seen.add((oct(at.st_mode & 0o777), at.st_uid, path.name))
+    except OSError:
+        pass
+print(json.dumps([looks, sorted(found), sorted(seen)]))
+"""
+
+
+@dataclass
+class Story:
+    """What was seen at each turn."""
+
+    cluster: Cluster
+    repository: Repository
+    errors: dict[str, Doc] = field(default_factory=dict)
+    left: dict[str, list[str]] = field(default_factory=dict)
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
+    logs: str = ""
+    watched: list[object] = field(default_factory=list)
+
+    def on(self, *argv: str, stdin: str = "") -> str:
+        return self.cluster.fleet.exec(WORKER, argv, stdin).stdout.strip()
+
+    def allow(self, password: str, **changes: str) -> None:
+        """Only a private source, opened by a password."""
+        control, credential = self.cluster.fleet.control(), str(uuid.uuid4())
+        project = self.cluster.variables["GPUAAS_PROJECT_ID"]
+        control.put_credential(project, credential, username=USER, password=password)
+        source = self.repository.source(credential_id=credential, **changes)
+        control.put_artifact_rule(
+            "by-project", scope="project", owner_id=project, effect="allow", artifact="slurm", source=source
+        )
+
+    def join(self, turn: str) -> None:
+        """Ask for the worker and let one tick work on it; then look at what is left on its host."""
+        self.cluster.add(WORKER)
+        ran = self.cluster.run(GPUAAS_MAX_ATTEMPTS="1")
+        self.logs += ran.stdout + ran.stderr
+        workers = [one for one in self.cluster.members() if one["component_key"] == "worker"]
+        worker = max(workers, key=lambda one: str(one["created_at"]))
+        self.errors[turn] = worker["adapter_detail"]["last_adapter_error"] or {}
+        self.left[turn] = self.traces()
+
+    def upgrade(self) -> None:
+        """To what the newer suite has; the older one is not in it, so there is no way back."""
+        answer(self.cluster.variables, "op", "upgrade", self.cluster.instance_id, "--accept-no-way-back")
+        ran = self.cluster.run()
+        self.logs += ran.stdout + ran.stderr
+        self.left["upgrade"] = self.traces()
+
+    def slurm(self, host: str) -> dict[str, str]:
+        """Slurm's packages there."""
+        listed = self.cluster.on(host, "dpkg-query", "-W", "-f", "${source:Package} ${Package} ${Version}\n")
+        return {row[1]: row[2] for row in map(str.split, listed.splitlines()) if row[0] in ("slurm-wlm", "munge")}
+
+    def traces(self) -> list[str]:
+        """Every file of the host with a credential in it, and all that a source could leave."""
+        search = ["grep", "-rlF", "--devices=skip", "--exclude-dir=proc", "--exclude-dir=sys", "-f", "-", "/"]
+        found = self.on(*search, stdin="\n".join(NEEDLES)).split()
+        journal = self.on("journalctl", "--no-pager", "--quiet")
+        found += ["journal" for one in NEEDLES if one in journal]
+        found += self.on("sh", "-c", "ls -d /run/gpuaas-slurm /var/lib/apt/lists/*_slurm_dists_* 2>/dev/null").split()
+        return found + self.on("sh", "-c", "ls /var/cache/apt/archives/*private* 2>/dev/null").split()
+
+    def configuration(self) -> str:
+        return self.on("sh", "-c", "find /etc/apt -type f -exec sha256sum {} + | sort")
+
+    def watch(self) -> threading.Thread:
+        def look() -> None:
+            told = self.cluster.fleet.exec(WORKER, ["python3", "-c", WATCH], "\n".join(NEEDLES))
+            self.watched[:] = json.loads(told.stdout)
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        return thread
+
+
+@pytest.fixture(scope="module")
+def story() -> Iterator[Story]:
+    with fleet_named("artifacts") as fleet:
+        fleet.ensure([HostSpec("gs-1", "trixie", warm=True), HostSpec(WORKER, "trixie")])
+        yield tell(fleet)
+
+
+def tell(fleet: Fleet) -> Story:
+    cluster = deploy(fleet, "gs-1", "", GPUAAS_LOG_LEVEL="debug")
+    ran = cluster.run()
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    told = Story(cluster, serve(fleet, "gs-1", RIGHT))
+    before = told.configuration()
+    control = fleet.control()
+    control.put_artifact_rule("no-slurm", scope="global", effect="deny", artifact="slurm", reason="recalled")
+    told.join("denied")
+    told.errors["denied"]["host"] = told.on("journalctl", "--no-pager", "--grep=Accepted publickey", "--quiet")
+    told.errors["denied"]["ledger"] = told.on("sh", "-c", "ls -d /var/lib/gpuaas-slurm 2>/dev/null")
+    control.delete_artifact_rule("no-slurm")
+    told.allow(WRONG)
+    told.join("wrong password")
+    told.allow(RIGHT, signing_key=told.repository.wrong_key)
+    told.join("wrong key")
+    told.allow(RIGHT)
+    watching = told.watch()
+    told.join("right")
+    told.on("touch", "/run/enough")
+    watching.join()
+    told.versions["joined"] = told.slurm(WORKER)
+    cluster.runs_a_job_on_every_worker()
+    told.allow(RIGHT, suite="newer")
+    told.upgrade()
+    told.errors["right"]["configuration"] = "as before" if told.configuration() == before else "changed"
+    return told
+
+
+def test_a_deny_names_its_rule_and_the_host_is_not_even_logged_in_to(story: Story) -> None:
+    error = story.errors["denied"]
+    assert (error["code"], error["class"]) == ("artifact_denied", "intervention")
+    assert "global rule no-slurm" in error["message"] and "recalled" in error["message"]
+    assert (error["host"], error["ledger"]) == ("", "")
+    operation = sorted(story.cluster.operations(), key=lambda one: one["created_at"])[0]
+    assert (operation["status"], operation["error"]["code"]) == ("failed", "artifact_denied")
+    assert "no-slurm" in str(answer(story.cluster.variables, "explain", operation["correlation_id"]))
+
+
+def test_a_wrong_password_and_a_wrong_key_are_told_apart_and_leave_nothing(story: Story) -> None:
+    denied, untrusted = story.errors["wrong password"], story.errors["wrong key"]
+    assert (denied["code"], denied["class"]) == ("package_source_denied", "retryable")
+    assert (untrusted["code"], untrusted["class"]) == ("package_source_untrusted", "intervention")
+    assert (story.left["wrong password"], story.left["wrong key"]) == ([], [])
+
+
+def test_the_worker_joins_with_slurm_from_the_private_source_and_all_else_from_its_own(story: Story) -> None:
+    assert story.errors["right"].get("code") is None
+    versions = dict(story.versions["joined"])
+    assert versions.pop("munge") != "99", "the private source is for Slurm alone"
+    assert {"slurmd", "slurm-client"} <= set(versions)
+    assert all(one.endswith("~private1") for one in versions.values()), versions
+
+
+def test_an_upgrade_moves_all_to_what_the_private_source_has(story: Story) -> None:
+    operations = story.cluster.api.get(f"{story.cluster.path}/operations").json()["items"]
+    assert [(one["operation"], one["status"]) for one in operations] == [("upgrade", "succeeded")], operations
+    for host in ("gs-1", WORKER):
+        versions = story.slurm(host)
+        assert versions.pop("munge") != "99"
+        assert all(one.endswith("+private2") for one in versions.values()), versions
+    story.cluster.runs_a_job_on_every_worker()
+
+
+def test_the_credential_is_nowhere_on_the_host_afterwards_nor_in_a_process_meanwhile(story: Story) -> None:
+    looks, found, seen = story.watched
+    assert isinstance(looks, int) and looks > 10
+    assert found == []
+    assert seen == [["0o600", 0, "00-gpuaas-slurm.conf"]], "it was there for a while, for root alone"
+    assert (story.left["right"], story.left["upgrade"]) == ([], [])
+    assert story.errors["right"]["configuration"] == "as before"
+
+
+def test_the_credential_is_in_no_log_and_nowhere_in_the_api(story: Story) -> None:
+    control = story.cluster.fleet.control()
+    said = json.dumps([story.logs, story.cluster.members(), story.cluster.operations(), story.cluster.events()])
+    said += json.dumps([control.requests(), control.audit()])
+    assert [one for one in NEEDLES if one in said] == []
+
+
+def test_a_removed_worker_has_neither_the_source_nor_what_a_killed_call_left(story: Story) -> None:
+    story.on("sh", "-c", "mkdir -p /run/gpuaas-slurm/auth.conf.d && cat >/run/gpuaas-slurm/auth.conf.d/x", stdin=RIGHT)
+    assert story.traces() != [], "the search finds what is there"
+    answer(story.cluster.variables, "op", "remove", story.cluster.instance_id, "--members", WORKER)
+    assert story.cluster.run().returncode == 0
+    workers = [one["status"] for one in story.cluster.members() if one["component_key"] == "worker"]
+    assert set(workers) == {"deleted"}
+    assert story.traces() == []
+    assert story.on("dpkg-query", "-W", "-f", "${Package} ", "slurm*", "munge") == ""

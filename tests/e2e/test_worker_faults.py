@@ -28,7 +28,7 @@ FOR_A_PERSON = {
     "fullvar": ("disk_full", "intervention", "MiB free"),
     "otherkey": ("munge_mismatch", "repairable", "Compare clocks and keys"),
     "masked": ("unit_masked", "intervention", "systemctl unmask munge"),
-    "clock": ("clock_skew", "intervention", "600 s ahead of the controller's"),
+    "clock": ("clock_skew", "intervention", "s ahead of the controller's"),
 }
 # May pass by itself, so it is tried again.
 MAY_PASS = {
@@ -110,7 +110,15 @@ class Ward:
         subprocess.run(["nsenter", f"--net=/proc/{process}/ns/net", "nft", rules], check=True)
 
     def power_off(self, host: str) -> None:
-        subprocess.run(["podman", "kill", self._container(host)], check=True, capture_output=True)
+        """At once; when it boots it has the address it had."""
+        known = next(one for one in self.cluster.fleet.hosts() if one.name == host)
+        network = f"gpuaas-slurm-{self.cluster.fleet.name}"
+        for command in (
+            ("stop", "--time", "0", known.container),
+            ("network", "disconnect", network, known.container),
+            ("network", "connect", "--ip", known.address, network, known.container),
+        ):
+            subprocess.run(["podman", *command], check=True, capture_output=True)
 
     def destroy(self, host: str) -> None:
         self.cluster.fleet.kill(host)
@@ -131,7 +139,7 @@ class Ward:
     def in_the_middle(self, *hosts: str) -> None:
         """Somebody waits on each of them."""
         for host in hosts:
-            self.sh(host, "timeout 60 sh -c 'until grep -q -- \"->\" /proc/locks; do sleep 0.1; done'")
+            self.sh(host, "timeout 180 sh -c 'until grep -q -- \"->\" /proc/locks; do sleep 0.1; done'")
 
     def let_go(self, host: str) -> None:
         self.sh(host, "systemctl stop holder")
@@ -188,7 +196,7 @@ def struck(ward: Ward) -> Struck:
         "fullkeys", "mount -t tmpfs -o size=64k,mode=0700 tmpfs /etc/munge; fallocate -l 64k /etc/munge/full"
     )
     ward.privileged("fullvar", "mount -t tmpfs -o size=100m tmpfs /var")
-    ward.sh("otherkey", "echo 'OPTIONS=--key-file=/etc/munge/other.key' >/etc/default/munge; systemctl stop munge")
+    ward.sh("otherkey", "echo 'OPTIONS=--key-file=/etc/munge/other.key' >>/etc/default/munge")
     ward.sh("otherkey", "head -c 128 /dev/urandom >/etc/munge/other.key; chown munge: /etc/munge/other.key")
     ward.sh("otherkey", "chmod 0400 /etc/munge/other.key")
     ward.sh("masked", "systemctl mask --now munge")
@@ -203,7 +211,7 @@ def struck(ward: Ward) -> Struck:
     ward.cluster.fleet.pause("frozen")
     ward.power_off("rebooted")
     ward.destroy("destroyed")
-    ward.sh(HUNG_UP, f"pkill --signal KILL --full 'sshd.*: {LOGIN_USER}'")
+    ward.sh(HUNG_UP, f"pkill --signal KILL --full '[s]shd.*: {LOGIN_USER}'")
     ward.let_go(HUNG_UP)
     _, log = runner.communicate(timeout=300)
     return Struck(ward, for_a_person, may_pass, runner.returncode, log, time.monotonic() - began)
@@ -267,7 +275,7 @@ def lifted(struck: Struck) -> Ward:
     ward.cluster.fleet.exec("nosudo", ["sh", "-c", "umask 0337; cat >/etc/sudoers.d/gpuaas-slurm"], stdin=rule)
     ward.privileged("fullkeys", "umount /etc/munge")
     ward.privileged("fullvar", "umount --lazy /var")
-    ward.sh("otherkey", "rm /etc/default/munge")
+    ward.sh("otherkey", "sed -i '/other.key/d' /etc/default/munge")
     ward.sh("masked", "systemctl unmask munge")
     ward.sh("clock", f"mv /root/right {CLOCK}")
     ward.cluster.add(*FOR_A_PERSON)

@@ -32,8 +32,8 @@ options:
     elements: dict
     required: true
     description: Systems we support, each with id, version and the name of its variables file.
-  reference_epoch: {type: float, description: The time by which this host's clock is judged.}
-  max_skew_seconds: {type: float, default: 60, description: A larger difference is refused.}
+  reference_epoch: {type: float, description: The time by the clock of the machine that runs Ansible.}
+  max_skew_seconds: {type: float, default: 60, description: 'More difference to it, or to the controller, is refused.'}
   min_free_mb: {type: int, default: 1024, description: Free space on /var below this is refused.}
   users: {type: dict, default: {}, description: Name to uid that must match if the user exists.}
   controller:
@@ -168,13 +168,14 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> dict[str, str]:
                 " Renumber it there, or use a clean host.",
                 INTERVENTION,
             )
-    reference = params["reference_epoch"]
-    skew = found["epoch"] - reference if reference is not None else 0.0
-    if abs(skew) > params["max_skew_seconds"]:
+    skew = found["skew"] or 0.0
+    # Who joins is held to its controller's clock, below: that the runner's own is wrong is no fault of the host.
+    if not params["controller"] and abs(skew) > params["max_skew_seconds"]:
         raise AdapterError(
             "clock_skew",
-            f"The host's clock is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}, and munge refuses credentials"
-            " of such hosts. Put its time service right, then retry.",
+            f"The host's clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the runner's, and munge"
+            " refuses credentials of hosts that differ so much. Put the time service of whichever is wrong right, then"
+            " retry.",
             INTERVENTION,
         )
     judge_people(params["people"])

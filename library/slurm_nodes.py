@@ -28,7 +28,7 @@ description:
   - Runs on the controller. One call does all that is asked, each kind for many nodes at once, and then looks.
   - Order is resume, drain, requeue, cancel, verify_delete, delete. What was done is read back from the controller,
     never from what a command printed.
-  - Fails, and assumes nothing, if Slurm does not answer.
+  - Fails, and assumes nothing, if Slurm does not answer. What is seen of its daemons is then told with the failure.
 options:
   drain:
     type: list
@@ -73,6 +73,7 @@ snapshot: {type: dict, returned: success, description: As slurm_snapshot gives i
 """
 
 
+SILENT = "slurm_silent"
 ANSWER_SECONDS = 10.0
 POLL_SECONDS = 0.2
 
@@ -218,7 +219,7 @@ class Call:
 
 def _silent(when: str) -> NoReturn:
     raise AdapterError(
-        "slurm_silent",
+        SILENT,
         f"slurmctld does not answer on the controller{f' {when}' if when else ''}, so nothing is known about nodes and"
         " jobs. Read `journalctl -u slurmctld` there if it lasts; it is tried again.",
         RETRYABLE,
@@ -243,7 +244,9 @@ def main() -> None:
     try:
         told = Call(module.params, module.check_mode).answer()
     except AdapterError as error:
-        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+        # What can be seen without Slurm's answer goes with it: a slurmctld that does not run can be started.
+        seen = {"phase": "controller", "snapshot": look(nodes_command())} if error.code == SILENT else None
+        module.fail_json(msg=error.message, adapter_error=error.as_dict(), member_report=seen)
     module.exit_json(changed=bool(told["changes"]), **told)
 
 

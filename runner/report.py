@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -126,7 +126,7 @@ class Reporter:
         """Hand back what was claimed and is not finished, so that the next tick need not wait for the lease."""
         free: Detail = {"claimed_by": None, "lease_expires_at": None}
         for operation in list(self.claimed.values()):
-            self._try_release(self._patch_operation, operation, {"lease_expires_at": stamp(datetime.now(UTC))})
+            self._try_release(self._patch_operation, operation, {"lease_expires_at": stamp(self._client.now())})
         for member in list(self.members.values()):
             if self._holds(member):
                 self._try_release(self._write_member, member.id, member.status, free)
@@ -141,7 +141,7 @@ class Reporter:
         return holds(self._settings.runner_id, member)
 
     def _until(self) -> str:
-        return stamp(datetime.now(UTC) + timedelta(seconds=self._settings.lease_seconds))
+        return stamp(self._client.now() + timedelta(seconds=self._settings.lease_seconds))
 
     @contextlib.contextmanager
     def _asking(self, client: Client) -> Iterator[None]:

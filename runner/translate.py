@@ -120,8 +120,20 @@ def _failed(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
             host,
             task,
         )
+    if _is_refused_by_sudo(result):
+        message = (
+            f"the login user may not become root: {_short(result.get('msg'))}. Install deploy/sudoers.d/gpuaas-slurm on"
+            " the host, with that user's name, then ask again"
+        )
+        return AdapterError("not_root", message, "intervention", host, task)
     message = WANTING[0] if "censored" in result else _short(result.get("msg"))
     return AdapterError(TASK_FAILED, f"{task}: {message}. Look at the host, then ask again", "intervention", host, task)
+
+
+def _is_refused_by_sudo(result: Mapping[str, Any]) -> bool:
+    """Ansible has no field for it: its own words where sudo asks for a password, else sudo's."""
+    said = str(result.get("module_stderr") or result.get("stderr") or "").lstrip()
+    return "sudo password" in str(result.get("msg")) or said.startswith(("sudo: ", "Sorry, user "))
 
 
 def _unreachable(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:

@@ -119,7 +119,7 @@ def is_stale(instance: AppInstance, now: datetime, policy: Policy) -> bool:
 
 def observe(client: Client, instance: AppInstance, settings: Settings, *, everything: bool = False) -> World:
     """Read one instance. A quiet one costs two requests: its open operations, of both kinds."""
-    now = datetime.now(UTC)
+    now = client.now()
     policy = Policy.of(settings)
     operations = client.member_operations(instance.id, status=OPEN)
     instance_operations = client.instance_operations(instance.id, status=OPEN)

@@ -9,7 +9,7 @@ import ssl
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 from runner import log
 from runner.platform import wire
 from runner.platform.auth import TokenSource
+from runner.platform.clock import Clock
 from runner.platform.errors import NotFound, PlatformError, Unavailable, from_answer, unquoted
 from runner.platform.models import Allocation, AppInstance, Delivery, Member, Operation, Resolution, _Object
 from runner.settings import Settings
@@ -43,7 +44,14 @@ class Answer(NamedTuple):
 class Client:
     """The public API of one project, as one principal. Not shared between threads: `clone` makes another."""
 
-    def __init__(self, settings: Settings, *, person: bool = False, tokens: TokenSource | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        person: bool = False,
+        tokens: TokenSource | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.project = settings.project_id
         self._settings = settings
         self._http = httpx.Client(
@@ -54,13 +62,18 @@ class Client:
             trust_env=False,
         )
         self._tokens = tokens or TokenSource(settings, person=person)
+        self._clock = clock or Clock()
 
     def clone(self, *, patience: float | None = None) -> "Client":
         """Another one for another thread, with the same token; with its own patience if that is given."""
         settings = self._settings
         if patience is not None:
             settings = settings.model_copy(update={"api_patience_seconds": patience})
-        return Client(settings, tokens=self._tokens)
+        return Client(settings, tokens=self._tokens, clock=self._clock)
+
+    def now(self) -> datetime:
+        """The time by which leases and due times are judged: the platform's, once it has answered."""
+        return self._clock.now()
 
     def close(self) -> None:
         self._http.close()
@@ -259,7 +272,7 @@ class Client:
             if error.status == 401 and not anonymous and not fresh_token_tried and self._tokens.renewable():
                 fresh_token_tried = True
                 continue
-            pause = _pause(attempt, error)
+            pause = _pause(attempt, error, self.now())
             if not isinstance(error, Unavailable) or time.monotonic() + pause > deadline:
                 raise error
             log.get(correlation_id=correlation_id).info(
@@ -285,6 +298,7 @@ class Client:
                 " Check GPUAAS_BASE_URL and the network",
                 code="platform_unreachable",
             )
+        self._clock.heard(answer.headers.get(wire.DATE))
         body = _parse(answer.content)
         if body is None:
             return Unavailable(
@@ -334,7 +348,7 @@ def _read(method: str, path: str, model: type[M], body: Any) -> M:
         raise Unavailable(problem, code="bad_answer") from None
 
 
-def _pause(attempt: int, error: PlatformError) -> float:
+def _pause(attempt: int, error: PlatformError, now: datetime) -> float:
     """Exponential with full jitter, or what the platform asked for."""
     asked = error.context.get("retry_after")
     if asked:
@@ -343,7 +357,7 @@ def _pause(attempt: int, error: PlatformError) -> float:
             return max(seconds, 0.0) if math.isfinite(seconds) else NEVER
         except ValueError:
             try:
-                return max((parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds(), 0.0)
+                return max((parsedate_to_datetime(asked) - now).total_seconds(), 0.0)
             except (TypeError, ValueError):
                 pass
     return random.uniform(0.1, min(0.25 * 2**attempt, 5.0))  # noqa: S311 - jitter, not a secret

@@ -15,6 +15,7 @@ IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 IF_MATCH: Final = "If-Match"
 ETAG: Final = "ETag"
 RETRY_AFTER: Final = "Retry-After"
+DATE: Final = "Date"
 
 # What Slurm's packages are called where policy is asked about them.
 SLURM: Final = "slurm"

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -30,6 +30,9 @@ class FakeClient:
 
     def clone(self, *, patience: float | None = None) -> "FakeClient":
         return self
+
+    def now(self) -> datetime:
+        return NOW
 
     def __enter__(self) -> "FakeClient":
         return self

@@ -149,6 +149,21 @@ def test_a_host_key_that_is_not_the_pinned_one_is_not_tried_again() -> None:
     assert (heard.error.code, heard.error.klass) == ("host_key_mismatch", "intervention")
 
 
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"msg": "Missing sudo password"},
+        {"msg": "MODULE FAILURE", "module_stderr": "Sorry, user ops is not allowed to execute '/bin/sh' as root.\n"},
+        {"msg": "MODULE FAILURE", "module_stderr": "sudo: a password is required\n"},
+    ],
+)
+def test_a_login_user_that_sudo_refuses_is_told_which_rule_is_missing(result: Any) -> None:
+    heard = hear(event("runner_on_failed", res=result), MEMBERS)
+    assert isinstance(heard, Heard) and heard.error
+    assert (heard.error.code, heard.error.klass) == ("not_root", "intervention")
+    assert "deploy/sudoers.d/gpuaas-slurm" in heard.error.message
+
+
 def test_an_ignored_error_is_no_error() -> None:
     assert hear(event("runner_on_failed", ignore_errors=True, res={"msg": "no"}), MEMBERS) is None
 

@@ -238,6 +238,9 @@ class QuietPlatform:
     def __init__(self) -> None:
         self.read: list[str] = []
 
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
     def __getattr__(self, name: str) -> Any:
         def answer(*_: object, **__: object) -> list[object]:
             self.read.append(name)

@@ -12,7 +12,6 @@ import shutil
 import socket
 import socketserver
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from uuid import UUID
 from runner.platform.client import Client
 from runner.platform.errors import Conflict, NotFound, Rejected
 from runner.platform.models import AppInstance, Delivery
+from runner.scratch import scratch
 from runner.settings import Settings
 from runner.turnover import REPLACEABLE, STEPS
 
@@ -313,8 +313,10 @@ def access(client: Client, settings: Settings, instance: AppInstance) -> Iterato
         raise SecretsError("credential_unavailable", problem) from None
     key = vault.unwrap(delivery)
     # Sockets have short path limits and must not survive us: a fresh directory that only we can enter.
-    with tempfile.TemporaryDirectory(prefix="gpuaas-slurm-") as name:
-        directory = Path(name)
-        with ssh_agent(directory, key) as agent, secret_server(directory, vault, instance.id) as server:
-            del key
-            yield {"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(server)}
+    with (
+        scratch() as directory,
+        ssh_agent(directory, key) as agent,
+        secret_server(directory, vault, instance.id) as server,
+    ):
+        del key
+        yield {"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(server)}

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -74,7 +74,7 @@ class PaperHosts(FakeSlurm):
     @staticmethod
     def load(path: Path) -> "PaperHosts":
         found: PaperHosts = pickle.loads(path.read_bytes())
-        found.clock = lambda: datetime.now(UTC)
+        found.clock = lambda: datetime.now(UTC) + timedelta(seconds=2)  # a daemon takes its time to start
         return found
 
     def _clean(self, play: Play, member: Member) -> Outcome:

@@ -4,10 +4,13 @@ After each chapter both clusters look the same: members, operations, events, Slu
 runs across it all. In the end nothing is left of any runner, and the hosts are what they were. On one Debian only.
 """
 
+import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -47,7 +50,7 @@ class Twins:
     twin: Cluster
     temporary: Path
     before: dict[str, set[str]]
-    job: str = ""
+    jobs: dict[str, str] = field(default_factory=dict)  # by the controller that knows them
     began: str = ""
     killed_at: list[str] = field(default_factory=list)
 
@@ -58,24 +61,26 @@ class Twins:
         deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
             assert not over(), f"it is over, and nobody came to {place!r}"
+            dead = set(self._artifacts())
             runner = self.mortal.start_run()
             while runner.poll() is None:
-                if place in self.told():
+                if place in self._told(dead):
                     return runner
                 time.sleep(0.02)
             _, log = runner.communicate()
             assert runner.returncode == 0, log
-            time.sleep(0.5)
+            time.sleep(1)
         raise AssertionError(f"nobody came to {place!r}")
 
-    def told(self) -> str:
+    def _artifacts(self) -> Iterator[Path]:
+        return self.temporary.glob("gpuaas-runner-*/artifacts/*/stdout")
+
+    def _told(self, dead: set[Path]) -> str:
         """What the play that runs now has said so far."""
         said = ""
-        for one in self.temporary.glob("gpuaas-runner-*/artifacts/*/stdout"):
-            try:
+        for one in set(self._artifacts()) - dead:
+            with contextlib.suppress(FileNotFoundError):
                 said += one.read_text(errors="replace")
-            except FileNotFoundError:
-                continue
         return said
 
     def kill_at(self, place: str, over: Callable[[], bool]) -> None:
@@ -113,11 +118,12 @@ class Twins:
     # -- what both must look like ------------------------------------------------------------------------------
 
     def compare(self) -> None:
-        assert seen(self.mortal, HOSTS[0]) == seen(self.twin, HOSTS[1])
+        ours, theirs = seen(self.mortal, HOSTS[0]), seen(self.twin, HOSTS[1])
+        assert sorted([f"+ {one}" for one in ours - theirs] + [f"- {one}" for one in theirs - ours]) == []
         nothing_is_claimed(self.mortal)
         assert self.leftovers() == []
-        if self.job:
-            assert self.mortal.on("gs-1", "squeue", "-hj", self.job, "-o", "%T %S") == self.began
+        if self.jobs:
+            assert self.mortal.on("gs-1", "squeue", "-hj", self.jobs["gs-1"], "-o", "%T %S") == self.began
 
     def leftovers(self) -> list[str]:
         """Files and processes of the mortal runners on this machine. An agent takes a moment to end."""
@@ -139,8 +145,8 @@ class Twins:
         return [*processes(), *map(str, self.temporary.iterdir())]
 
 
-def seen(cluster: Cluster, hosts: tuple[str, ...]) -> dict[str, Any]:
-    """Everything that a person could compare, with each host by its place in the cluster and no other names."""
+def seen(cluster: Cluster, hosts: tuple[str, ...]) -> Counter[str]:
+    """All that a person could compare, line by line, with each host by its place in the cluster."""
     instance = cluster.instance()
     said = instance["status_detail"] or {}
     found: dict[str, Any] = {
@@ -153,12 +159,17 @@ def seen(cluster: Cluster, hosts: tuple[str, ...]) -> dict[str, Any]:
     for place, host in enumerate(hosts):
         found[f"host {place}"] = cluster.on(host, "sh", "-c", ON_HOST).splitlines()
     if instance["status"] == "running":
-        ask = "sinfo -hNo '%N %P %t %c %E'; sacctmgr -nP show assoc format=account,user,qos; scontrol -o show partition"
+        ask = "sinfo -hNo '%N %P %a %t %c %E'; sacctmgr -nP show assoc format=account,user,qos"
         found["slurm"] = [line for line in cluster.on(hosts[0], "sh", "-c", ask).splitlines() if line]
-    text = str(found)
-    for place, host in enumerate(hosts):
-        text = text.replace(host, f"host-{place}")
-    return {"text": text.split(", ")}
+    lines: Counter[str] = Counter()
+    for what, said in found.items():
+        for line in said:
+            text = str(line)
+            for place, host in enumerate(hosts):
+                text = re.sub(rf"\b{host}\b", f"host-{place}", text)
+            text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "{id}", text)
+            lines[f"{what}: {text}"] += 1
+    return lines
 
 
 def _shown(member: Doc) -> list[str]:
@@ -238,11 +249,13 @@ def test_deploy(twins: Twins) -> None:
         "slurmctld : Put the configuration live",
         "slurmd : Report that the worker is joining",
     )
-    submit = ("sbatch", "--parsable", "--nodelist=gs-2", "--output=/dev/null", "--wrap", HELD)
-    twins.job = twins.mortal.on("gs-1", *submit)
-    asked = ("squeue", "-hj", twins.job, "-o", "%T %S")
-    until(lambda: twins.mortal.on("gs-1", *asked).startswith("RUNNING"), 60, "the job runs")
-    twins.began = twins.mortal.on("gs-1", *asked)
+    for controller, witness, *_ in HOSTS:
+        submit = ("sbatch", "--parsable", "--nodelist", witness, "--output=/dev/null", "--wrap", HELD)
+        job = twins.mortal.on(controller, *submit)
+        asked = ("squeue", "-hj", job, "-o", "%T %S")
+        until(lambda: twins.mortal.on(controller, *asked).startswith("RUNNING"), 60, "the job runs")  # noqa: B023
+        twins.jobs[controller] = job
+    twins.began = twins.mortal.on("gs-1", "squeue", "-hj", twins.jobs["gs-1"], "-o", "%T %S")
 
 
 def test_add(twins: Twins) -> None:
@@ -288,10 +301,10 @@ def test_rotate_credentials(twins: Twins) -> None:
 
 
 def test_stop(twins: Twins) -> None:
-    twins.mortal.on("gs-2", "touch", "/tmp/go")
-    state = ("sacct", "-XnPj", twins.job, "--format=State")
-    until(lambda: twins.mortal.on("gs-1", *state) == "COMPLETED", 60, "the job ends as it would have")
-    twins.job = ""
+    for controller, witness, *_ in HOSTS:
+        twins.mortal.on(witness, "touch", "/tmp/go")
+        state = ("sacct", "-XnPj", twins.jobs.pop(controller), "--format=State")
+        until(lambda: twins.mortal.on(controller, *state) == "COMPLETED", 60, "the job ends as it would have")  # noqa: B023
     twins.chapter(asks("stop"), "Stop the worker's services", "Stop the controller's services")
 
 

@@ -98,7 +98,7 @@ def _live(variables: dict[str, str], hosts: Path, log: Path, dies_at: int) -> No
     os.environ.clear()
     os.environ.update(variables)
     tempfile.tempdir = None  # whatever the fork server had found
-    tick.play = _plays_on(hosts, dies_at)  # type: ignore[assignment]
+    tick.play = _plays_on(hosts, dies_at)  # type: ignore[attr-defined]
     sys.argv = ["gpuaas-slurm", "run"]
     cli.main()
 

@@ -76,7 +76,7 @@ def test_a_held_caller_waits_until_it_is_gone_and_the_write_is_done_or_not_as_as
     deadline = time.monotonic() + 10
     while control.held() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert control.held() == control.faults() == []
+    assert (control.held(), control.faults()) == ([], [])
     asked = [one["operation"] for one in project.operator.get(base).json()["items"]]
     assert asked == ["stop", "start"][: 1 + done]
 

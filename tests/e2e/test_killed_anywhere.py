@@ -293,10 +293,15 @@ def test_rotate_credentials(twins: Twins) -> None:
     def keys() -> set[str]:
         return {twins.mortal.on(host, "sha256sum", "/etc/munge/munge.key") for host in ("gs-1", "gs-2", "gs-4")}
 
-    before = keys()
+    def processes() -> list[str]:
+        daemons = (("gs-1", "slurmctld"), ("gs-1", "slurmdbd"), ("gs-2", "slurmd"), ("gs-4", "slurmd"))
+        return [twins.mortal.process(host, unit) for host, unit in daemons]
+
+    before, running = keys(), processes()
     moment = "Promote the new key and set each host's timer"
     twins.chapter(asks("rotate-credentials"), "Stage the new key beside the live one", moment)
     assert len(keys()) == len(before) == 1 and keys() != before
+    assert processes() == running, "a daemon was restarted"
     twins.mortal.runs_a_job_on_every_worker()
 
 

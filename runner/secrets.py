@@ -284,7 +284,7 @@ def ssh_agent(directory: Path, private_key: str) -> Iterator[Path]:
 
 def _add_key(path: Path, private_key: str, agent: "subprocess.Popen[bytes]") -> "subprocess.CompletedProcess[str]":
     waited = threading.Event()
-    while not path.exists():
+    while not _answers(path):
         if agent.poll() is not None:
             raise SecretsError("agent_failed", "ssh-agent did not start: is openssh-client installed?")
         waited.wait(0.01)
@@ -295,6 +295,16 @@ def _add_key(path: Path, private_key: str, agent: "subprocess.Popen[bytes]") -> 
         capture_output=True,
         text=True,
     )
+
+
+def _answers(path: Path) -> bool:
+    """Whether somebody listens there. A socket is seen a moment before that, and a busy machine makes it a long one."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+    return True
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ TICKS = 12
 SETTLED = ("running", "stopped", "deleted", "failed")
 HOST_KEY = "ssh-ed25519 " + "A" * 68
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
-_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<=worker-)[0-9a-f]{8}|(?<=controller-)[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ class Stage:
         self.project.allocation_ids = [allocation(number) for number in range(1, 9)]
         self._variables = {
             **environment(self.project, GPUAAS_RETRY_SECONDS="0", GPUAAS_MAX_ATTEMPTS="9"),
+            "GPUAAS_OBSERVE_SECONDS": "3600",  # no look that nobody asked for, however long ago a story's beginning is
             "TMPDIR": str(self._temporary),
             "HOME": str(directory),
             "PATH": "/usr/bin:/bin",
@@ -176,7 +177,7 @@ class Stage:
             told.left += len(list(self._temporary.iterdir()))
             self._let_leases_run_out()
         else:
-            assert runner.exitcode in (0, 1), self._log.read_text()[-3000:]
+            assert runner.exitcode in (0, 1), f"{runner.exitcode}: {self._log.read_text()[-3000:]}"
 
     def _let_leases_run_out(self) -> None:
         past = stamp(datetime.now(UTC) - timedelta(seconds=1))

@@ -61,6 +61,7 @@ class VaultKeys(FakeKeys):
 class PaperHosts(FakeSlurm):
     keys: FakeKeys = field(default_factory=VaultKeys)
     moments: int = 0  # so far, over all runners
+    ends: list[int] = field(default_factory=list)  # the last moment of each play that ended
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("moment", "clock")}
@@ -130,6 +131,7 @@ def _plays_on(path: Path, dies_at: int) -> Callable[..., Story]:
                 ask("current", "slurmdbd_password")
                 hosts.keys.live[CONTROLLER] = hosts.keys.current
             told = hosts.run(world, step)
+            hosts.ends.append(hosts.moments)
             hosts.save(path)
             for member_id, outcome in told.outcomes.items():
                 listen(Heard(member_id, outcome.phase, outcome.detail, error=outcome.error))

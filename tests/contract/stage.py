@@ -55,6 +55,7 @@ class Telling:
     outcome: Doc
     writes: list[str] = field(default_factory=list)
     moments: int = 0
+    plays: list[int] = field(default_factory=list)  # the last moment of each
     deaths: int = 0
     left: int = 0  # scratch directories that the dead one left
 
@@ -156,7 +157,8 @@ class Stage:
                 break
         rows = control.requests(mark)["requests"]
         told.writes = [_kind(row) for row in rows if row["method"] != "GET" and "/auth/" not in row["path"]]
-        told.moments = PaperHosts.load(self._hosts).moments
+        hosts = PaperHosts.load(self._hosts)
+        told.moments, told.plays = hosts.moments, hosts.ends
         # Some time later, when it is looked at again: health that was being judged has its verdict by then.
         self._tick(told, NEVER, GPUAAS_OBSERVE_SECONDS="0")
         told.outcome = self._outcome()
@@ -262,7 +264,7 @@ class Stage:
         self._copy(self._directory / f"{name}.sqlite", self._database)
         shutil.copy(self._directory / f"{name}.hosts", self._hosts)
         hosts = PaperHosts.load(self._hosts)
-        hosts.moments = 0
+        hosts.moments, hosts.ends = 0, []
         hosts.save(self._hosts)
         self.platform.control.clear_faults()
 

@@ -4,7 +4,7 @@ Each story is told once undisturbed, with everything that is written noted. Then
 real process that gets a real SIGKILL there; when its leases have run out, another one goes on. The platform and its
 Vault are real, hosts are on paper; tests/e2e/test_killed_anywhere.py does it with real ones.
 
-By default each kind of write and each moment of a play is hit in each story. GPUAAS_EVERY_POINT=1 hits all there are.
+By default each kind of write and each play of each story is hit. GPUAAS_EVERY_POINT=1 hits every point there is.
 """
 
 import os
@@ -89,18 +89,16 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Queue[Stage]"]
 
 
 def points(whole: Telling) -> list[Point]:
-    """Where to die: everywhere, or at the first and the last write of each kind, and in each moment of a play."""
-    everywhere = [
-        Point(where, number) for number in range(1, len(whole.writes) + 1) for where in ("before write", "after write")
-    ]
-    moments = [Point("in play", number) for number in range(1, whole.moments + 1)]
+    """Where to die: everywhere; or once for each kind of write, before and after by turns, and twice in each play."""
+    writes = range(1, len(whole.writes) + 1)
     if os.environ.get("GPUAAS_EVERY_POINT"):
-        return [*everywhere, *moments]
+        around = [Point(where, number) for number in writes for where in ("before write", "after write")]
+        return [*around, *(Point("in play", number) for number in range(1, whole.moments + 1))]
     last = {kind: number for number, kind in enumerate(whole.writes, 1)}
-    first = {kind: number for number, kind in reversed(list(enumerate(whole.writes, 1)))}
-    chosen = {Point("after write", number) for number in first.values()}
-    chosen |= {Point("before write", number) for number in last.values()}
-    return [*(one for one in everywhere if one in chosen), *moments]
+    chosen = [Point(("after write", "before write")[n % 2], number) for n, number in enumerate(last.values())]
+    begins = [0, *whole.plays[:-1]]
+    moments = {(begin + end + 1) // 2 for begin, end in zip(begins, whole.plays, strict=True)} | set(whole.plays)
+    return [*chosen, *(Point("in play", number) for number in sorted(moments))]
 
 
 @pytest.mark.timeout(1800)

@@ -2,9 +2,7 @@
 
 import contextlib
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 from runner import dial, inventory, log
 from runner.bundle import bundle_dir
 from runner.plan import AdapterError, Play
+from runner.scratch import SOCKETS, scratch
 from runner.settings import Settings
 from runner.translate import Heard, Story, hear, tell
 from runner.world import Outcome, World
@@ -98,10 +97,9 @@ def _out_of_time(story: Story) -> Story:
 
 @contextlib.contextmanager
 def _workplace() -> Iterator[tuple[Path, dict[str, str]]]:
-    """A private directory for one run; nothing of it is left behind, ssh masters included."""
-    with tempfile.TemporaryDirectory(prefix="gpuaas-play-") as name:
-        directory = Path(name)
-        sockets = directory / "cp"
+    """A private directory for one run, and the environment that keeps Ansible inside it."""
+    with scratch() as directory:
+        sockets = directory / SOCKETS
         sockets.mkdir(mode=0o700)
         environment = {
             "ANSIBLE_CONFIG": str(bundle_dir() / "ansible.cfg"),
@@ -114,13 +112,7 @@ def _workplace() -> Iterator[tuple[Path, dict[str, str]]]:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '/usr/bin:/bin')}",
             "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         }
-        try:
-            yield directory, environment
-        finally:
-            for control in sockets.iterdir():
-                subprocess.run(
-                    ["ssh", "-O", "exit", "-S", str(control), "-q", "gone"], capture_output=True, check=False
-                )
+        yield directory, environment
 
 
 def _last_words(run: Any) -> str:

@@ -13,7 +13,6 @@ import shutil
 import socket
 import socketserver
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ from runner import secret_files
 from runner.platform.client import Client
 from runner.platform.errors import Conflict, NotFound, Rejected
 from runner.platform.models import AppInstance, Delivery
+from runner.scratch import scratch
 from runner.settings import Settings
 from runner.turnover import REPLACEABLE, STEPS
 
@@ -423,12 +423,13 @@ def access(
         delivery = _delivered(client, instance, package_credential, "package source's credential")
         given[PACKAGE_LOGIN] = vault.unwrap_login(delivery)
     # Sockets have short path limits and must not survive us: a fresh directory that only we can enter.
-    with tempfile.TemporaryDirectory(prefix="gpuaas-slurm-") as name:
-        directory = Path(name)
-        server = secret_server(directory, vault, instance.id, given, refused)
-        with ssh_agent(directory, key) as agent, server as secrets_socket:
-            del key
-            yield {"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(secrets_socket)}
+    with (
+        scratch() as directory,
+        ssh_agent(directory, key) as agent,
+        secret_server(directory, vault, instance.id, given, refused) as server,
+    ):
+        del key
+        yield {"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(server)}
 
 
 def _delivered(client: Client, instance: AppInstance, credential: UUID, what: str) -> Delivery:

@@ -20,6 +20,7 @@ from runner.platform.errors import Conflict, PlatformError
 from runner.platform.models import AppInstance, InstanceStatus, MemberStatus
 from runner.plays import PlayError, play
 from runner.report import Reporter
+from runner.scratch import sweep
 from runner.settings import Settings
 from runner.slurm import Snapshot
 from runner.translate import Heard, Story, without_secret
@@ -79,6 +80,7 @@ def run_tick(
     alone: Alone | None = None,
 ) -> Summary:
     """One tick over every instance, side by side. Raises PlatformError when not even the list can be read."""
+    sweep()
     instances = choose(client, settings, only)
     if alone:
         alone.make_sure(instances)

@@ -281,6 +281,10 @@ def _add_observation(routes: APIRouter, store: Store, faults: Faults, log: Reque
     def pending_faults() -> list[Fault]:
         return faults.pending()
 
+    @routes.get("/held")
+    def held() -> list[str]:
+        return list(faults.held)
+
     @routes.delete("/faults")
     def clear_faults() -> Doc:
         faults.clear()

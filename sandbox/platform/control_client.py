@@ -148,8 +148,18 @@ class ControlClient:
         self._call("PUT", "/requests/bodies", {"keep": keep})
 
     def inject_fault(self, action: str, path_regex: str, **options: Any) -> None:
-        """Options: method, times, status, body, headers, seconds."""
+        """Options: method, skip, times, status, body, headers, seconds."""
         self._call("POST", "/faults", {"action": action, "path_regex": path_regex, **options})
+
+    def faults(self) -> list[Doc]:
+        """Those that are still to come."""
+        pending: list[Doc] = self._call("GET", "/faults")
+        return pending
+
+    def held(self) -> list[str]:
+        """The requests, as `METHOD path`, that a fault of kind hold keeps waiting now."""
+        found: list[str] = self._call("GET", "/held")
+        return found
 
     def clear_faults(self) -> None:
         self._call("DELETE", "/faults")

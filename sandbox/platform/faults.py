@@ -16,21 +16,32 @@ def _compiles(text: str) -> str:
 
 
 class Fault(BaseModel):
-    """What happens to the next `times` requests that match.
+    """What happens to the next `times` requests that match, after `skip` of them were let through.
 
     status: answer with status, body and headers, without doing anything. garbage: 200 and bytes that are not JSON.
     truncate: do it, then cut the answer in the middle. hang: wait, then go on. drop: close the connection at once.
     apply_then_drop: do it, then close without an answer. abort_transaction: fail just before the commit.
-    strip_etags: do it, but tell no ETag, in the header or the body.
+    strip_etags: do it, but tell no ETag, in the header or the body. hold: do nothing, and answer nothing until the
+    caller is gone. apply_then_hold: do it first.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     action: Literal[
-        "status", "garbage", "truncate", "hang", "drop", "apply_then_drop", "abort_transaction", "strip_etags"
+        "status",
+        "garbage",
+        "truncate",
+        "hang",
+        "drop",
+        "apply_then_drop",
+        "abort_transaction",
+        "strip_etags",
+        "hold",
+        "apply_then_hold",
     ]
     path_regex: Annotated[str, AfterValidator(_compiles)]
-    method: str | None = None
+    method: Annotated[str, AfterValidator(_compiles)] | None = None  # a regular expression too
+    skip: int = Field(0, ge=0)
     times: int = Field(1, ge=1)
     status: int = Field(500, ge=200, le=599)
     body: Any = None
@@ -42,6 +53,7 @@ class Faults:
     def __init__(self) -> None:
         self._pending: list[Fault] = []
         self._lock = threading.Lock()
+        self.held: list[str] = []  # requests whose callers wait for an answer that they will not get
 
     def add(self, fault: Fault) -> None:
         with self._lock:
@@ -59,7 +71,10 @@ class Faults:
         """The first fault for this request, used up by one."""
         with self._lock:
             for fault in self._pending:
-                if fault.method in (None, method) and re.search(fault.path_regex, path):
+                if re.fullmatch(fault.method or ".*", method) and re.search(fault.path_regex, path):
+                    if fault.skip:
+                        fault.skip -= 1
+                        continue
                     fault.times -= 1
                     if fault.times == 0:
                         self._pending.remove(fault)

@@ -102,6 +102,11 @@ class Gate:
         elif fault.action == "apply_then_drop":
             await self._app(scope, receive, _swallow)
             transport.abort()
+        elif fault.action in ("hold", "apply_then_hold"):
+            if fault.action == "apply_then_hold":
+                await self._app(scope, receive, _swallow)
+            await self._hold(f"{scope['method']} {scope['path']}", receive)
+            transport.abort()
         elif fault.action == "strip_etags":
             await self._app(scope, receive, _without_etags(send))
         elif fault.action == "truncate":
@@ -111,6 +116,12 @@ class Gate:
             if fault.action == "hang":
                 await asyncio.sleep(fault.seconds)
             await self._app(scope, receive, send)
+
+    async def _hold(self, request: str, receive: Receive) -> None:
+        self._faults.held.append(request)
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._faults.held.remove(request)
 
 
 def _transport(send: Send) -> asyncio.Transport:

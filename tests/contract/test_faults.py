@@ -60,6 +60,27 @@ def test_hang_keeps_the_client_waiting(project: Project) -> None:
     assert time.monotonic() - started >= 0.4
 
 
+@pytest.mark.parametrize(("action", "done"), [("hold", 0), ("apply_then_hold", 1)])
+def test_a_held_caller_waits_until_it_is_gone_and_the_write_is_done_or_not_as_asked(
+    project: Project, action: str, done: int
+) -> None:
+    control, base = project.platform.control, f"{project.path}/app-instances/{project.deploy()['id']}/operations"
+    control.inject_fault(action, "/operations$", method="POST|PATCH", skip=1)
+    assert project.operator.post(base, {"operation": "stop"}).status_code == 201
+    headers = {"authorization": f"Bearer {project.operator_token}", "idempotency-key": str(uuid.uuid4())}
+    with (
+        pytest.raises(httpx.ReadTimeout),
+        httpx.Client(base_url=f"{project.platform.base_url}/api/v1", trust_env=False, timeout=0.5) as caller,
+    ):
+        caller.post(base, json={"operation": "start"}, headers={**headers, "x-request-id": "r-1"})
+    deadline = time.monotonic() + 10
+    while control.held() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (control.held(), control.faults()) == ([], [])
+    asked = [one["operation"] for one in project.operator.get(base).json()["items"]]
+    assert asked == ["stop", "start"][: 1 + done]
+
+
 def test_vault_can_be_broken_too(project: Project) -> None:
     project.platform.control.inject_fault("status", "^/v1/", status=503, body={"errors": ["Vault is sealed"]})
     answer = httpx.get(f"{project.platform.base_url}/v1/sys/health", trust_env=False)

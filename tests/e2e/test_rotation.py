@@ -219,32 +219,6 @@ def _shows_neither(story: Story, watcher: Watcher, log: str, keys: tuple[bytes, 
         assert found == {"munge_key": [LIVE]}, host
 
 
-def test_a_runner_killed_in_the_middle_of_the_switch_is_followed_by_one_that_ends_it(story: Story) -> None:
-    if story.suite != SUITES[-1]:
-        pytest.skip("does not depend on the version of Slurm")
-    before = story.digests()
-    asked: Doc = answer(story.cluster.variables, "op", "rotate-credentials", story.cluster.instance_id)
-    runner = story.cluster.start_run()
-
-    def phase() -> str | None:
-        note = (story.cluster.instance()["status_detail"] or {}).get("lifecycle") or {}
-        return str(note.get("phase")) if note.get("operation_id") == asked["id"] else None
-
-    until(lambda: phase() == "switching", 120, "the switch begins")
-    runner.kill()
-    runner.communicate()
-
-    def ended() -> bool:
-        assert story.cluster.run().returncode == 0
-        return bool(story.operation(asked["id"])["status"] == "succeeded")
-
-    until(ended, 180, "another runner ends it", every=1)
-    after = story.digests()
-    assert len(set(after.values())) == 1 and set(after.values()) != set(before.values())
-    assert story.now_running() == story.processes and story.running() == story.began
-    assert set(story.in_the_vault()) == {"jwt_key", "munge_key", "slurmdbd_password"}
-
-
 def test_a_person_rotates_by_hand_in_one_run(story: Story) -> None:
     if story.suite != SUITES[0]:
         pytest.skip("does not depend on the version of Slurm")

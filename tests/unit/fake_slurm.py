@@ -43,6 +43,7 @@ class FakeSlurm:
     keys: FakeKeys = field(default_factory=FakeKeys)
     # Called before anything changes anywhere; a test may end the runner there.
     moment: Callable[[], None] = lambda: None
+    clock: Callable[[], datetime] = lambda: NOW + timedelta(minutes=1)
 
     def seen(self) -> Snapshot | None:
         if not self.answers:
@@ -84,6 +85,7 @@ class FakeSlurm:
         if not self.up and work:
             silent = AdapterError("slurm_silent", "slurmctld does not answer", "retryable")
             return after(world, play, {play.members[0].id: Outcome(error=silent)}, None)
+        self.moment()
         self.partitions |= {
             name: state for name, state in work.get("partitions", {}).items() if name in self.partitions
         }
@@ -137,23 +139,26 @@ class FakeSlurm:
         outcomes = {
             one.id: gone if node_name(one) in self.hosts_down else Outcome("stopped") for one in play.members[1:]
         }
+        self.moment()
         self.up = False
         return after(world, play, {**outcomes, controller: Outcome("stopped")}, None)
 
     def _start(self, play: Play) -> None:
         """slurmctld takes partitions as slurm.conf has them, and knows nodes, drains and jobs as before."""
+        self.moment()
         fresh = not self.up
         since = play.terms.get("restart_since")
         if play.playbook == "restart" and self.started_at < datetime.fromisoformat(str(since)):
             fresh = True
         if fresh:
             self.partitions = dict.fromkeys(self.partitions, "UP")
-            self.started_at = NOW + timedelta(minutes=1)
+            self.started_at = self.clock()
             self.restarts["slurmctld"] = self.restarts.get("slurmctld", 0) + 1
         self.up = True
 
     def _restarted(self, name: str) -> None:
         """The play goes by the age of the process; here one restart a node is the one that was asked for."""
+        self.moment()
         self.restarts.setdefault(name, 1)
 
     def _clean(self, play: Play, member: Member) -> Outcome:
@@ -165,6 +170,7 @@ class FakeSlurm:
             return Outcome("stopping", {}, AdapterError("jobs_on_host", "a job runs", "retryable", host=name))
         if jobs:
             self.cleaned_with_jobs.append(name)
+        self.moment()
         self.nodes.pop(name, None)
         left = self.residue.get(name, [])
         if left:

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
@@ -41,6 +44,24 @@ def test_a_key_that_is_none_is_an_error_without_the_key_in_it(tmp_path: Path) ->
     with pytest.raises(secrets.SecretsError) as error, secrets.ssh_agent(tmp_path, "canary PRIVATE KEY"):
         pass
     assert "canary" not in str(error.value)
+
+
+def test_an_agent_that_is_slow_to_listen_is_waited_for(tmp_path: Path, key: str) -> None:
+    """A socket can be seen before anybody listens on it; a key must not be called invalid because of that."""
+    shown, done = tmp_path / "agent.sock", threading.Event()
+    with socket.socket(socket.AF_UNIX) as early, ThreadPoolExecutor(1) as aside:
+        early.bind(str(shown))
+        agent = subprocess.Popen(["sleep", "60"])
+        try:
+            added = aside.submit(secrets._add_key, shown, key, agent)
+            assert not done.wait(0.3) and not added.done()
+            early.close()
+            shown.unlink()
+            with secrets.ssh_agent(tmp_path, key):
+                assert added.result(timeout=10).returncode == 0
+        finally:
+            agent.kill()
+            agent.wait()
 
 
 # The signal's usual meaning is set by hand: a process started in the background may have been told to ignore it.

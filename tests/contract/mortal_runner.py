@@ -1,0 +1,141 @@
+"""The real command in a process of its own that can be killed. Its hosts are on paper, in a file that outlives it.
+
+A fork server that has loaded everything starts it, so hundreds of lives are affordable. The process, its death, its
+ssh-agent, its files and every call over the wire are real; only the play itself is not.
+"""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from runner import cli, tick
+from runner.inventory import CONTROLLER
+from runner.plan import Play
+from runner.platform.models import Member
+from runner.scratch import scratch
+from runner.secrets import SOCKET_VARIABLE, ask_server
+from runner.translate import Heard, Story
+from runner.world import Outcome, World
+from tests.unit.fake_keys import FakeKeys, _name
+from tests.unit.fake_slurm import FakeSlurm
+
+_FORKS = multiprocessing.get_context("forkserver")
+# What every child would load otherwise; pytest is there because a child looks at its ancestor's main module.
+_FORKS.set_forkserver_preload([__name__, "pytest", "hvac"])
+NEVER = 0
+_TOLD_FIRST = {"remove_worker": "stopping", "decommission": "stopping"}
+
+
+@dataclass
+class VaultKeys(FakeKeys):
+    """munge keys of hosts on paper; the right one is in the real Vault."""
+
+    ask: Callable[[str], str] = str
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "ask": str}
+
+    def _stage(self, up: dict[UUID, str], *rest: Any) -> dict[UUID, Outcome]:
+        self.coming = self.ask("stage")
+        return super()._stage(up, *rest)
+
+    def _switch(self, up: dict[UUID, str], *rest: Any) -> dict[UUID, Outcome]:
+        self.current, self.coming = self.ask("promote"), None
+        return super()._switch(up, *rest)
+
+    def _drop(self) -> None:
+        self.ask("drop")
+        super()._drop()
+
+
+@dataclass
+class PaperHosts(FakeSlurm):
+    keys: FakeKeys = field(default_factory=VaultKeys)
+    moments: int = 0  # so far, over all runners
+    ends: list[int] = field(default_factory=list)  # the last moment of each play that ended
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("moment", "clock")}
+
+    def save(self, path: Path) -> None:
+        """Whole or not at all, as a host's disk has it."""
+        new = path.with_suffix(".new")
+        new.write_bytes(pickle.dumps(self))
+        new.rename(path)
+
+    @staticmethod
+    def load(path: Path) -> "PaperHosts":
+        found: PaperHosts = pickle.loads(path.read_bytes())
+        found.clock = lambda: datetime.now(UTC) + timedelta(seconds=2)  # a daemon takes its time to start
+        return found
+
+    def _clean(self, play: Play, member: Member) -> Outcome:
+        told = super()._clean(play, member)
+        self.keys.live.pop(_name(member), None)
+        return told
+
+
+def start(variables: Mapping[str, str], hosts: Path, log: Path, dies_at: int = NEVER) -> Any:
+    """A runner's whole life: one tick. It dies by itself at that moment of a play, if one is given."""
+    process = _FORKS.Process(target=_live, args=(dict(variables), hosts, log, dies_at))
+    process.start()
+    return process
+
+
+def _live(variables: dict[str, str], hosts: Path, log: Path, dies_at: int) -> None:
+    os.setsid()
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.clear()
+    os.environ.update(variables)
+    tempfile.tempdir = None  # whatever the fork server had found
+    tick.play = _plays_on(hosts, dies_at)  # type: ignore[attr-defined]
+    sys.argv = ["gpuaas-slurm", "run"]
+    cli.main()
+
+
+def _plays_on(path: Path, dies_at: int) -> Callable[..., Story]:
+    def play(step: Play, world: World, access: Mapping[str, str], *_: Any, listen: Any, **__: Any) -> Story:
+        hosts = PaperHosts.load(path)
+
+        def moment() -> None:
+            hosts.moments += 1
+            hosts.save(path)
+            if hosts.moments == dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def ask(what: str, name: str = "munge_key") -> str:
+            return ask_server(access[SOCKET_VARIABLE], str(world.instance.id), name, what)
+
+        hosts.moment = moment
+        with scratch() as directory:
+            (directory / "artifacts").mkdir()
+            moment()
+            for member in step.members:
+                listen(Heard(member.id, _TOLD_FIRST.get(step.playbook, "preflight")))
+            assert isinstance(hosts.keys, VaultKeys)
+            hosts.keys.ask = ask
+            if step.playbook in ("deploy", "add_worker"):
+                hosts.keys.current = ask("current")
+            if step.playbook == "deploy":
+                ask("current", "slurmdbd_password")
+                hosts.keys.live[CONTROLLER] = hosts.keys.current
+            told = hosts.run(world, step)
+            hosts.ends.append(hosts.moments)
+            hosts.save(path)
+            for member_id, outcome in told.outcomes.items():
+                listen(Heard(member_id, outcome.phase, outcome.detail, error=outcome.error))
+        seen = told.snapshot and told.snapshot.model_copy(update={"observed_at": datetime.now(UTC)})
+        return Story(told.outcomes, seen)
+
+    return play

@@ -1,0 +1,302 @@
+"""A stage on which one story is told over and over: a platform of its own, hosts on paper, and mortal runners."""
+
+import contextlib
+import re
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+from uuid import UUID
+
+import hvac
+from hvac import exceptions
+
+from runner.plan import stamp
+from sandbox.fleet.keys import KeyPair
+from sandbox.platform.app import DATABASE_FILE
+from tests.contract import mortal_runner
+from tests.contract.mortal_runner import NEVER, PaperHosts
+from tests.platform_process import Doc, start_platform, stop_platform
+from tests.runner_process import environment
+
+# Every call that changes something, but for logins.
+WRITES = {"method": "POST|PUT|PATCH|DELETE", "path_regex": "^(?!.*/auth/)"}
+TICKS = 12
+SETTLED = ("running", "stopped", "deleted", "failed")
+HOST_KEY = "ssh-ed25519 " + "A" * 68
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<=worker-)[0-9a-f]{8}|(?<=controller-)[0-9a-f]{8}")
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a runner dies: before its n-th write, after it but before the answer, or at that moment of its plays."""
+
+    where: Literal["before write", "after write", "in play"]
+    number: int
+
+
+@dataclass(frozen=True)
+class Story:
+    """Something a person asks for, and the state of things in which it is asked."""
+
+    name: str
+    begins: str
+    ask: Callable[["Stage"], None]
+    ends: str  # how the last operation ended, or the instance where there is none
+
+
+@dataclass
+class Telling:
+    outcome: Doc
+    writes: list[str] = field(default_factory=list)
+    moments: int = 0
+    plays: list[int] = field(default_factory=list)  # the last moment of each
+    deaths: int = 0
+    left: int = 0  # scratch directories that the dead one left
+
+
+class Stage:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._temporary = directory / "t"
+        self._temporary.mkdir(parents=True)
+        self._hosts = directory / "hosts"
+        self._log = directory / "runner.log"
+        self.platform = start_platform(directory / "platform")
+        self.project = self.platform.project(allocations=0)
+        control, project_id = self.platform.control, self.project.project_id
+        control.put_credential(
+            project_id, self.project.credential_id, username="ops", private_key=KeyPair.generate().private
+        )
+        for number in range(1, 9):
+            connection = {"host": f"192.0.2.{number}", "port": 22, "username": "ops", "host_keys": [HOST_KEY]}
+            control.put_allocation(project_id, allocation(number), connection=connection, gpus=0)
+        self.project.allocation_ids = [allocation(number) for number in range(1, 9)]
+        self._variables = {
+            **environment(self.project, GPUAAS_RETRY_SECONDS="0", GPUAAS_MAX_ATTEMPTS="9"),
+            "GPUAAS_OBSERVE_SECONDS": "3600",  # no look that nobody asked for, however long ago a story's beginning is
+            "TMPDIR": str(self._temporary),
+            "HOME": str(directory),
+            "PATH": "/usr/bin:/bin",
+        }
+        self._adapter, self._operator = self.project.adapter, self.project.operator
+        PaperHosts().save(self._hosts)
+        self.made = self.project.deploy(workers=2)
+        self.save("asked for")
+
+    def close(self) -> None:
+        stop_platform(self.platform)
+
+    # -- what a person does ------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        return f"{self.project.path}/app-instances/{self.made['id']}"
+
+    def read(self, what: str = "") -> Any:
+        found = self._operator.get(self.path + what).json()
+        return found["items"] if what else found
+
+    def member(self, number: int) -> str:
+        """The worker on that machine."""
+        return next(
+            str(one["id"])
+            for one in self.read("/members")
+            if one["allocation_id"] == allocation(number) and one["status"] != "deleted"
+        )
+
+    def ask(self, verb: str, *members: int, allocations: tuple[int, ...] = (), **parameters: Any) -> None:
+        body = {
+            "operation": verb,
+            "component_key": "worker",
+            "member_ids": [self.member(number) for number in members],
+            "allocation_ids": [allocation(number) for number in allocations],
+            "parameters": parameters,
+        }
+        answer = self._operator.post(f"{self.path}/member-operations", body)
+        assert answer.status_code == 201, answer.text
+
+    def ask_whole(self, verb: str, **parameters: Any) -> None:
+        answer = self._operator.post(f"{self.path}/operations", {"operation": verb, "parameters": parameters})
+        assert answer.status_code == 201, answer.text
+
+    def cancel(self) -> None:
+        """Whatever was asked for last of members."""
+        last = self.read("/member-operations")[-1]
+        answer = self._operator.patch(f"{self.path}/member-operations/{last['id']}", {"status": "cancelled"})
+        assert answer.status_code == 200, answer.text
+
+    def start_job(self, number: int) -> None:
+        hosts = PaperHosts.load(self._hosts)
+        hosts.nodes[f"w{number}"].jobs.add(number)
+        hosts.save(self._hosts)
+
+    # -- tellings ----------------------------------------------------------------------------------------------
+
+    def tell(self, story: Story, point: Point | None = None) -> Telling:
+        """From the story's beginning to its end, with a runner that dies at the point."""
+        control = self.platform.control
+        self.restore(story.begins)
+        story.ask(self)
+        mark = control.requests()["last"]
+        dies_at = NEVER
+        if point and point.where == "in play":
+            dies_at = point.number
+        elif point:
+            action = "hold" if point.where == "before write" else "apply_then_hold"
+            control.inject_fault(action, WRITES["path_regex"], method=WRITES["method"], skip=point.number - 1)
+        told = Telling({})
+        for _ in range(TICKS):
+            self._tick(told, dies_at)
+            if told.deaths == (point is not None) and self._is_settled():
+                break
+        rows = control.requests(mark)["requests"]
+        told.writes = [_kind(row) for row in rows if row["method"] != "GET" and "/auth/" not in row["path"]]
+        hosts = PaperHosts.load(self._hosts)
+        told.moments, told.plays = hosts.moments, hosts.ends
+        # Some time later, when it is looked at again: health that was being judged has its verdict by then.
+        self._tick(told, NEVER, GPUAAS_OBSERVE_SECONDS="0")
+        told.outcome = self._outcome()
+        return told
+
+    def _tick(self, told: Telling, dies_at: int, **changes: str) -> None:
+        control = self.platform.control
+        watched = bool(control.faults())
+        runner = mortal_runner.start({**self._variables, **changes}, self._hosts, self._log, dies_at)
+        while watched and runner.is_alive():
+            if control.held():
+                runner.kill()
+                break
+            runner.join(0.01)
+        runner.join()
+        if runner.exitcode == -9:
+            told.deaths += 1
+            told.left += len(list(self._temporary.iterdir()))
+            self._let_leases_run_out()
+        else:
+            assert runner.exitcode in (0, 1), f"{runner.exitcode}: {self._log.read_text()[-3000:]}"
+
+    def _let_leases_run_out(self) -> None:
+        past = stamp(datetime.now(UTC) - timedelta(seconds=1))
+        for kind in ("member-operations", "operations"):
+            for one in self.read(f"/{kind}"):
+                if one["status"] == "running":
+                    change = {"claimed_by": one["claimed_by"], "lease_expires_at": past}
+                    answer = self._adapter.patch(f"{self.path}/{kind}/{one['id']}", change)
+                    assert answer.status_code == 200, answer.text
+        for member in self.read("/members"):
+            if member["adapter_detail"].get("claimed_by"):
+                detail = {**member["adapter_detail"], "lease_expires_at": past}
+                answer = self._adapter.patch(f"{self.path}/members/{member['id']}", {"adapter_detail": detail})
+                assert answer.status_code == 200, answer.text
+
+    def _is_settled(self) -> bool:
+        operations = [*self.read("/member-operations"), *self.read("/operations")]
+        under_way = [one for one in operations if one["status"] in ("accepted", "running")]
+        instance = self.read()
+        unsettled = (instance["status_detail"] or {}).get("unsettled")
+        return not under_way and not unsettled and instance["status"] in SETTLED
+
+    # -- how it ended ------------------------------------------------------------------------------------------
+
+    def _outcome(self) -> Doc:
+        """Everything a person could see afterwards, without the times and ids by which tellings differ."""
+        instance, hosts = self.read(), PaperHosts.load(self._hosts)
+        secrets, versions = self._secrets()
+        said = instance["status_detail"] or {}
+        lifecycle = said.get("lifecycle") or {}
+        return {
+            "instance": (instance["status"], instance["health"], [one["code"] for one in said.get("reasons", [])]),
+            "lifecycle": (lifecycle.get("verb"), lifecycle.get("phase"), lifecycle.get("verdict")),
+            "access": sorted(instance["access"] or {}),
+            "members": sorted(_shown(one) for one in self.read("/members")),
+            "operations": [
+                (one["operation"], one["status"], (one["error"] or {}).get("code"), _plain(one["result"]))
+                for one in [*self.read("/member-operations"), *self.read("/operations")]
+            ],
+            "events": [one["type"] for one in self.read("/events")],
+            "nodes": {name: (_plain(one.reason), sorted(one.jobs)) for name, one in sorted(hosts.nodes.items())},
+            "slurm": (hosts.up, hosts.partitions, hosts.restarts, sorted(hosts.waiting), sorted(hosts.cleaned)),
+            "done to running jobs": (hosts.deleted_with_jobs, hosts.cleaned_with_jobs),
+            "vault": (sorted(secrets), versions),
+            "right keys": {name: key == secrets.get("munge_key") for name, key in sorted(hosts.keys.live.items())},
+            "staged": (hosts.keys.coming, hosts.keys.staged),
+            "left on disk": sorted(one.name for one in self._temporary.iterdir()),
+            "left running": self._processes(),
+        }
+
+    def _secrets(self) -> tuple[Doc, int]:
+        vault = hvac.Client(url=self.platform.base_url)
+        login = {name: self._variables[f"VAULT_{name.upper()}"] for name in ("role_id", "secret_id")}
+        vault.auth.approle.login(**login)
+        path = f"projects/{self.project.project_id}/app-instances/{self.made['id']}"
+        try:
+            found = vault.secrets.kv.v2.read_secret_version(path=path, raise_on_deleted_version=True)["data"]
+        except exceptions.InvalidPath:
+            return {}, 0
+        return found["data"], found["metadata"]["version"]
+
+    def _processes(self) -> list[str]:
+        """What was started with a path of ours and is still there; an agent takes a moment to end."""
+        deadline = time.monotonic() + 5
+        while True:
+            found = []
+            for one in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    if str(self._temporary).encode() in (words := one.read_bytes()):
+                        found.append(words.decode(errors="replace").replace("\0", " "))
+            if not found or time.monotonic() > deadline:
+                return found
+            time.sleep(0.02)
+
+    # -- states of things --------------------------------------------------------------------------------------
+
+    def save(self, name: str) -> None:
+        self._copy(self._database, self._directory / f"{name}.sqlite")
+        shutil.copy(self._hosts, self._directory / f"{name}.hosts")
+
+    def restore(self, name: str) -> None:
+        self._copy(self._directory / f"{name}.sqlite", self._database)
+        shutil.copy(self._directory / f"{name}.hosts", self._hosts)
+        hosts = PaperHosts.load(self._hosts)
+        hosts.moments, hosts.ends = 0, []
+        hosts.save(self._hosts)
+        self.platform.control.clear_faults()
+
+    @property
+    def _database(self) -> Path:
+        return self.platform.state / DATABASE_FILE
+
+    @staticmethod
+    def _copy(source: Path, target: Path) -> None:
+        with contextlib.closing(sqlite3.connect(source)) as old, contextlib.closing(sqlite3.connect(target)) as new:
+            old.backup(new)
+
+
+def allocation(number: int) -> str:
+    return str(UUID(int=100 + number))
+
+
+def _kind(row: Doc) -> str:
+    return f"{row['method']} {row['template'] or _ID.sub('{id}', row['path'])}"
+
+
+def _plain(said: Any) -> str:
+    """Without ids, times, and the order that only ids give."""
+    if isinstance(said, dict):
+        return str(sorted((_plain(name), _plain(value)) for name, value in said.items()))
+    return _TIME.sub("{time}", _ID.sub("{id}", str(said)))
+
+
+def _shown(member: Doc) -> tuple[str, ...]:
+    detail = member["adapter_detail"]
+    names = ("phase", "claimed_by", "registered_in_controller", "worker_hostname", "node_state", "host_cleaned")
+    error = (detail.get("last_adapter_error") or {}).get("code")
+    shown = [str(detail.get(name)) for name in names]
+    reason = _plain(detail.get("drain_reason"))
+    return (member["component_key"], member["allocation_id"], member["status"], *shown, str(error), reason)

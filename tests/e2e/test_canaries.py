@@ -29,6 +29,7 @@ HOSTS = ("gs-1", "gs-2", "gs-3", "gs-4", "gs-5")
 ON_EVERY_HOST = {"munge_key": ["/etc/munge/munge.key"]}
 ON_THE_CONTROLLER = {
     **ON_EVERY_HOST,
+    "jwt_key": ["/etc/slurm/jwt_hs256.key"],
     "slurmdbd_password": ["/etc/mysql/gpuaas-slurm.sql", "/etc/slurm/slurmdbd.conf"],
 }
 BREAK_MARIADB = (

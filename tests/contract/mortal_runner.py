@@ -10,9 +10,11 @@ import pickle
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -84,11 +86,32 @@ class PaperHosts(FakeSlurm):
         return told
 
 
-def start(variables: Mapping[str, str], hosts: Path, log: Path, dies_at: int = NEVER) -> Any:
-    """A runner's whole life: one tick. It dies by itself at that moment of a play, if one is given."""
-    process = _FORKS.Process(target=_live, args=(dict(variables), hosts, log, dies_at))
-    process.start()
-    return process
+class Life:
+    """A runner's whole life: one tick. It dies by itself at that moment of a play, if one is given.
+
+    Starting a process makes multiprocessing look at all the others; two threads that read one process's end make its
+    exit code 255. So one thread looks at a time, at an end that is known to be there.
+    """
+
+    _looking = threading.Lock()
+
+    def __init__(self, variables: Mapping[str, str], hosts: Path, log: Path, dies_at: int = NEVER) -> None:
+        self._process = _FORKS.Process(target=_live, args=(dict(variables), hosts, log, dies_at))
+        with self._looking:
+            self._process.start()
+
+    def is_over(self, seconds: float | None) -> bool:
+        return bool(connection.wait([self._process.sentinel], seconds))
+
+    def kill(self) -> None:
+        with self._looking:
+            self._process.kill()
+
+    def exit_code(self) -> int | None:
+        self.is_over(None)
+        with self._looking:
+            self._process.join()
+            return self._process.exitcode
 
 
 def _live(variables: dict[str, str], hosts: Path, log: Path, dies_at: int) -> None:

@@ -18,8 +18,7 @@ from hvac import exceptions
 from runner.plan import stamp
 from sandbox.fleet.keys import KeyPair
 from sandbox.platform.app import DATABASE_FILE
-from tests.contract import mortal_runner
-from tests.contract.mortal_runner import NEVER, PaperHosts
+from tests.contract.mortal_runner import NEVER, Life, PaperHosts
 from tests.platform_process import Doc, start_platform, stop_platform
 from tests.runner_process import environment
 
@@ -167,19 +166,18 @@ class Stage:
     def _tick(self, told: Telling, dies_at: int, **changes: str) -> None:
         control = self.platform.control
         watched = bool(control.faults())
-        runner = mortal_runner.start({**self._variables, **changes}, self._hosts, self._log, dies_at)
-        while watched and runner.is_alive():
+        runner = Life({**self._variables, **changes}, self._hosts, self._log, dies_at)
+        while watched and not runner.is_over(0.01):
             if control.held():
                 runner.kill()
                 break
-            runner.join(0.01)
-        runner.join()
-        if runner.exitcode == -9:
+        code = runner.exit_code()
+        if code == -9:
             told.deaths += 1
             told.left += len(list(self._temporary.iterdir()))
             self._let_leases_run_out()
         else:
-            assert runner.exitcode in (0, 1), f"{runner.exitcode}: {self._log.read_text()[-3000:]}"
+            assert code in (0, 1), f"{code}: {self._log.read_text()[-3000:]}"
 
     def _let_leases_run_out(self) -> None:
         past = stamp(datetime.now(UTC) - timedelta(seconds=1))

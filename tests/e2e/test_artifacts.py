@@ -92,9 +92,10 @@ class Story:
         self.left["upgrade"] = self.traces()
 
     def slurm(self, host: str) -> dict[str, str]:
-        """Slurm's packages there."""
+        """Slurm's packages there, and munge."""
         listed = self.cluster.on(host, "dpkg-query", "-W", "-f", "${source:Package} ${Package} ${Version}\n")
-        return {row[1]: row[2] for row in map(str.split, listed.splitlines()) if row[0] in ("slurm-wlm", "munge")}
+        rows = [row.split() for row in listed.splitlines()]
+        return {row[1]: row[2] for row in rows if "slurm-wlm" in row or row[1] == "munge"}
 
     def traces(self) -> list[str]:
         """Every file of the host with a credential in it, and all that a source could leave."""

@@ -219,7 +219,7 @@ class Stage:
             ],
             "events": [one["type"] for one in self.read("/events")],
             "nodes": {name: (_plain(one.reason), sorted(one.jobs)) for name, one in sorted(hosts.nodes.items())},
-            "slurm": (hosts.up, hosts.partitions, hosts.restarts, sorted(hosts.waiting), sorted(hosts.cleaned)),
+            "slurm": (hosts.up, hosts.partitions, hosts.restarts, sorted(hosts.waiting), sorted(set(hosts.cleaned))),
             "done to running jobs": (hosts.deleted_with_jobs, hosts.cleaned_with_jobs),
             "vault": (sorted(secrets), versions),
             "right keys": {name: key == secrets.get("munge_key") for name, key in sorted(hosts.keys.live.items())},

@@ -272,9 +272,12 @@ def test_a_runner_told_once_to_end_finishes_its_step_first(twins: Twins) -> None
         over = asks("restart")(twins.mortal)
         twins.kill_at("Restart the controller", over)
         runner = twins.runner_at("Restart the controller", over)
+        before = twins.mortal.process("gs-2", "slurmd")
         runner.send_signal(signal.SIGTERM)
         _, log = runner.communicate(timeout=120)
-        assert runner.returncode == 0 and over(), log
+        assert runner.returncode == 0, log
+        assert twins.mortal.process("gs-2", "slurmd") != before, "workers come later in the same play"
+        twins.finish(twins.mortal, over)
         undisturbed.result()
     twins.compare()
 

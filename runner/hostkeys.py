@@ -107,7 +107,7 @@ def changed(key_body: str, at: str) -> dict[str, Any]:
 
 
 def shown(member: Member) -> str | None:
-    """Where the key on record came from, in a few words; None if it is the platform's."""
+    """The pinned key's fingerprint, for people; None if none is pinned."""
     note = member.adapter_detail.get(PINNED)
     if note is None:
         return None
@@ -115,7 +115,7 @@ def shown(member: Member) -> str | None:
         keys = _pinned(member) or {}
     except IntentError:
         return "unreadable note"
-    return f"pinned {fingerprint(keys[next(kind for kind in TYPES if kind in keys)])}"
+    return fingerprint(keys[next(kind for kind in TYPES if kind in keys)])
 
 
 def _given(allocation: Allocation) -> Keys | None:

@@ -108,7 +108,7 @@ def member_row(member: Member) -> Row:
         "node": known.get("node_state"),
         "package": known.get("package_version"),
         "slurm": known.get("slurm_version"),
-        "host key": hostkeys.shown(member) or "given",
+        "pinned": hostkeys.shown(member),
         "error": f"{error.get('code')}: {error.get('message')}" if error else None,
     }
 

@@ -67,7 +67,7 @@ def test_pins_stand_in_the_records_before_anything_is_played_and_all_hosts_are_a
     members = listed(project, made["id"], "members")
     assert [(one["status"], keys_of(one)) for one in members] == [("ready", [KEYS[0]])] * 4
     shown = gpuaas_slurm(environment(project), "get", "members").stdout
-    assert "pinned SHA256:" in shown
+    assert "PINNED" in shown and shown.count("SHA256:") == 4
 
 
 def test_a_runner_that_ends_between_seeing_and_writing_has_trusted_nobody(

@@ -92,7 +92,7 @@ def test_a_credential_that_is_no_longer_good_is_not_delivered_and_says_so(
 
 def test_a_login_that_ends_in_the_middle_of_a_play_is_renewed_once(project: Project, tmp_path: Path) -> None:
     control, instance_id = project.platform.control, UUID(int=5)
-    with secrets.secret_server(tmp_path, vault(project), instance_id) as path:
+    with secrets.secret_server(tmp_path, vault(project, api_timeout_seconds=10), instance_id) as path:
         before = secrets.ask_server(str(path), str(instance_id), "munge_key")
         control.expire_vault_tokens(project.project_id)
         since = control.requests()["last"]

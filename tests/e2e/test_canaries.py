@@ -25,13 +25,14 @@ from tests.runner_process import COMMAND, answer
 pytestmark = pytest.mark.e2e
 
 HOSTS = ("gs-1", "gs-2", "gs-3", "gs-4", "gs-5")
-# The one right place of each kind on the hosts that need it. MariaDB reads its statements at each start.
-ON_EVERY_HOST = {"munge_key": ["/etc/munge/munge.key"]}
-ON_THE_CONTROLLER = {
-    **ON_EVERY_HOST,
-    "jwt_key": ["/etc/slurm/jwt_hs256.key"],
+# The right place of each kind; MariaDB reads its statements at each start.
+PLACES = {
+    "munge_key": ["/etc/munge/munge.key"],
     "slurmdbd_password": ["/etc/mysql/gpuaas-slurm.sql", "/etc/slurm/slurmdbd.conf"],
+    "jwt_key": ["/etc/slurm/jwt_hs256.key"],
 }
+ON_THE_CONTROLLER = {kind: PLACES[kind] for kind in MAKERS}
+ON_EVERY_HOST = {"munge_key": PLACES["munge_key"]}
 BREAK_MARIADB = (
     "printf '[mysqld]\\nno-such-option=1\\n' >/etc/mysql/mariadb.conf.d/99-broken.cnf;"
     " touch /etc/mysql/gpuaas-slurm.sql"

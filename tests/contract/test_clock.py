@@ -67,6 +67,8 @@ def test_a_runner_whose_clock_is_wrong_works_as_any_other_and_leaves_nothing_hel
     assert run(project, "wrong").problems == []
     add(project, made["id"], project.allocation_ids[2])
     assert run(project, "wrong").problems == []
+    told = project.operator.get(f"{project.path}/app-instances/{made['id']}").json()["status_detail"]["observed_at"]
+    assert abs(datetime.fromisoformat(told) - datetime.now(UTC)) < timedelta(minutes=1)
     wall.off = timedelta()
     add(project, made["id"], project.allocation_ids[3])
     assert run(project, "right").problems == []
@@ -75,16 +77,15 @@ def test_a_runner_whose_clock_is_wrong_works_as_any_other_and_leaves_nothing_hel
     assert {(one["status"], one["attempt"]) for one in operations} == {("succeeded", 1)}
     joined = [member_id for _, playbook, ids in hosts.runs if playbook != "observe" for member_id in ids]
     assert len(joined) == len(set(joined)) == 4, "a member was played twice"
-    told = project.operator.get(f"{project.path}/app-instances/{made['id']}").json()["status_detail"]["observed_at"]
-    assert abs(datetime.fromisoformat(told) - datetime.now(UTC)) < timedelta(minutes=1)
 
 
 @pytest.mark.parametrize(("first", "second"), [(-HOUR, HOUR), (timedelta(), HOUR), (HOUR, timedelta())])
 def test_what_one_runner_holds_another_leaves_alone_whatever_their_clocks_say(
     project: Project, hosts: Hosts, wall: Wall, first: timedelta, second: timedelta
 ) -> None:
-    """The clock jumps while the first one's play runs, and another runner starts by it."""
-    made = project.deploy(workers=1)
+    """The clock jumps while the first one's play runs, and another runner starts by it. That a controller is held is
+    kept in its notes, where no platform judges by its own clock whether a claim may be taken over."""
+    made = project.deploy(workers=0)
     held: list[Doc] = []
 
     def meanwhile() -> None:

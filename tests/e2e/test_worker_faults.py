@@ -125,7 +125,7 @@ class Ward:
         self.gone.add(host)
 
     def all_up(self) -> None:
-        """Whatever is frozen goes on, whatever is off boots; what is gone stays gone."""
+        """Whatever is frozen goes on, whatever is off boots, and all let people in; what is gone stays gone."""
         self.cluster.fleet.ensure([HostSpec(name, SUITE, warm=True) for name in HOSTS if name not in self.gone])
 
     def hold(self, host: str) -> None:
@@ -265,10 +265,10 @@ def test_the_instance_is_degraded_and_names_each_worker_that_failed(struck: Stru
 def lifted(struck: Struck) -> Ward:
     """Every fault is over, except for the host that is gone; the worker without sudo gets our rule and no other."""
     ward = struck.ward
-    ward.all_up()
     ssh_again(ward, "refused")
     ward.let_through("hole")
     ward.let_through("cut")
+    ward.all_up()
     for host in ("cut", "frozen"):
         ward.let_go(host)
     rule = SUDOERS.read_text()
@@ -378,8 +378,8 @@ def test_workers_that_fall_ill_are_named_put_right_and_nobody_else_is_touched(li
     }
     assert ward.reasons() == dict.fromkeys(("frozen", "rebooted"), "worker_down")
 
-    ward.all_up()
     ssh_again(ward, "refused")
+    ward.all_up()
 
     def healthy() -> bool:
         assert ward.cluster.run().returncode == 0
@@ -452,9 +452,9 @@ def test_a_removal_whose_hosts_fail_in_the_middle_waits_and_then_leaves_them_cle
     assert (lost["status"], lost["adapter_detail"]["host_cleaned"]) == ("deleted", False)
     assert lost["adapter_detail"]["host_left"] and doomed not in ward.nodes()
 
-    ward.all_up()
     ward.let_through("cut")
     ssh_again(ward, "refused")
+    ward.all_up()
     for host in ("cut", "frozen"):
         ward.let_go(host)
     assert ward.cluster.run().returncode == 0

@@ -10,9 +10,11 @@ import pickle
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -31,6 +33,7 @@ from tests.unit.fake_slurm import FakeSlurm
 _FORKS = multiprocessing.get_context("forkserver")
 # What every child would load otherwise; pytest is there because a child looks at its ancestor's main module.
 _FORKS.set_forkserver_preload([__name__, "pytest", "hvac"])
+_ONE_LOOKS = threading.Lock()
 NEVER = 0
 _TOLD_FIRST = {"remove_worker": "stopping", "decommission": "stopping"}
 
@@ -87,8 +90,18 @@ class PaperHosts(FakeSlurm):
 def start(variables: Mapping[str, str], hosts: Path, log: Path, dies_at: int = NEVER) -> Any:
     """A runner's whole life: one tick. It dies by itself at that moment of a play, if one is given."""
     process = _FORKS.Process(target=_live, args=(dict(variables), hosts, log, dies_at))
-    process.start()
+    with _ONE_LOOKS:
+        process.start()
     return process
+
+
+def exit_code(process: Any, seconds: float | None) -> int | None:
+    """None while it lives. Whoever starts a process looks at all others too, and a code can be read only once."""
+    if not wait([process.sentinel], seconds):
+        return None
+    with _ONE_LOOKS:
+        code: int = process.exitcode
+        return code
 
 
 def _live(variables: dict[str, str], hosts: Path, log: Path, dies_at: int) -> None:

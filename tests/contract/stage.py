@@ -168,18 +168,15 @@ class Stage:
         control = self.platform.control
         watched = bool(control.faults())
         runner = mortal_runner.start({**self._variables, **changes}, self._hosts, self._log, dies_at)
-        while watched and runner.is_alive():
+        while (code := mortal_runner.exit_code(runner, 0.01 if watched else None)) is None:
             if control.held():
                 runner.kill()
-                break
-            runner.join(0.01)
-        runner.join()
-        if runner.exitcode == -9:
+        if code == -9:
             told.deaths += 1
             told.left += len(list(self._temporary.iterdir()))
             self._let_leases_run_out()
         else:
-            assert runner.exitcode in (0, 1), f"{runner.exitcode}: {self._log.read_text()[-3000:]}"
+            assert code in (0, 1), f"{code}: {self._log.read_text()[-3000:]}"
 
     def _let_leases_run_out(self) -> None:
         past = stamp(datetime.now(UTC) - timedelta(seconds=1))

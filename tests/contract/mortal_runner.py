@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from multiprocessing import connection
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -33,6 +33,7 @@ from tests.unit.fake_slurm import FakeSlurm
 _FORKS = multiprocessing.get_context("forkserver")
 # What every child would load otherwise; pytest is there because a child looks at its ancestor's main module.
 _FORKS.set_forkserver_preload([__name__, "pytest", "hvac"])
+_ONE_LOOKS = threading.Lock()
 NEVER = 0
 _TOLD_FIRST = {"remove_worker": "stopping", "decommission": "stopping"}
 
@@ -86,32 +87,21 @@ class PaperHosts(FakeSlurm):
         return told
 
 
-class Life:
-    """A runner's whole life: one tick. It dies by itself at that moment of a play, if one is given.
+def start(variables: Mapping[str, str], hosts: Path, log: Path, dies_at: int = NEVER) -> Any:
+    """A runner's whole life: one tick. It dies by itself at that moment of a play, if one is given."""
+    process = _FORKS.Process(target=_live, args=(dict(variables), hosts, log, dies_at))
+    with _ONE_LOOKS:
+        process.start()
+    return process
 
-    Starting a process makes multiprocessing look at all the others; two threads that read one process's end make its
-    exit code 255. So one thread looks at a time, at an end that is known to be there.
-    """
 
-    _looking = threading.Lock()
-
-    def __init__(self, variables: Mapping[str, str], hosts: Path, log: Path, dies_at: int = NEVER) -> None:
-        self._process = _FORKS.Process(target=_live, args=(dict(variables), hosts, log, dies_at))
-        with self._looking:
-            self._process.start()
-
-    def is_over(self, seconds: float | None) -> bool:
-        return bool(connection.wait([self._process.sentinel], seconds))
-
-    def kill(self) -> None:
-        with self._looking:
-            self._process.kill()
-
-    def exit_code(self) -> int | None:
-        self.is_over(None)
-        with self._looking:
-            self._process.join()
-            return self._process.exitcode
+def exit_code(process: Any, seconds: float | None) -> int | None:
+    """None while it lives. Whoever starts a process looks at all others too, and a code can be read only once."""
+    if not wait([process.sentinel], seconds):
+        return None
+    with _ONE_LOOKS:
+        code: int = process.exitcode
+        return code
 
 
 def _live(variables: dict[str, str], hosts: Path, log: Path, dies_at: int) -> None:

@@ -18,7 +18,8 @@ from hvac import exceptions
 from runner.plan import stamp
 from sandbox.fleet.keys import KeyPair
 from sandbox.platform.app import DATABASE_FILE
-from tests.contract.mortal_runner import NEVER, Life, PaperHosts
+from tests.contract import mortal_runner
+from tests.contract.mortal_runner import NEVER, PaperHosts
 from tests.platform_process import Doc, start_platform, stop_platform
 from tests.runner_process import environment
 
@@ -166,12 +167,10 @@ class Stage:
     def _tick(self, told: Telling, dies_at: int, **changes: str) -> None:
         control = self.platform.control
         watched = bool(control.faults())
-        runner = Life({**self._variables, **changes}, self._hosts, self._log, dies_at)
-        while watched and not runner.is_over(0.01):
+        runner = mortal_runner.start({**self._variables, **changes}, self._hosts, self._log, dies_at)
+        while (code := mortal_runner.exit_code(runner, 0.01 if watched else None)) is None:
             if control.held():
                 runner.kill()
-                break
-        code = runner.exit_code()
         if code == -9:
             told.deaths += 1
             told.left += len(list(self._temporary.iterdir()))

@@ -42,6 +42,7 @@ class LookupModule(LookupBase):  # type: ignore[misc]
         self.set_options(var_options=variables, direct=kwargs)
         instance, step = self.get_option("instance"), self.get_option("step")
         from runner import secrets, settings
+        from runner.vault import SecretsError, Vault
 
         if constants.DEFAULT_DEBUG or constants.DEFAULT_KEEP_REMOTE_FILES:
             raise AnsibleLookupError(
@@ -52,7 +53,7 @@ class LookupModule(LookupBase):  # type: ignore[misc]
             path = os.environ.get(secrets.SOCKET_VARIABLE)
             if path:
                 return [secrets.ask_server(path, instance, name, step) for name in terms]
-            vault = secrets.Vault(settings.load())
+            vault = Vault(settings.load())
             return [vault.runtime_secret(UUID(instance), name, step) for name in terms]
-        except (secrets.SecretsError, settings.SettingsError, OSError, ValueError) as error:
+        except (SecretsError, settings.SettingsError, OSError, ValueError) as error:
             raise AnsibleLookupError(f"runtime secret not available: {error}") from None

@@ -21,6 +21,7 @@ from runner.platform.errors import PlatformError
 from runner.platform.models import AppInstance
 from runner.settings import SettingsError
 from runner.tick import Signals, Summary, choose, look, run_tick
+from runner.vault import SecretsError
 from runner.world import observe
 
 app = typer.Typer(
@@ -56,7 +57,7 @@ def main() -> None:
     except NotAlone as error:
         view.err.print(f"error: {view.plain(str(error))}")
         sys.exit(NOT_ALONE)
-    except (PlatformError, operator.AskedWrong, secrets.SecretsError, FileNotFoundError) as error:
+    except (PlatformError, operator.AskedWrong, SecretsError, FileNotFoundError) as error:
         view.err.print(f"error: {view.plain(str(error))}")
         sys.exit(CANNOT)
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from runner import detail, log, secrets
+from runner import detail, log
 from runner.leases import LostLease, OperationEnded, renewing
 from runner.ownership import at_work, check_still_ours, holds
 from runner.plan import (
@@ -35,6 +35,7 @@ from runner.platform.errors import Conflict, PlatformError
 from runner.platform.models import AppInstance, Member, MemberStatus, Operation, OperationStatus
 from runner.settings import Settings
 from runner.translate import Heard
+from runner.vault import SecretsError, Vault
 from runner.world import World
 
 
@@ -225,8 +226,8 @@ class Reporter:
 
     def _forget_secrets(self, world: World) -> World:
         try:
-            secrets.Vault(self._settings).forget(self.instance.id)
-        except secrets.SecretsError as error:
+            Vault(self._settings).forget(self.instance.id)
+        except SecretsError as error:
             self._log().warning("secrets not forgotten", problem=error.message)
             return world.later(not_forgotten=AdapterError(error.code, error.message, "retryable"))
         return world.later(forgotten=True)

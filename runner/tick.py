@@ -24,6 +24,7 @@ from runner.scratch import sweep
 from runner.settings import Settings
 from runner.slurm import Snapshot
 from runner.translate import Heard, Story, without_secret
+from runner.vault import SPENT, SecretsError
 from runner.world import Outcome, World, observe
 
 # A tick settles in a handful of rounds; this only stops a policy that asks for the same thing for ever.
@@ -222,21 +223,21 @@ class _Tick:
             return lost.is_set() or self._signals.abort.is_set()
 
         try:
-            refused: list[secrets.SecretsError] = []
+            refused: list[SecretsError] = []
             instance, credential = self._world.instance, step.package_credential
             with secrets.access(self._client, self._settings, instance, credential, refused) as access:
                 story = play(step, self._world, access, self._settings, listen=listen, give_up=give_up)
             return without_secret(story, _told(refused[-1])) if refused else story
-        except secrets.SecretsError as error:
+        except SecretsError as error:
             # Nobody was touched: every member of the play has the same reason.
             problem = _told(error)
             tell = log.get().warning if problem.klass == "retryable" else log.get().error
             tell("no way to the machines", code=error.code, problem=error.message)
-            if error.code == secrets.SPENT:
+            if error.code == SPENT:
                 # An alarm is heard by whoever watches exit codes, also where no operation is there to fail.
                 self._summary.problems.append(f"instance {self._world.instance.id}: {error.code}: {error.message}")
             return Story({member.id: Outcome(error=problem) for member in step.members})
 
 
-def _told(error: secrets.SecretsError) -> AdapterError:
+def _told(error: SecretsError) -> AdapterError:
     return AdapterError(error.code, error.message, "retryable" if error.klass == "retryable" else "intervention")

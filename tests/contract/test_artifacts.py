@@ -7,8 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from runner import secrets, tick
+from runner import tick
 from runner.platform.client import Client
+from runner.vault import SecretsError, Vault
 from tests.contract.hosts_in_mind import Hosts
 from tests.platform_process import Doc, Project
 from tests.runner_process import answer, environment, gpuaas_slurm, settings
@@ -153,11 +154,11 @@ def test_a_private_sources_login_is_delivered_once_and_is_in_no_answer(project: 
     control = project.platform.control
     control.put_credential(project.project_id, credential, username="slurm", password=CANARY)
     own = settings(project)
-    vault = secrets.Vault(own)
+    vault = Vault(own)
     with Client(own) as client:
         delivery = client.deliver_credential(UUID(credential), correlation_id="c-1")
         assert vault.unwrap_login(delivery) == f"slurm:{CANARY}"
-        with pytest.raises(secrets.SecretsError) as spent:
+        with pytest.raises(SecretsError) as spent:
             vault.unwrap_login(delivery)
         assert spent.value.code == "wrapping_token_spent"
     assert CANARY not in str(control.requests()) and CANARY not in str(control.audit())
@@ -168,7 +169,7 @@ def test_a_login_that_would_not_be_one_word_is_refused_without_being_told(projec
     credential = str(uuid.uuid4())
     project.platform.control.put_credential(project.project_id, credential, username="slurm", password=password)
     own = settings(project)
-    with Client(own) as client, pytest.raises(secrets.SecretsError) as error:
-        secrets.Vault(own).unwrap_login(client.deliver_credential(UUID(credential), correlation_id="c-1"))
+    with Client(own) as client, pytest.raises(SecretsError) as error:
+        Vault(own).unwrap_login(client.deliver_credential(UUID(credential), correlation_id="c-1"))
     assert error.value.code == "credential_invalid"
     assert not password or password not in error.value.message

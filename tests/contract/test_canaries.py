@@ -18,6 +18,7 @@ import structlog
 
 from runner import log, secrets, tick
 from runner.platform.client import Client
+from runner.vault import MAKERS
 from sandbox.fleet.keys import KeyPair
 from tests.canaries import Canaries, Watcher, here, privately
 from tests.contract.test_runner_without_hosts import everything
@@ -220,14 +221,14 @@ def test_a_refused_login_to_vault_shows_no_secret_to_a_play_that_asks(planted: P
     """Each kind of runtime secret is asked for over the runner's socket, as a play asks."""
     said = login_refused(planted)
     ask = (
-        "import os, sys; from runner import secrets\n"
-        "for name in secrets.MAKERS:\n"
+        "import os, sys; from runner import secrets, vault\n"
+        "for name in vault.MAKERS:\n"
         "    try: secrets.ask_server(os.environ[secrets.SOCKET_VARIABLE], sys.argv[1], name)\n"
-        "    except secrets.SecretsError as error: print(error, file=sys.stderr)"
+        "    except vault.SecretsError as error: print(error, file=sys.stderr)"
     )
     python = str(Path(COMMAND).with_name("python"))
     done = planted.run("exec", "--instance", planted.instance_id, "--", python, "-c", ask, planted.instance_id)
-    assert done.stderr.count(said) == len(secrets.MAKERS), done.stderr
+    assert done.stderr.count(said) == len(MAKERS), done.stderr
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import structlog
 from runner import secrets, tick
 from runner.platform.client import Client
 from runner.platform.models import Delivery
+from runner.vault import SPENT, SecretsError, Vault
 from tests.platform_process import Project
 from tests.runner_process import settings
 
@@ -24,15 +25,15 @@ def delivery(project: Project) -> Delivery:
         return client.deliver_credential(UUID(project.credential_id), correlation_id="c-1")
 
 
-def vault(project: Project, **changes: Any) -> secrets.Vault:
-    return secrets.Vault(settings(project, **changes))
+def vault(project: Project, **changes: Any) -> Vault:
+    return Vault(settings(project, **changes))
 
 
 def test_a_wrapping_token_that_somebody_used_first_is_an_alarm_and_no_retry(
     project: Project, delivery: Delivery
 ) -> None:
     assert vault(project).unwrap(delivery) == CANARY  # somebody else, on the way
-    with pytest.raises(secrets.SecretsError, match="break-in") as error:
+    with pytest.raises(SecretsError, match="break-in") as error:
         vault(project).unwrap(delivery)
     assert (error.value.code, error.value.klass) == ("wrapping_token_spent", "intervention")
     assert "canary" not in str(error.value) and delivery.wrapping_token not in str(error.value)
@@ -53,25 +54,25 @@ def test_a_vault_that_does_not_answer_as_it_should_has_a_code_and_a_class(
 ) -> None:
     project.platform.control.inject_fault(action, r"^/v1/", times=100, **options)
     asked = vault(project, api_timeout_seconds=0.5)
-    with pytest.raises(secrets.SecretsError) as error:
+    with pytest.raises(SecretsError) as error:
         asked.unwrap(delivery)
     assert (error.value.code, error.value.klass) == (code, klass)
     assert delivery.wrapping_token not in str(error.value)
-    with pytest.raises(secrets.SecretsError) as error:
+    with pytest.raises(SecretsError) as error:
         asked.runtime_secret(UUID(int=5), "munge_key")
     assert (error.value.code, error.value.klass) == (code, klass)
 
 
 def test_a_wrong_login_names_the_settings_and_not_their_values(project: Project) -> None:
     wrong = vault(project, VAULT_SECRET_ID="canary-secret-id")
-    with pytest.raises(secrets.SecretsError, match="VAULT_SECRET_ID") as error:
+    with pytest.raises(SecretsError, match="VAULT_SECRET_ID") as error:
         wrong.runtime_secret(UUID(int=5), "munge_key")
     assert error.value.code == "vault_login_refused" and "canary" not in str(error.value)
 
 
 def test_a_delivery_through_another_vault_is_refused_before_it_is_asked(project: Project, delivery: Delivery) -> None:
     elsewhere = delivery.model_copy(update={"vault_addr": "http://vault.invalid"})
-    with pytest.raises(secrets.SecretsError) as error:
+    with pytest.raises(SecretsError) as error:
         vault(project).unwrap(elsewhere)
     assert error.value.code == "vault_address_mismatch"
     assert vault(project).unwrap(delivery) == CANARY, "the token was not spent on it"
@@ -85,7 +86,7 @@ def test_a_credential_that_is_no_longer_good_is_not_delivered_and_says_so(
     with Client(own) as client:
         instance = client.instance(UUID(project.deploy()["id"]))
         project.platform.control.set_credential_status(project.project_id, project.credential_id, status)
-        with pytest.raises(secrets.SecretsError, match=words) as error, secrets.access(client, own, instance):
+        with pytest.raises(SecretsError, match=words) as error, secrets.access(client, own, instance):
             pass
     assert (error.value.code, error.value.klass) == ("credential_unavailable", "intervention")
 
@@ -107,7 +108,7 @@ def test_a_login_that_ended_and_cannot_be_had_again_is_told_as_denied(project: P
     asked.runtime_secret(UUID(int=5), "munge_key")
     project.platform.control.expire_vault_tokens(project.project_id)
     project.platform.control.create_approle(project.project_id)  # a new secret_id: ours is no longer good
-    with pytest.raises(secrets.SecretsError, match="VAULT_SECRET_ID") as error:
+    with pytest.raises(SecretsError, match="VAULT_SECRET_ID") as error:
         asked.runtime_secret(UUID(int=5), "munge_key")
     assert (error.value.code, error.value.klass) == ("vault_login_refused", "intervention")
 
@@ -122,16 +123,16 @@ def test_a_spent_wrapping_token_is_an_error_in_the_log_in_the_record_and_in_the_
 
     def overheard(client: Client, *arguments: Any, **more: Any) -> Delivery:
         delivery = deliver(client, *arguments, **more)
-        assert secrets.Vault(own).unwrap(delivery) == CANARY
+        assert Vault(own).unwrap(delivery) == CANARY
         return delivery
 
     monkeypatch.setattr(Client, "deliver_credential", overheard)
     with structlog.testing.capture_logs() as said, Client(own) as client:
         summary = tick.run_tick(client, own)
-    assert [line["code"] for line in said if line["log_level"] == "error"] == [secrets.SPENT]
-    assert summary.problems and secrets.SPENT in summary.problems[0], "this is what makes the exit code 2"
+    assert [line["code"] for line in said if line["log_level"] == "error"] == [SPENT]
+    assert summary.problems and SPENT in summary.problems[0], "this is what makes the exit code 2"
     path = f"{dialable.path}/app-instances/{made['id']}/members"
     (controller,) = dialable.operator.get(path).json()["items"]
     error = controller["adapter_detail"]["last_adapter_error"]
-    assert (controller["status"], error["code"], error["class"]) == ("failed", secrets.SPENT, "intervention")
+    assert (controller["status"], error["code"], error["class"]) == ("failed", SPENT, "intervention")
     assert controller["adapter_detail"]["attempt"] == 1

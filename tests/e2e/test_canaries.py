@@ -15,8 +15,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from runner.secrets import MAKERS, Vault
 from runner.settings import Settings
+from runner.vault import MAKERS, Vault
 from tests.canaries import Canaries, Found, Watcher, here, privately
 from tests.e2e.cluster import Cluster, by_hand, fleet_named
 from tests.platform_process import ROOT, ApiClient

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from runner import settings
-from runner.secrets import Vault
+from runner.vault import Vault
 from tests.canaries import Canaries, Watcher
 from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES

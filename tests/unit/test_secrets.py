@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 
 from runner import secrets
+from runner.vault import SecretsError
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -41,7 +42,7 @@ def test_the_agent_holds_the_key_and_no_file_does(tmp_path: Path, key: str) -> N
 
 
 def test_a_key_that_is_none_is_an_error_without_the_key_in_it(tmp_path: Path) -> None:
-    with pytest.raises(secrets.SecretsError) as error, secrets.ssh_agent(tmp_path, "canary PRIVATE KEY"):
+    with pytest.raises(SecretsError) as error, secrets.ssh_agent(tmp_path, "canary PRIVATE KEY"):
         pass
     assert "canary" not in str(error.value)
 
@@ -125,5 +126,5 @@ class OneSecret:
 def test_a_play_gets_the_secrets_of_its_own_instance_and_of_no_other(tmp_path: Path) -> None:
     with secrets.secret_server(tmp_path, OneSecret(), UUID(int=7)) as server:  # type: ignore[arg-type]
         assert secrets.ask_server(str(server), str(UUID(int=7)), "munge_key") == "munge_key of 7"
-        with pytest.raises(secrets.SecretsError, match="not the one"):
+        with pytest.raises(SecretsError, match="not the one"):
             secrets.ask_server(str(server), str(UUID(int=8)), "munge_key")

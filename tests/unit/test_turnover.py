@@ -5,9 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from runner import secrets
-from runner.secrets import SecretsError, Vault
 from runner.turnover import STEPS, beside
+from runner.vault import SecretsError, Vault, _LostRace
 
 INSTANCE = UUID(int=7)
 
@@ -30,7 +29,7 @@ class FakeVault(Vault):
         if self.meanwhile:
             self.version, self.values = self.version + 1, self.meanwhile.pop(0)
         if version != self.version:
-            raise secrets._LostRace
+            raise _LostRace
         self.version, self.values = version + 1, dict(values)
 
 

@@ -1,7 +1,7 @@
 """Faults of hosts, each caused for real: what is on record while they last, and the right end once they are over.
 
 One cluster whose hosts are named after what is done to them, many at a time in one tick. A story in order: workers
-join, drain and leave, each in trouble of its own. On one Debian only: none of this depends on which.
+join, serve, drain and leave, each in trouble of its own. On one Debian only: none of this depends on which.
 """
 
 import subprocess
@@ -338,6 +338,24 @@ def test_a_worker_whose_host_is_gone_before_it_ever_joined_can_be_removed(lifted
     known = lifted.worker("destroyed")
     assert (known["status"], known["adapter_detail"]["host_cleaned"]) == ("deleted", False)
     assert lifted.reasons() == {}
+
+
+# -- workers that serve --------------------------------------------------------------------------------------
+
+
+def test_workers_with_another_munge_key_or_a_dead_munged_are_named_and_put_right(lifted: Ward) -> None:
+    ward, ill = lifted, ("otherkey", "masked")
+    ward.sh("otherkey", "head -c 128 /dev/urandom >/etc/munge/munge.key; systemctl restart munge")
+    ward.sh("masked", "systemctl stop munge")
+    until(lambda: all("down" in ward.nodes()[host] for host in ill), 120, "Slurm gives them up", every=0.5)
+    assert ward.cluster.run(GPUAAS_REPAIR="false").returncode == 0
+    assert ward.cluster.instance()["health"] == "degraded", ward.cluster.instance()["status_detail"]
+    assert ward.reasons() == dict.fromkeys(ill, "worker_down")
+    assert ward.cluster.run().returncode == 0
+    notes = {host: ward.worker(host)["adapter_detail"]["repair"] for host in ill}
+    assert {(note["outcome"], note["attempts"]) for note in notes.values()} == {("mended", 1)}
+    assert ward.reasons() == {}
+    ward.cluster.runs_a_job_on_every_worker()
 
 
 # -- workers that leave --------------------------------------------------------------------------------------

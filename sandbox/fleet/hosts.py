@@ -59,6 +59,10 @@ class HostSpec:
         return cls(checked_name(name), suite, warm="warm" in special, gpus=Gpus.parse("".join(has)))
 
 
+# The exit code by which podman says that it could not do it, and that it is not the command's.
+PODMANS_OWN = 125
+
+
 @dataclass(frozen=True)
 class Host:
     """A host as podman has it now. `machine` is new whenever a host is made anew; a stopped host has no address."""
@@ -89,6 +93,9 @@ class Hosts:
         self.fleet = checked_name(fleet)
         self.podman = podman
         self.network = f"gpuaas-slurm-{fleet}"
+
+    def _container(self, name: str) -> str:
+        return f"{self.network}-{checked_name(name)}"
 
     def current(self) -> list[Host]:
         found = [_host_of(entry) for entry in self.podman.inspect_labelled(self.fleet)]
@@ -140,7 +147,9 @@ class Hosts:
 
     def exec(self, name: str, argv: Sequence[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command as root on a host; an exit code of the command is no error here."""
-        done = self.podman.try_run("exec", "--interactive", self.get(name).container, *argv, stdin=stdin.encode())
+        done = self.podman.try_run("exec", "--interactive", self._container(name), *argv, stdin=stdin.encode())
+        if done.returncode == PODMANS_OWN:
+            self.get(name)  # listing all hosts costs more than the command: only to say that this is none of them
         out, err = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
         return subprocess.CompletedProcess(list(argv), done.returncode, out, err)
 
@@ -176,7 +185,7 @@ class Hosts:
 
     def _create(self, spec: HostSpec, image: str, authorized_key: str) -> None:
         host_key = KeyPair.generate()
-        container = f"{self.network}-{spec.name}"
+        container = self._container(spec.name)
         labels = {
             FLEET_LABEL: self.fleet,
             _HOST_LABEL: spec.name,

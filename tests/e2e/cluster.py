@@ -39,14 +39,17 @@ def fleet_named(prefix: str) -> Iterator[Fleet]:
 
 
 def until(condition: Callable[[], T | None], seconds: float, what: str, every: float = 0.1) -> T:
-    """Poll until the condition gives something true."""
+    """Poll until the condition gives something true. A look that is dear is followed by a pause as long, up to half a
+    second: all these looks slow what they wait for."""
     deadline = time.monotonic() + seconds
     while True:
+        began = time.monotonic()
         found = condition()
         if found:
             return found
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s"
-        time.sleep(every)
+        now = time.monotonic()
+        assert now < deadline, f"{what}: not within {seconds:.0f} s"
+        time.sleep(max(every, min(now - began, 0.5)))
 
 
 @dataclass

@@ -92,6 +92,10 @@ class World:
             instance_operations=tuple(one for one in self.instance_operations if one.id != operation.id),
         )
 
+    def allocation_of(self, member: Member) -> Allocation | None:
+        """The machine it is on, if it is on one that we were told of."""
+        return self.allocations.get(member.allocation_id) if member.allocation_id else None
+
     def did(self, kind: str, member: Member) -> bool:
         """Whether this tick has done that to the member already."""
         return (kind, member.id) in self.played

@@ -111,7 +111,7 @@ def lost_controller(world: World, note: Detail, terms: Terms) -> str | None:
     known = controller.adapter_detail
     if not known.get("controller_hostname") or detail.is_stopped(controller):
         return "its controller does not serve"
-    allocation = world.allocations.get(controller.allocation_id) if controller.allocation_id else None
+    allocation = world.allocation_of(controller)
     if allocation is None or allocation.status != "active":
         return "its controller's allocation is gone"
     silent = read_time(note.get("controller_silent_since"))

@@ -203,7 +203,7 @@ def _from_host(world: World, member: Member, terms: Terms) -> Progress:
     """Nothing is on it any more, or it was never in: take it off the host and out of Slurm."""
     if member.status != MemberStatus.DELETING:
         return [_set(member, MemberStatus.DELETING, {"phase": "stopping"}, "nothing is on it any more")], Wants()
-    allocation = world.allocations.get(member.allocation_id) if member.allocation_id else None
+    allocation = world.allocation_of(member)
     if allocation is None or allocation.status == "released":
         return _without_host(world, member, "its allocation is released")
     problem, waiting = host_problem(world, member)

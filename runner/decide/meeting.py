@@ -31,7 +31,7 @@ def strangers(world: World) -> list[Step]:
 
 
 def _changed(world: World, member: Member, error: AdapterError) -> list[Step]:
-    allocation = world.allocations.get(member.allocation_id) if member.allocation_id else None
+    allocation = world.allocation_of(member)
     try:
         target = read_target(allocation, member) if allocation else None
     except IntentError:
@@ -68,11 +68,13 @@ def known_first(world: World, plan: Plan) -> Plan:
     if not unknown:
         return plan
     steps: list[Step] = []
+    left: tuple[Member, ...] = ()
     for member in unknown:
         shared = _shared_pin(world, member)
         if shared:
             steps.append(_note(member, shared, "the keys pinned for the other member on its host"))
-    left = tuple(one for one in unknown if not _shared_pin(world, one))
+        else:
+            left = (*left, member)
     if left:
         why = "the platform gives no host keys: what the hosts show now is what they must show from now on"
         steps.append(Pin(why, left))
@@ -80,7 +82,7 @@ def known_first(world: World, plan: Plan) -> Plan:
 
 
 def _is_first_sight(world: World, member: Member) -> bool:
-    allocation = world.allocations.get(member.allocation_id) if member.allocation_id else None
+    allocation = world.allocation_of(member)
     usable = host_problem(world, member) == (None, None)
     return usable and allocation is not None and hostkeys.is_first_sight(allocation, member)
 

@@ -78,7 +78,7 @@ def _unclaimed() -> Detail:
 
 def host_problem(world: World, member: Member) -> tuple[AdapterError | None, str | None]:
     """(error, None), (None, what it waits for), or (None, None) for a host one can work on."""
-    allocation = world.allocations.get(member.allocation_id) if member.allocation_id else None
+    allocation = world.allocation_of(member)
     if allocation is None:
         return AdapterError("allocation_not_found", f"allocation {member.allocation_id} is not in this project"), None
     if allocation.status in COMING:

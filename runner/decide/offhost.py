@@ -54,7 +54,7 @@ def leave(world: World, member: Member, agreed: Agreement) -> tuple[list[Step], 
         return [SetMember("nothing is on it any more", member, MemberStatus.DELETING, said)], False
     if member.component_key not in (CONTROLLER, WORKER):
         return [_without_host(member, f"{member.component_key!r} is no component of this app")], False
-    allocation = world.allocations.get(member.allocation_id) if member.allocation_id else None
+    allocation = world.allocation_of(member)
     if allocation is None or allocation.status == "released":
         return [_without_host(member, "its allocation is released")], False
     problem, waiting = host_problem(world, member)

@@ -46,11 +46,6 @@ STATE = "/var/lib/gpuaas-slurm"
 SUDOERS = ROOT / "deploy" / "sudoers.d" / "gpuaas-slurm"
 SKEW = "import time; real = time.time; time.time = lambda: real() + 600"
 CLOCK = "/etc/python$(python3 -c 'import sys; print(*sys.version_info[:2], sep=chr(46))')/sitecustomize.py"
-# Who does not answer is noticed sooner than by default; how long that takes is looked at once.
-HASTE = {
-    "ANSIBLE_TIMEOUT": "5",
-    "ANSIBLE_SSH_ARGS": "-o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=2 -o ServerAliveCountMax=3",
-}
 
 
 @dataclass
@@ -333,7 +328,7 @@ def test_a_dead_slurmctld_holds_up_join_and_drain_until_it_was_started_again(lif
 def test_a_worker_whose_host_is_gone_before_it_ever_joined_can_be_removed(lifted: Ward) -> None:
     never = lifted.worker("destroyed")["id"]
     remove = lifted.ask("remove", "--members", never, "--host-patience", "0")
-    assert lifted.cluster.run(**HASTE).returncode == 0
+    assert lifted.cluster.run().returncode == 0
     assert lifted.operation(remove)["status"] == "succeeded"
     known = lifted.worker("destroyed")
     assert (known["status"], known["adapter_detail"]["host_cleaned"]) == ("deleted", False)
@@ -399,7 +394,7 @@ def test_a_removal_whose_hosts_fail_in_the_middle_waits_and_then_leaves_them_cle
     no_ssh(ward, "refused")
     remove = ward.ask("remove", "--members", ",".join((*held, "refused")))
     forget = ward.ask("remove", "--members", doomed, "--host-patience", "0")
-    runner = ward.cluster.start_run(**HASTE)
+    runner = ward.cluster.start_run()
     ward.in_the_middle(*held, doomed)
     ward.swallow("cut")
     ward.cluster.fleet.pause("frozen")

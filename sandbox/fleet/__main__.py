@@ -1,4 +1,4 @@
-"""Bare hosts without a platform, for role tests: create and destroy; images and clean for all fleets."""
+"""Bare hosts without a platform, for role tests: create and destroy; clean for all fleets."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from sandbox.fleet import places
 from sandbox.fleet.errors import CannotRunError, FleetError
 from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.hosts import LOGIN_USER, SSH_PORT, Hosts, HostSpec
-from sandbox.fleet.images import SUITES, ensure_images, recipe, remove_images
+from sandbox.fleet.images import remove_images
 from sandbox.fleet.keys import KeyPair
 from sandbox.fleet.runtime import Podman
 
@@ -69,14 +69,6 @@ def create(
 def destroy(name: Name) -> None:
     """Remove the fleet's hosts, its network and its key."""
     Fleet(name).down()
-
-
-@app.command()
-def images() -> None:
-    """Build every host image that is not built yet, so that later commands need not wait."""
-    wanted = [recipe(suite, warm=warm) for suite in SUITES for warm in (False, True)]
-    for reference in ensure_images(Podman.detect(), wanted).values():
-        typer.echo(reference)
 
 
 @app.command()

@@ -1,4 +1,8 @@
-"""Images of plain Debian machines, built once from the machine's own mirror and cached by what went into them."""
+"""Images of plain Debian machines, built once from the machine's own mirror and cached by what went into them.
+
+`python3 -m sandbox.fleet.images SUITE[:warm]...` builds them. It needs nothing but the standard library, so that
+./dev can build an image while the virtual environment is still being made.
+"""
 
 import functools
 import hashlib
@@ -6,8 +10,9 @@ import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,3 +192,21 @@ def _apt(*argv: str) -> str:
     if shutil.which(argv[0]) is None:
         return ""
     return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+
+
+def main(kinds: Sequence[str]) -> None:
+    """Build the images of these kinds, or all of them, and print what they are called."""
+    wanted = [kind.partition(":") for kind in kinds or (f"{suite}{warm}" for suite in SUITES for warm in ("", ":warm"))]
+    for suite, _, warm in wanted:
+        if warm not in ("", "warm"):
+            raise CannotRunError(f"'{suite}:{warm}' is not SUITE or SUITE:warm")
+    recipes = [recipe(suite, warm=bool(warm)) for suite, _, warm in wanted]
+    for reference in ensure_images(Podman.detect(), recipes).values():
+        sys.stdout.write(f"{reference}\n")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except FleetError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,178 @@
+"""The parts of the test suite: what each runs, on which Debian, and to which tier it belongs.
+
+A tier is a set of parts. `fast` is for every change, `test` guards a merge, `full` is everything. A part of one tier
+is a part of the larger ones as well. tests/README.md says which stories run on Debian 13 in `test`, and why.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TIERS = ("fast", "test", "full")
+SUITES = ("bookworm", "trixie")
+
+
+class UnknownPartError(ValueError):
+    """A name that no part has, or a test that no part runs."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One process of the suite. `seconds` is what it took on two busy cores; only the order depends on it."""
+
+    name: str
+    argv: tuple[str, ...]
+    tier: str
+    seconds: int
+    files: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """The word a person names a group of parts by: lint, unit, contract, molecule, e2e or image."""
+        return self.name.split(" ")[0]
+
+    @property
+    def slug(self) -> str:
+        return self.name.replace(" ", "-").replace(",", "-")
+
+    def in_tier(self, tier: str) -> bool:
+        return TIERS.index(self.tier) <= TIERS.index(tier)
+
+
+def image(kind: str) -> Part:
+    """Build one host image, `SUITE` or `SUITE:warm`; at once if it is there."""
+    return Part(f"image {kind}", ("python", "-m", "sandbox.fleet.images", kind), "fast", 60)
+
+
+def pytest(name: str, tier: str, seconds: int, files: Iterable[str], *options: str, **more: str) -> Part:
+    listed = tuple(files)
+    return Part(name, ("pytest", "-q", *listed, *options), tier, seconds, listed, environment=more)
+
+
+@dataclass(frozen=True)
+class Story:
+    """End-to-end tests that share a process. `tiers` says from which tier on each Debian runs."""
+
+    modules: str
+    seconds: int
+    tiers: Mapping[str, str]
+    bare: bool = False
+
+    def parts(self) -> list[Part]:
+        files = tuple(f"tests/e2e/test_{module}.py" for module in self.modules.split(","))
+        made = []
+        for suite, tier in self.tiers.items():
+            images = (f"{suite}:warm", *([suite] if self.bare else []))
+            # A story of one Debian names it in its own fixture; one of both is narrowed to the part's.
+            narrowed = ("--suite", suite) if len(self.tiers) > 1 else ()
+            name = f"e2e {self.modules} {suite}"
+            made.append(Part(name, ("pytest", "-q", *files, *narrowed), tier, self.seconds, files, images))
+        return made
+
+
+BOTH = {"bookworm": "test", "trixie": "test"}
+TWELVE = {"bookworm": "test", "trixie": "full"}
+
+STORIES = (
+    # Both Debians in every merge: what Slurm prints, or what can be done at all, differs.
+    Story("cluster,by_hand", 200, {"bookworm": "fast", "trixie": "test"}),
+    Story("change", 250, BOTH),
+    Story("decommission", 250, BOTH, bare=True),
+    # Debian 12 in every merge; Debian 13 in `full`.
+    Story("lifecycle", 400, TWELVE, bare=True),
+    Story("rotation", 250, TWELVE),
+    Story("health", 250, TWELVE),
+    Story("instance", 250, TWELVE),
+    Story("access,gpus,users", 200, TWELVE),
+    Story("bulk", 150, TWELVE),
+    # One Debian only, in its own fixture: the adapter's policy, which no version of Slurm changes.
+    Story("killed_anywhere", 600, {"trixie": "test"}),
+    Story("worker_faults", 500, {"trixie": "test"}),
+    Story("artifacts", 200, {"trixie": "test"}, bare=True),
+    Story("canaries", 200, {"bookworm": "test"}),
+    Story("host_keys", 150, {"bookworm": "test"}),
+    Story("host_faults", 150, {"bookworm": "test"}, bare=True),
+    Story("image", 120, {"bookworm": "test"}),
+    Story("platform_faults", 60, {"bookworm": "test"}),
+)
+
+# Every write and every moment of every play; a story's name is its test's parameter.
+KILL_POINTS = (
+    "deploy,add,bulk-add",
+    "drain,drain-until-a-deadline,cancel-of-a-drain,remove,remove-of-a-busy-node,replace",
+    "stop,stop-under-a-job,start,restart",
+    "upgrade,rollback,rotation,decommission",
+)
+
+
+def _kill_points(stories: str) -> Part:
+    file = "tests/contract/test_killed_anywhere.py"
+    name = "test_a_runner_killed_anywhere_is_followed_by_one_that_ends_it_alike"
+    chosen = [f"{file}::{name}[{story}]" for story in stories.split(",")]
+    return Part(
+        f"points {stories.split(',')[0]}", ("pytest", "-q", *chosen), "full", 900,
+        environment={"GPUAAS_EVERY_POINT": "1"},
+    )  # fmt: skip
+
+
+LINT = {
+    "python": "ruff check . && ruff format --check . && mypy",
+    "ansible": "yamllint --strict . && ansible-lint --offline",
+}
+
+
+def all_parts() -> list[Part]:
+    """Every part but the images, which parts bring along."""
+    return [
+        *(Part(f"lint {name}", ("sh", "-ec", command), "fast", 40) for name, command in LINT.items()),
+        pytest("unit", "fast", 60, ["tests/unit"]),
+        pytest("contract", "fast", 200, ["tests/contract"]),
+        Part(
+            "e2e fleet",
+            ("pytest", "-q", "tests/e2e/test_fleet.py"),
+            "test",
+            100,
+            ("tests/e2e/test_fleet.py",),
+            ("bookworm", "bookworm:warm", "trixie:warm"),
+        ),
+        *(part for story in STORIES for part in story.parts()),
+        *molecule_parts(),
+        *(_kill_points(stories) for stories in KILL_POINTS),
+    ]
+
+
+def molecule_parts(scenarios: Path = ROOT / "molecule") -> list[Part]:
+    """One part a scenario; each runs both Debians."""
+    images = tuple(f"{suite}{warm}" for suite in SUITES for warm in ("", ":warm"))
+    names = sorted(path.parent.name for path in scenarios.glob("*/molecule.yml"))
+    return [Part(f"molecule {name}", ("molecule", "test", "-s", name), "test", 120, images=images) for name in names]
+
+
+def choose(words: Iterable[str]) -> list[Part]:
+    """The parts of a tier, of a kind, or those whose names contain the words; the images they need come first."""
+    chosen: dict[str, Part] = {}
+    for word in words:
+        found = [part for part in all_parts() if _matches(part, word)]
+        if not found:
+            raise UnknownPartError(f"no part is called {word!r}; ./dev test list shows them all")
+        chosen |= {part.name: part for part in found}
+    needed = dict.fromkeys(kind for part in chosen.values() for kind in part.images)
+    return [*(image(kind) for kind in needed), *chosen.values()]
+
+
+def _matches(part: Part, word: str) -> bool:
+    if word in TIERS:
+        return part.in_tier(word)
+    if word in {one.kind for one in all_parts()}:
+        return part.kind == word
+    return word in part.name
+
+
+def forgotten_files(tests: Path = ROOT / "tests") -> list[str]:
+    """Test files that no part runs; nothing may look tested because no tier ran it."""
+    run = [file for part in all_parts() for file in part.files]
+    found = sorted(str(path.relative_to(tests.parent)) for path in tests.rglob("test_*.py"))
+    return [file for file in found if not any(file == one or file.startswith(f"{one}/") for one in run)]

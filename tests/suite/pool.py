@@ -1,0 +1,162 @@
+"""Several parts at a time: whichever is ready and longest is next. A part is ready when its images are built."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from tests.suite.parts import ROOT, Part, image
+from tests.suite.results import Result, Store, now
+from tests.suite.tree import tree_hash
+
+Tell = Callable[[str], None]
+HEARTBEAT_SECONDS = 60.0
+
+
+class Pool:
+    """Runs parts in `streams` processes at a time and keeps what came of each."""
+
+    def __init__(self, store: Store, tree: str, streams: int, tell: Tell, stop_after: float | None = None) -> None:
+        self.store = store
+        self.tree = tree
+        self.streams = streams
+        self.tell = tell
+        self.stop_at = time.monotonic() + stop_after if stop_after else None
+        self.results: list[Result] = []
+        self.left: list[Part] = []  # not begun when the time was up, or because an image failed
+        self._changed = threading.Condition()
+        self._running: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
+        self._stopped = False
+
+    def run(self, parts: Sequence[Part]) -> None:
+        waiting = sorted(parts, key=lambda part: (part.kind != "image", -part.seconds))
+        self._total = len(parts)
+        beat = threading.Thread(target=self._heartbeat, daemon=True)
+        beat.start()
+        with ThreadPoolExecutor(self.streams) as pool:
+            workers = [pool.submit(self._work, waiting) for _ in range(self.streams)]
+            try:
+                for worker in workers:
+                    worker.result()
+            except KeyboardInterrupt:
+                self._interrupt()
+                raise
+            finally:
+                self._stopped = True
+        self.left += waiting
+
+    def _work(self, waiting: list[Part]) -> None:
+        while part := self._next(waiting):
+            result = self._run(part)
+            with self._changed:
+                self.results.append(result)
+                self._changed.notify_all()
+
+    def _next(self, waiting: list[Part]) -> Part | None:
+        """The next part that can begin; None when there is nothing left to begin."""
+        with self._changed:
+            while not self._stopped:
+                if self.stop_at and time.monotonic() > self.stop_at:
+                    return None
+                ended = {one.part: one.ok for one in self.results}
+                for part in list(waiting):
+                    built = [ended.get(image(kind).name) for kind in part.images]
+                    if False in built:
+                        waiting.remove(part)
+                        self.left.append(part)
+                    elif all(built):
+                        waiting.remove(part)
+                        return part
+                if not waiting:
+                    return None
+                self._changed.wait()
+            return None
+
+    def _run(self, part: Part) -> Result:
+        folder = self.store.folder(part.slug)
+        log, usage, report, cost = (folder / name for name in ("output.log", "usage", "report.xml", "cost.json"))
+        for old in (usage, report, cost):
+            old.unlink(missing_ok=True)
+        options = [f"--junitxml={report}"] if part.argv[0] == "pytest" else []
+        argv = [sys.executable, "-m", "tests.suite.measure", str(cost), *part.argv, *options]
+        environment = {**os.environ, **part.environment, "GPUAAS_SANDBOX_USAGE": str(usage)}
+        began = time.monotonic()
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                argv, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+            with self._changed:
+                self._running[part.name] = (process, began)
+            code = process.wait()
+        with self._changed:
+            del self._running[part.name]
+        result = Result(
+            part=part.name,
+            tree=self.tree if tree_hash() == self.tree else "",
+            status="failed" if code else "passed",
+            wall=time.monotonic() - began,
+            ended_at=now(),
+            **{**used(usage, cost), **counted(report)},  # type: ignore[arg-type]
+        )
+        if options and code == 0 and result.passed == 0:
+            result = replace(result, status="failed")  # a part that ran no test proves nothing
+        self.store.save(part.slug, result)
+        self._say(result, log)
+        return result
+
+    def _say(self, result: Result, log: Path) -> None:
+        done = len(self.results) + 1
+        self.tell(f"[{done}/{self._total}] {result.part}: {result.status} in {result.wall:.0f} s")
+        if not result.ok:
+            text = log.read_text(errors="replace")
+            self.tell(f"\n== output of {result.part} ({log.relative_to(ROOT)})\n{text}== end of {result.part}\n")
+
+    def _heartbeat(self) -> None:
+        while not self._stopped:
+            time.sleep(HEARTBEAT_SECONDS)
+            with self._changed:
+                running = sorted(self._running.items(), key=lambda one: one[1][1])
+            since = ", ".join(f"{name} ({time.monotonic() - began:.0f} s)" for name, (_, began) in running)
+            if since and not self._stopped:
+                self.tell(f"  running: {since}")
+
+    def _interrupt(self) -> None:
+        """Each part gets the chance to remove its hosts."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+            for process, _ in self._running.values():
+                os.killpg(process.pid, signal.SIGINT)
+
+
+def used(usage: Path, cost: Path) -> dict[str, float]:
+    """CPU of the part's processes and hosts, and how many hosts and clusters it made."""
+    lines = [json.loads(line) for line in usage.read_text().splitlines()] if usage.exists() else []
+    own = json.loads(cost.read_text())["cpu"] if cost.exists() else 0.0
+    return {
+        "cpu": own + sum(line.get("host_cpu", 0.0) for line in lines),
+        "hosts": sum(line.get("host", 0) for line in lines),
+        "clusters": sum(line.get("cluster", 0) for line in lines),
+    }
+
+
+def counted(report: Path) -> dict[str, int]:
+    """How many tests passed, failed and were skipped, by pytest's own report."""
+    if not report.exists():
+        return {}
+    suite = ET.parse(report).getroot().find("testsuite")
+    if suite is None:
+        return {}
+    total, bad, skipped = (
+        sum(int(suite.get(name, "0")) for name in names) for names in (("tests",), ("failures", "errors"), ("skipped",))
+    )
+    return {"passed": max(0, total - bad - skipped), "failed": bad, "skipped": skipped}

@@ -1,0 +1,146 @@
+"""What came of each part, kept in .cache by the tree it ran at, and the table that a run ends with."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.suite.parts import ROOT
+
+CACHE = ROOT / ".cache"
+LAST_RUN = CACHE / "last-run.json"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One part's outcome. CPU is that of its processes and of its hosts."""
+
+    part: str
+    tree: str
+    status: str  # passed, failed, or reused: passed before at this tree
+    wall: float
+    cpu: float = 0.0
+    hosts: int = 0
+    clusters: int = 0
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    ended_at: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.status in ("passed", "reused")
+
+
+class Store:
+    """Results by part and tree. Each has a file of its own, so parts that end at the same time do not disturb."""
+
+    def __init__(self, directory: Path = CACHE / "parts") -> None:
+        self.directory = directory
+
+    def folder(self, slug: str) -> Path:
+        path = self.directory / slug
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def save(self, slug: str, result: Result) -> None:
+        if result.tree:
+            _write(self.folder(slug) / f"{result.tree}.json", asdict(result))
+
+    def passed(self, slug: str, tree: str) -> Result | None:
+        """The result of this part at this tree, if it passed."""
+        found = self._load(self.directory / slug / f"{tree}.json") if tree else None
+        return found if found and found.ok else None
+
+    def latest(self, slug: str) -> Result | None:
+        """The newest result, at whatever tree."""
+        found = [one for path in (self.directory / slug).glob("*.json") if (one := self._load(path))]
+        return max(found, key=lambda one: one.ended_at, default=None)
+
+    @staticmethod
+    def _load(path: Path) -> Result | None:
+        try:
+            return Result(**json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError):
+            return None  # not written, or by another version: the part simply runs again
+
+
+@dataclass(frozen=True)
+class Run:
+    """One `./dev test`: its results, how long it took as a whole, and how much of that was the setup."""
+
+    what: str
+    tree: str
+    seconds: float
+    setup_seconds: float
+    setup_cpu: float
+    results: Sequence[Result]
+
+    def save(self, path: Path = LAST_RUN) -> None:
+        _write(path, {**asdict(self), "ended_at": now()})
+
+    @classmethod
+    def load(cls, path: Path = LAST_RUN) -> "Run":
+        stored = json.loads(path.read_text())
+        stored.pop("ended_at")
+        return cls(**{**stored, "results": [Result(**one) for one in stored["results"]]})
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _write(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(path.name + ".new")
+    new.write_text(json.dumps(content, indent=1) + "\n")
+    new.replace(path)
+
+
+def table(run: Run) -> str:
+    """Slowest part first, the whole run last."""
+    rows: list[tuple[str, ...]] = [("part", "result", "wall s", "CPU s", "hosts", "clusters", "tests", "tree")]
+    rows += [_row(one) for one in sorted(run.results, key=lambda one: -one.wall)]
+    if run.setup_seconds:
+        rows.append(("setup", "", f"{run.setup_seconds:.0f}", f"{run.setup_cpu:.0f}", "", "", "", ""))
+    ran = [one for one in run.results if one.status != "reused"]
+    total = (
+        sum(one.cpu for one in ran) + run.setup_cpu,
+        *(sum(getattr(one, name) for one in ran) for name in ("hosts", "clusters", "passed")),
+    )
+    rows.append((f"./dev test {run.what}", "", f"{run.seconds:.0f}", *(f"{one:.0f}" for one in total), run.tree[:8]))
+    return _columns(rows)
+
+
+def _row(one: Result) -> tuple[str, ...]:
+    numbers = (one.hosts, one.clusters, one.passed + one.failed)
+    return (
+        one.part,
+        one.status,
+        f"{one.wall:.0f}",
+        f"{one.cpu:.0f}",
+        *(str(number or "") for number in numbers),
+        one.tree[:8] or "unknown",
+    )
+
+
+def standing(results: Iterable[tuple[str, Result | None]], tree: str) -> str:
+    """Which part last ran at which tree, for work that takes several runs."""
+    rows: list[tuple[str, ...]] = [("part", "result", "wall s", "tree", "ended at")]
+    for name, one in results:
+        if one is None:
+            rows.append((name, "not run", "", "", ""))
+            continue
+        status = one.status if one.tree == tree else f"{one.status}, at another tree"
+        rows.append((name, status, f"{one.wall:.0f}", one.tree[:8], one.ended_at))
+    return _columns(rows)
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        lines.append("  ".join(c.rjust(width) if c.isdecimal() else c.ljust(width) for c, width in cells).rstrip())
+    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])

@@ -1,0 +1,29 @@
+"""Which tree was tested: the hash that git would give the files as they are now, committed or not."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tests.suite.parts import ROOT
+
+
+def tree_hash(root: Path = ROOT) -> str:
+    """Empty where there is no git: such results are never taken for those of another run."""
+    with tempfile.TemporaryDirectory(prefix="gpuaas-slurm-tree-") as scratch:
+        index = Path(scratch) / "index"
+        environment = {**os.environ, "GIT_INDEX_FILE": str(index)}
+        try:
+            known = Path(_git(root, dict(os.environ), "rev-parse", "--git-path", "index"))
+            if (root / known).exists():
+                shutil.copy(root / known, index)
+            _git(root, environment, "add", "--all")
+            return _git(root, environment, "write-tree")
+        except (OSError, subprocess.CalledProcessError):
+            return ""
+
+
+def _git(root: Path, environment: dict[str, str], *argv: str) -> str:
+    done = subprocess.run(["git", *argv], cwd=root, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()

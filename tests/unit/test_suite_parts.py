@@ -1,0 +1,208 @@
+"""The test suite's own parts: nothing is forgotten, nothing is taken for passed that did not run."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.contract.test_killed_anywhere import STORIES as KILLED_STORIES
+from tests.suite import parts
+from tests.suite.parts import KILL_POINTS, SUITES, TIERS, Part, UnknownPartError, all_parts, choose, forgotten_files
+from tests.suite.pool import Pool, counted, used
+from tests.suite.results import Result, Run, Store, standing, table
+from tests.suite.selection import suite_of
+from tests.suite.tree import tree_hash
+
+
+def python(name: str, code: str = "", images: tuple[str, ...] = ()) -> Part:
+    return Part(name, (sys.executable, "-c", code), "fast", 1, images=images)
+
+
+def run(store: Store, *chosen: Part, **options: float) -> tuple[Pool, list[str]]:
+    said: list[str] = []
+    pool = Pool(store, tree_hash(), 2, said.append, **options)
+    pool.run(chosen)
+    return pool, said
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr("tests.suite.pool.ROOT", tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(parts.ROOT))
+    return Store(tmp_path / "parts")
+
+
+def test_every_test_file_of_the_project_belongs_to_a_part() -> None:
+    assert forgotten_files() == []
+
+
+def test_a_test_file_that_no_part_runs_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tests" / "e2e").mkdir(parents=True)
+    (tmp_path / "tests" / "e2e" / "test_new.py").touch()
+    assert forgotten_files(tmp_path / "tests") == ["tests/e2e/test_new.py"]
+
+
+def test_each_tier_holds_the_smaller_ones() -> None:
+    names = [{part.name for part in choose([tier])} for tier in TIERS]
+    assert names[0] < names[1] < names[2]
+
+
+def test_full_runs_every_file_with_debian_parameters_on_both() -> None:
+    for file in sorted((parts.ROOT / "tests" / "e2e").glob("test_*.py")):
+        if "params=SUITES" not in file.read_text():
+            continue
+        name = f"tests/e2e/{file.name}"
+        narrowed = {part.argv[-1] for part in choose(["full"]) if name in part.files and "--suite" in part.argv}
+        whole = [part for part in choose(["full"]) if name in part.files and "--suite" not in part.argv]
+        assert whole or narrowed == set(SUITES), name
+
+
+def test_kill_points_name_every_story_once() -> None:
+    listed = [name for group in KILL_POINTS for name in group.split(",")]
+    assert sorted(listed) == sorted(story.name.replace(" ", "-") for story in KILLED_STORIES)
+
+
+def test_parts_bring_the_images_they_need_and_no_other() -> None:
+    assert [part.name for part in choose(["e2e bulk bookworm"])] == ["image bookworm:warm", "e2e bulk bookworm"]
+    assert {part.kind for part in choose(["unit"])} == {"unit"}
+
+
+def test_a_name_that_no_part_has_is_an_error() -> None:
+    with pytest.raises(UnknownPartError, match="no-such-part"):
+        choose(["no-such-part"])
+
+
+def test_part_names_and_folders_are_unique() -> None:
+    listed = all_parts()
+    assert len({part.name for part in listed}) == len({part.slug for part in listed}) == len(listed)
+
+
+def test_a_part_begins_when_its_image_is_built(store: Store, tmp_path: Path) -> None:
+    built = tmp_path / "built"
+    make = python("image x", f"import time, pathlib; time.sleep(0.3); pathlib.Path({str(built)!r}).touch()")
+    look = python("e2e x", f"import pathlib, sys; sys.exit(not pathlib.Path({str(built)!r}).exists())", ("x",))
+    pool, _ = run(store, look, make)
+    assert {one.part: one.status for one in pool.results} == {"image x": "passed", "e2e x": "passed"}
+
+
+def test_a_part_whose_image_failed_is_reported_as_not_run(store: Store) -> None:
+    pool, said = run(
+        store, python("e2e x", images=("x",)), python("image x", "print('no mirror'); raise SystemExit(1)")
+    )
+    assert [one.status for one in pool.results] == ["failed"]
+    assert [part.name for part in pool.left] == ["e2e x"]
+    assert "no mirror" in "".join(said)
+
+
+def test_output_is_shown_for_a_part_that_failed_and_no_other(store: Store) -> None:
+    _, said = run(store, python("a", "print('fine so far')"), python("b", "print('here is why'); raise SystemExit(3)"))
+    text = "".join(said)
+    assert "here is why" in text and "fine so far" not in text
+
+
+def test_no_part_begins_after_the_time_is_up(store: Store) -> None:
+    pool, _ = run(store, python("a"), python("b"), stop_after=-1)
+    assert pool.results == [] and [part.name for part in pool.left] == ["a", "b"]
+
+
+def test_a_pytest_part_that_ran_no_test_fails(store: Store, tmp_path: Path) -> None:
+    fake = tmp_path / "pytest"
+    fake.write_text("#!/bin/sh\nexit 0\n")
+    fake.chmod(0o755)
+    part = Part("unit", ("pytest", "-q"), "fast", 1)
+    pool = Pool(store, tree_hash(), 1, lambda _: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        pool.run([part])
+    assert [one.status for one in pool.results] == ["failed"]
+
+
+def test_cpu_of_orphans_counts_for_the_part_that_left_them(store: Store) -> None:
+    burn = "import time; end = time.process_time() + 0.4\nwhile time.process_time() < end: pass"
+    leave = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {burn!r}], start_new_session=True)"
+    # The parent goes at once; its own parent is not there to wait for the grandchild, but the part is.
+    outer = f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {leave!r}]); time.sleep(1.5)"
+    pool, _ = run(store, python("a", outer))
+    assert pool.results[0].cpu > 0.4
+
+
+def test_hosts_clusters_and_their_cpu_are_added_up(tmp_path: Path) -> None:
+    (tmp_path / "usage").write_text('{"host": 1}\n{"host": 1}\n{"cluster": 1}\n{"host_cpu": 2.5}\n')
+    (tmp_path / "cost").write_text('{"cpu": 1.5}')
+    assert used(tmp_path / "usage", tmp_path / "cost") == {"cpu": 4.0, "hosts": 2, "clusters": 1}
+
+
+def test_tests_are_counted_from_the_report(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text('<testsuites><testsuite tests="9" failures="1" errors="2" skipped="3"/></testsuites>')
+    assert counted(report) == {"passed": 3, "failed": 3, "skipped": 3}
+
+
+RESULT = Result("unit", "a" * 40, "passed", 12.4, 11.0, passed=3, ended_at="2026-01-01T00:00:00+00:00")
+
+
+def test_only_a_pass_at_the_same_tree_is_reused(store: Store) -> None:
+    store.save("unit", RESULT)
+    store.save("contract", replace(RESULT, status="failed"))
+    assert store.passed("unit", "a" * 40) == RESULT
+    assert store.passed("unit", "b" * 40) is None
+    assert store.passed("contract", "a" * 40) is None
+
+
+def test_a_result_without_a_tree_is_not_kept(store: Store) -> None:
+    store.save("unit", replace(RESULT, tree=""))
+    assert store.latest("unit") is None and store.passed("unit", "") is None
+
+
+def test_the_newest_result_says_at_which_tree_a_part_ran(store: Store) -> None:
+    store.save("unit", RESULT)
+    store.save("unit", replace(RESULT, tree="b" * 40, ended_at="2026-01-02T00:00:00+00:00"))
+    shown = standing([("unit", store.latest("unit")), ("contract", None)], "a" * 40)
+    assert "passed, at another tree" in shown and "bbbbbbbb" in shown and "not run" in shown
+
+
+def test_a_run_is_kept_and_printed_with_its_sum(tmp_path: Path) -> None:
+    kept = Run("fast", "a" * 40, 90.0, 30.0, 20.0, [RESULT, replace(RESULT, part="lint", status="reused")])
+    kept.save(tmp_path / "run.json")
+    assert json.loads((tmp_path / "run.json").read_text())["seconds"] == 90.0
+    shown = table(Run.load(tmp_path / "run.json")).splitlines()
+    assert shown[-1].split() == ["./dev", "test", "fast", "90", "31", "0", "0", "3", "aaaaaaaa"]
+    assert [line.split()[0] for line in shown[2:]] == ["unit", "lint", "setup", "./dev"]
+
+
+def test_a_tree_is_known_by_its_files_committed_or_not(tmp_path: Path) -> None:
+    def git(*argv: str) -> str:
+        return subprocess.run(["git", *argv], cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    (tmp_path / "a").write_text("1")
+    first = tree_hash(tmp_path)
+    git("add", "a")
+    git("-c", "user.name=t", "-c", "user.email=t@example.invalid", "commit", "-qm", "a")
+    assert first == tree_hash(tmp_path) == git("rev-parse", "HEAD^{tree}")
+    (tmp_path / "a").write_text("2")
+    changed = tree_hash(tmp_path)
+    (tmp_path / "b").write_text("new")
+    assert len({first, changed, tree_hash(tmp_path)}) == 3
+    assert git("status", "--short") == "M a\n?? b", "the index is left as it was"
+
+
+def test_without_git_there_is_no_hash(tmp_path: Path) -> None:
+    assert tree_hash(tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "suite"),
+    [
+        ("test_x[trixie]", "trixie"),
+        ("test_x[trixie-warm-gs-1]", "trixie"),
+        ("test_x[gs-1-bookworm]", "bookworm"),
+        ("test_x", "bookworm"),
+        ("test_trixie_is_new", "bookworm"),
+    ],
+)
+def test_a_test_belongs_to_the_debian_in_its_parameters(name: str, suite: str) -> None:
+    assert suite_of(name) == suite

@@ -7,7 +7,6 @@ import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
@@ -15,11 +14,11 @@ from uuid import UUID
 import hvac
 from hvac import exceptions
 
-from runner.plan import stamp
 from sandbox.fleet.keys import KeyPair
 from sandbox.platform.app import DATABASE_FILE
 from tests.contract import mortal_runner
 from tests.contract.mortal_runner import NEVER, PaperHosts
+from tests.leases import end_leases
 from tests.platform_process import Doc, start_platform, stop_platform
 from tests.runner_process import environment
 
@@ -174,23 +173,9 @@ class Stage:
         if code == -9:
             told.deaths += 1
             told.left += len(list(self._temporary.iterdir()))
-            self._let_leases_run_out()
+            end_leases(self._adapter, self.path)
         else:
             assert code in (0, 1), f"{code}: {self._log.read_text()[-3000:]}"
-
-    def _let_leases_run_out(self) -> None:
-        past = stamp(datetime.now(UTC) - timedelta(seconds=1))
-        for kind in ("member-operations", "operations"):
-            for one in self.read(f"/{kind}"):
-                if one["status"] == "running":
-                    change = {"claimed_by": one["claimed_by"], "lease_expires_at": past}
-                    answer = self._adapter.patch(f"{self.path}/{kind}/{one['id']}", change)
-                    assert answer.status_code == 200, answer.text
-        for member in self.read("/members"):
-            if member["adapter_detail"].get("claimed_by"):
-                detail = {**member["adapter_detail"], "lease_expires_at": past}
-                answer = self._adapter.patch(f"{self.path}/members/{member['id']}", {"adapter_detail": detail})
-                assert answer.status_code == 200, answer.text
 
     def _is_settled(self) -> bool:
         operations = [*self.read("/member-operations"), *self.read("/operations")]

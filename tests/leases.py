@@ -1,0 +1,29 @@
+"""End the leases of a killed runner through the API, where waiting for them is not what a test is about."""
+
+from datetime import UTC, datetime, timedelta
+
+from runner.plan import stamp
+from tests.platform_process import ApiClient
+
+
+def end_leases(adapter: ApiClient, instance_path: str) -> None:
+    """Give up every claim on an instance's operations and members, as its holder would; the holder stays on record."""
+    past = stamp(datetime.now(UTC) - timedelta(seconds=1))
+
+    def read(what: str) -> list[dict[str, object]]:
+        answer = adapter.get(f"{instance_path}/{what}")
+        assert answer.status_code == 200, answer.text
+        return list(answer.json()["items"])
+
+    def write(what: str, change: dict[str, object]) -> None:
+        answer = adapter.patch(f"{instance_path}/{what}", change)
+        assert answer.status_code == 200, answer.text
+
+    for kind in ("member-operations", "operations"):
+        for one in read(kind):
+            if one["status"] == "running":
+                write(f"{kind}/{one['id']}", {"claimed_by": one["claimed_by"], "lease_expires_at": past})
+    for member in read("members"):
+        detail = member["adapter_detail"]
+        if isinstance(detail, dict) and detail.get("claimed_by"):
+            write(f"members/{member['id']}", {"adapter_detail": {**detail, "lease_expires_at": past}})

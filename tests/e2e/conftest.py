@@ -14,6 +14,15 @@ from sandbox.fleet.keys import KeyPair
 from tests.e2e.cluster import Cluster, Poller, deploy, fleet_named
 from tests.journal_table import UNITS, Line, read_journal, read_munged
 from tests.runner_process import gpuaas_slurm
+from tests.waits import TEST_SECONDS
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Hosts take their time. The limit is above every wait inside a test, whose message says more than a time limit."""
+    for item in items:
+        if item.get_closest_marker("e2e") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+
 
 SUITES = ("bookworm", "trixie")
 

@@ -15,10 +15,13 @@ import pytest
 
 from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.hosts import HostSpec
+from tests.commands import ends
 from tests.e2e.cluster import Cluster, deploy, fleet_named
 from tests.e2e.private_repository import USER, Repository, serve
 from tests.platform_process import Doc
 from tests.runner_process import answer
+
+pytestmark = [pytest.mark.e2e, pytest.mark.story("story", independent=True)]
 
 RIGHT, WRONG = f"canary-right-{uuid.uuid4().hex}", f"canary-wrong-{uuid.uuid4().hex}"
 NEEDLES = [RIGHT, WRONG, *(base64.b64encode(f"{USER}:{one}".encode()).decode() for one in (RIGHT, WRONG))]
@@ -129,7 +132,7 @@ def story() -> Iterator[Story]:
 def tell(fleet: Fleet) -> Story:
     cluster = deploy(fleet, "gs-1", "", GPUAAS_LOG_LEVEL="debug")
     ran = cluster.run()
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    ends(ran, 0)
     told = Story(cluster, serve(fleet, "gs-1", RIGHT))
     before = told.configuration()
     control = fleet.control()
@@ -210,7 +213,7 @@ def test_a_removed_worker_has_neither_the_source_nor_what_a_killed_call_left(sto
     story.on("sh", "-c", "mkdir -p /run/gpuaas-slurm/auth.conf.d && cat >/run/gpuaas-slurm/auth.conf.d/x", stdin=RIGHT)
     assert story.traces() != [], "the search finds what is there"
     answer(story.cluster.variables, "op", "remove", story.cluster.instance_id, "--members", WORKER)
-    assert story.cluster.run().returncode == 0
+    ends(story.cluster.run(), 0)
     workers = [one["status"] for one in story.cluster.members() if one["component_key"] == "worker"]
     assert set(workers) == {"deleted"}
     assert story.traces() == []

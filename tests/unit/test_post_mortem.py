@@ -49,10 +49,14 @@ def test_that_passes(fleet): pass
 FOLDER = Path(".cache/failed/test_it.py-test_steps")
 
 
-def run(pytester: pytest.Pytester, call: str = "pass", setup: str = "pass", teardown: str = "pass") -> str:
+def run(
+    pytester: pytest.Pytester, call: str = "pass", setup: str = "pass", teardown: str = "pass", limited: bool = False
+) -> str:
     pytester.makeini("[pytest]\nmarkers = e2e: hosts")
     pytester.makepyfile(test_it=WITNESS.format(call=call, setup=setup, teardown=teardown))
-    return pytester.runpytest_subprocess("-q", "-p", "tests.post_mortem").stdout.str()
+    # A time limit is an alarm of the whole process, so that a run with one needs its own.
+    start = pytester.runpytest_subprocess if limited else pytester.runpytest_inprocess
+    return start("-q", "-p", "tests.post_mortem").stdout.str()
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +99,7 @@ def test_a_teardown_that_fails_is_looked_at_before_the_fleet_goes(pytester: pyte
 def test_a_timeout_is_a_failure_like_any_other(pytester: pytest.Pytester) -> None:
     pytester.makeconftest("import pytest\ndef pytest_collection_modifyitems(items):\n"
                           "    items[0].add_marker(pytest.mark.timeout(1, method='signal'))")  # fmt: skip
-    said = run(pytester, call="time.sleep(60)")
+    said = run(pytester, call="time.sleep(60)", limited=True)
     assert "1 failed, 1 passed" in said
     assert kept(pytester, "fleet-1/looked") == "while it was up"
     assert "Timeout" in kept(pytester, "failure.txt")
@@ -117,12 +121,12 @@ def test_a_green_run_leaves_nothing(pytester: pytest.Pytester, monkeypatch: pyte
     assert not (pytester.path / ".cache").exists() and (pytester.path / "removed").exists()
 
 
-@pytest.mark.parametrize("step", ["call", "setup"])
+@pytest.mark.parametrize(("call", "setup"), [("assert False", "pass"), ("pass", "assert False")])
 def test_keep_leaves_the_fleet_of_a_failure_up_and_says_how_to_get_in(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, step: str
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, call: str, setup: str
 ) -> None:
     monkeypatch.setenv("KEEP", "1")
-    said = run(pytester, **{step: "assert False"})
+    said = run(pytester, call=call, setup=setup)
     assert "KEEP: fleet-1 is still up" in said and "  sandbox exec gs-1" in said
     assert not (pytester.path / "removed").exists()
 

@@ -26,15 +26,8 @@ def tell(pytester: pytest.Pytester, *chapters: str, more: str = "", scope: str =
     """The output of a run of these modules."""
     for number, text in enumerate(chapters):
         pytester.makepyfile(**{f"test_{number}": FIXTURE.format(more=more, scope=scope, setup=setup or "pass") + text})
-    done = pytester.runpytest_subprocess("-ra", "-p", "tests.stories", "--strict-markers", "-p", "no:cacheprovider")
+    done = pytester.runpytest_inprocess("-ra", "-p", "tests.stories", "--strict-markers", "-p", "no:cacheprovider")
     return done.stdout.str()
-
-
-@pytest.fixture(autouse=True)
-def importable(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
-    pytester.syspathinsert(pytestconfig.rootpath)
-    # A process of its own reads it from the environment.
-    pytester._monkeypatch.setenv("PYTHONPATH", str(pytestconfig.rootpath))
 
 
 def test_what_follows_a_failed_chapter_is_not_run_and_says_which_chapter_failed(pytester: pytest.Pytester) -> None:
@@ -69,7 +62,7 @@ def test_modules_that_share_a_fixture_of_the_session_tell_one_story(pytester: py
     pytester.makeconftest(FIXTURE.format(more="", scope="session", setup="pass"))
     mark = 'import pytest\npytestmark = pytest.mark.story("cluster")\n'
     pytester.makepyfile(test_a=mark + CHAPTERS, test_b=mark + CHAPTERS)
-    said = pytester.runpytest_subprocess("-ra", "-p", "tests.stories").stdout.str()
+    said = pytester.runpytest_inprocess("-ra", "-p", "tests.stories").stdout.str()
     assert "1 failed, 11 passed, 6 skipped" in said
 
 
@@ -81,12 +74,12 @@ def test_independent_tests_go_on_after_a_failure_but_not_without_their_fixture(p
 
 def test_a_chapter_that_runs_alone_keeps_its_number(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(FIXTURE.format(more="", scope="module", setup="pass") + CHAPTERS)
-    said = pytester.runpytest_subprocess("-ra", "-p", "tests.stories", "-k", "not first").stdout.str()
+    said = pytester.runpytest_inprocess("-ra", "-p", "tests.stories", "-k", "not first").stdout.str()
     assert "not run: chapter 2 (test_second[bookworm]) failed" in said
 
 
 def test_a_story_about_a_fixture_that_each_test_has_anew_is_refused(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(FIXTURE.format(more="", scope="function", setup="pass") + CHAPTERS)
-    done = pytester.runpytest_subprocess("-p", "tests.stories")
+    done = pytester.runpytest_inprocess("-p", "tests.stories")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     assert "needs a fixture that outlives a test" in done.stderr.str()

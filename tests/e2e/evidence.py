@@ -9,7 +9,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ LOGS = "/var/log/slurm*/*.log /var/log/slurm*.log /var/log/munge/*.log /var/log/
 STATE = """
 said() { echo; echo "\\$ $*"; timeout 5 "$@" 2>&1 || echo "(exit code $?; 124: no answer within 5 s)"; }
 said systemctl --failed --no-legend --plain
+said systemctl list-units --state=failed,activating --no-legend --plain
 said systemctl --no-pager --full --lines=15 status munge slurmd slurmctld slurmdbd mariadb ssh
 said ps -eo pid,ppid,user,lstart,stat,args --width 250
 said df -h /
@@ -52,6 +53,7 @@ class FleetWitness:
     """A fleet, for a post-mortem."""
 
     fleet: Fleet
+    rented: set[str] = field(default_factory=set)  # hosts that the platform takes to be there
 
     @property
     def name(self) -> str:
@@ -96,23 +98,25 @@ class FleetWitness:
         with httpx.Client(
             base_url=known["GPUAAS_BASE_URL"], headers=headers, timeout=API_SECONDS, trust_env=False
         ) as api:
-            _save(folder / "allocations.json", _items(api, f"{project}/allocations"))
+            allocations = _items(api, f"{project}/allocations")
+            _save(folder / "allocations.json", allocations)
+            hosts = {one["id"]: str(one["name"]) for one in allocations}
+            self.rented = {hosts[one["id"]] for one in allocations if one["status"] == "active"}
             for instance in _items(api, f"{project}/app-instances"):
                 path, kept = f"{project}/app-instances/{instance['id']}", folder / instance["id"]
                 _save(kept / "instance.json", instance)
                 records = {what: _items(api, f"{path}/{what}") for what in RECORDS}
                 for what, found in records.items():
                     _save(kept / f"{what}.json", found)
-                yield from _glance(instance, records)
+                yield from _glance(instance, records, hosts)
 
     # -- the hosts --------------------------------------------------------------------------------------------
 
     def _containers(self) -> list[tuple[str, str, str]]:
         """Host, container and state of each; podman alone is asked, in bounded time."""
-        shown = "{{.Names}} {{.State}}"
-        listed = self._podman("ps", "--all", "--filter", f"label={FLEET_LABEL}={self.name}", "--format", shown)
-        rows = [line.split() for line in listed.splitlines()]
-        return sorted((row[0].removeprefix(f"gpuaas-slurm-{self.name}-"), row[0], row[1]) for row in rows)
+        listed = self._podman("ps", "--all", "--filter", f"label={FLEET_LABEL}={self.name}", "--format", "json")
+        rows = [(one["Names"][0], one["State"]) for one in json.loads(listed)]
+        return sorted((name.removeprefix(f"gpuaas-slurm-{self.name}-"), name, state) for name, state in rows)
 
     @functools.cached_property
     def _detected(self) -> Podman:
@@ -129,19 +133,24 @@ class FleetWitness:
         return said if done.returncode == 0 else f"{said}\n(exit code {done.returncode}) {done.stderr.decode()}\n"
 
     def _hosts(self, folder: Path) -> list[str]:
+        there = self._containers()
+        gone = sorted(self.rented - {host for host, _, _ in there})
         with ThreadPoolExecutor(max_workers=4) as pool:
-            told = list(pool.map(lambda host: self._host(folder, *host), self._containers()))
-        return [line for lines in told for line in lines] or ["no host is there"]
+            return list(
+                pool.map(lambda host: self._host(folder, *host), [*there, *((one, "", "gone") for one in gone)])
+            )
 
-    def _host(self, folder: Path, host: str, container: str, state: str) -> list[str]:
+    def _host(self, folder: Path, host: str, container: str, state: str) -> str:
         if state != "running":
             write(folder / host / "state.txt", f"nothing could be read: the host is {state}")
-            return [f"{host}: the host is {state}"]
+            return f"{host}: the host is {state}"
         said = {part: self._podman("exec", container, *argv) for part, argv in PARTS.items()}
         for part, text in said.items():
             write(folder / host / part, text)
-        failed = said["state.txt"].partition("--plain\n")[2].partition("\n$ ")[0].strip()
-        return [f"{host}: failed unit {line}" for line in failed.splitlines() if ".service" in line]
+        listed = said["state.txt"].partition("activating --no-legend --plain\n")[2].partition("\n$ ")[0]
+        rows = [line.split() for line in listed.splitlines() if ".service" in line]
+        units = [f"{row[0]} is {row[2]} ({row[3]})" for row in rows if len(row) > 3]
+        return f"{host}: the host runs; {'; '.join(units) or 'no unit has failed'}"
 
 
 def _items(api: httpx.Client, path: str) -> list[dict[str, Any]]:
@@ -162,14 +171,14 @@ def _save(path: Path, found: object) -> None:
     write(path, json.dumps(found, indent=2, sort_keys=True))
 
 
-def _glance(instance: dict[str, Any], records: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+def _glance(instance: dict[str, Any], records: dict[str, list[dict[str, Any]]], hosts: dict[str, str]) -> Iterator[str]:
     """What a person would look for first in the records."""
     yield f"instance {instance['id']}: {instance['status']}, {instance['health']}"
     for reason in (instance["status_detail"] or {}).get("reasons", []):
         yield f"  reason {reason['code']}: {reason.get('message')}"
     for member in records["members"]:
         detail = member["adapter_detail"] or {}
-        host = detail.get("worker_hostname") or detail.get("controller_hostname") or "host not known yet"
+        host = hosts.get(member["allocation_id"])
         yield f"  {member['component_key']} {member['id'][:8]} ({host}): {member['status']}, {detail.get('phase')}"
         if error := detail.get("last_adapter_error"):
             yield f"    {error['code']} in task {error.get('task')!r}: {error['message']}"

@@ -91,9 +91,11 @@ def test_by_hand_the_pinned_keys_are_the_ones_that_count(cluster: Cluster) -> No
     ends(done, 0)
     known: Doc = json.loads(done.stdout)["_meta"]["hostvars"]
     assert len(known) == 3
-    keys = [shown_by(cluster, host) for host in (CONTROLLER, GOOD, REKEYED)]
-    for variables in known.values():
-        assert any(key in str(variables["ansible_ssh_common_args"]) for listed in keys for key in listed)
+    members = {CONTROLLER: cluster.controller(), **cluster.workers()}
+    keys = {host: shown_by(cluster, host) for host in members}
+    for host, member in members.items():
+        arguments = str(known[f"{member['component_key']}-{member['id'][:8]}"]["ansible_ssh_common_args"])
+        assert {one for one, listed in keys.items() if any(key in arguments for key in listed)} == {host}
 
 
 def test_a_ready_worker_that_shows_another_key_is_left_alone_and_the_others_go_on(cluster: Cluster) -> None:

@@ -308,9 +308,11 @@ def test_a_drain_survives_a_runner_that_is_killed_in_the_middle(life: Life) -> N
     drain = life.ask("drain", "--members", "gs-5")
     killed = life.cluster.start_run(GPUAAS_LEASE_SECONDS="10")
     until(lambda: life.worker("gs-5")["status"] == "draining", 30, "it has begun")
+    dead = life.operation(drain)["claimed_by"]
+    assert dead
     killed.kill()
     killed.wait()
-    until(lambda: life.run() == 0 and life.operation(drain)["claimed_by"] != "", 30, "another runner may look")
+    until(lambda: life.run() == 0 and life.operation(drain)["claimed_by"] != dead, 30, "another runner takes it over")
     until(lambda: life.run() == 0 and "DRAIN" in life.node("gs-5")["State"], 60, "another runner goes on", every=1)
     assert life.state(job) == "RUNNING"
     life.let_go("gs-5")

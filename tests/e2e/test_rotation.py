@@ -159,8 +159,11 @@ def test_a_rotation_under_load_loses_no_job_restarts_no_slurm_daemon_and_shows_n
         until(
             lambda: story.slurm("sh", "-c", "cat /tmp/sbatch /tmp/srun 2>/dev/null || true"), 60, "jobs are submitted"
         )
+        count = "grep -c '^[0-9]' /tmp/sbatch || true"
+        earlier = int(story.slurm("sh", "-c", count))
         with Watcher() as watcher:
             ended, log = story.rotate()
+        assert int(story.slurm("sh", "-c", count)) > earlier, "nothing was submitted meanwhile"
     finally:
         story.slurm("touch", "/tmp/stop")
         submitting.join(120)

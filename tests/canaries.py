@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import quote_from_bytes
 
 from runner.settings import SECRET_VARIABLES
+from tests.commands import ends
 
 Found = dict[str, list[str]]
 Execute = Callable[[list[str], str], "subprocess.CompletedProcess[str]"]
@@ -74,7 +75,7 @@ class Canaries:
         """Files that hold one, by kind. Without roots the whole system: programs apart, and its journal too."""
         asked = json.dumps({kind: sorted(piece.hex() for piece in pieces) for kind, pieces in self.pieces.items()})
         done = execute(["python3", "-c", SEARCH, *roots], asked)
-        assert done.returncode == 0, done.stderr
+        ends(done, 0)
         found: Found = json.loads(done.stdout)
         return found
 

@@ -21,6 +21,7 @@ from runner.platform.client import Client
 from runner.vault import MAKERS
 from sandbox.fleet.keys import KeyPair
 from tests.canaries import Canaries, Watcher, here, privately
+from tests.commands import ends
 from tests.contract.test_runner_without_hosts import everything
 from tests.platform_process import Project
 from tests.runner_process import COMMAND, environment, settings
@@ -113,14 +114,15 @@ def quoting(secret: str) -> Any:
 def test_a_platform_that_quotes_the_clients_secret_in_its_refusal_is_not_quoted(planted: Planted, status: int) -> None:
     planted.fault(TOKEN, status, quoting(planted.known["client_secret"]))
     done = planted.run("run")
-    assert done.returncode == 2 and "validation_error" in done.stderr
+    ends(done, 2)
+    assert "validation_error" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("status", [401, 403, 422])
 def test_a_platform_that_quotes_our_token_in_its_refusal_is_quoted_without_it(planted: Planted, status: int) -> None:
     planted.fault(LIST, status, quoting(planted.known["operator_token"]))
     done = planted.run("status")
-    assert done.returncode == 2
+    ends(done, 2)
     assert "invalid request" in done.stderr and "(our token)" in done.stderr
 
 
@@ -130,14 +132,16 @@ def test_a_token_that_cannot_be_sent_is_a_sentence_without_it(planted: Planted, 
     file = Path(planted.variables["GPUAAS_CONFIG"])
     file.write_text(f"operator_token = {json.dumps(spoilt)}\n")
     done = planted.run("status")
-    assert done.returncode == 2 and "GPUAAS_OPERATOR_TOKEN holds" in done.stderr
+    ends(done, 2)
+    assert "GPUAAS_OPERATOR_TOKEN holds" in done.stderr, done.stderr
 
 
 def test_a_token_of_the_platforms_that_cannot_be_sent_is_not_quoted(planted: Planted) -> None:
     bad = planted.canaries.plant("access_token", "eyJh.eyJz.c2lnbmF0dXJlLW9mLW1pbmU") + "\nx"
     planted.fault(TOKEN, 200, {"access_token": bad, "expires_in": 60})
     done = planted.run("run")
-    assert done.returncode == 2 and "with none in it" in done.stderr
+    ends(done, 2)
+    assert "with none in it" in done.stderr, done.stderr
 
 
 def login_refused(planted: Planted) -> str:

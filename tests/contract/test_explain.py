@@ -1,5 +1,6 @@
 """The five questions are answered from the API alone, by the correlation id that everybody is given."""
 
+from tests.commands import ends
 from tests.platform_process import Platform, Project
 from tests.runner_process import answer, environment, gpuaas_slurm
 
@@ -8,7 +9,7 @@ def test_a_request_is_explained_by_its_correlation_id(platform: Platform, projec
     made = project.deploy()
     variables = environment(project)
     # The allocations cannot be dialled, so the deploy fails before any host is touched.
-    assert gpuaas_slurm(variables, "run").returncode == 1
+    ends(gpuaas_slurm(variables, "run"), 1)
     (told,) = answer(variables, "explain", made["correlation_id"])
     assert told["instance"]["id"] == made["id"]
     assert (told["instance"]["status"], told["instance"]["health"]) == ("failed", "unhealthy")
@@ -19,7 +20,7 @@ def test_a_request_is_explained_by_its_correlation_id(platform: Platform, projec
     assert controller["error"]["code"] == told["instance"]["reasons"][0]["code"]
     assert {one["type"] for one in told["events"]} >= {"apps.instance.failed"}
     shown = gpuaas_slurm(variables, "explain", made["correlation_id"][:12])
-    assert shown.returncode == 0, shown.stderr
+    ends(shown, 0)
     for word in ("correlation ", "instance ", "operation ", "member ", "runtime ", controller["error"]["code"]):
         assert word in shown.stdout
 
@@ -36,5 +37,5 @@ def test_a_later_request_is_explained_by_its_own_id_with_its_own_members(platfor
 def test_an_id_that_nothing_carries_is_said_to_be_unknown(project: Project) -> None:
     project.deploy()
     done = gpuaas_slurm(environment(project), "explain", "no-such-correlation")
-    assert done.returncode == 2
+    ends(done, 2)
     assert "no-such-correlation" in done.stderr

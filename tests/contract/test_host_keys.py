@@ -13,6 +13,7 @@ from runner import keyscan, tick
 from runner.keyscan import Seen
 from runner.plan import AdapterError
 from runner.platform.client import Client
+from tests.commands import ends
 from tests.contract.hosts_in_mind import Hosts
 from tests.contract.test_two_runners import instance_of, listed, race
 from tests.platform_process import Doc, Platform, Project
@@ -107,8 +108,9 @@ def test_a_person_says_by_which_key_a_host_is_known_now(
     one_tick(project)
     (controller,) = listed(project, made["id"], "members")
     said = gpuaas_slurm(environment(project), "trust", controller["id"], "--key", f"{KEYS[2]} root@gs-1")
-    assert said.returncode == 0, said.stderr
+    ends(said, 0)
     (controller,) = listed(project, made["id"], "members")
     assert keys_of(controller) == [KEYS[2]]
     wrong = gpuaas_slurm(environment(project), "trust", controller["id"], "--key", "no key")
-    assert wrong.returncode == 2 and "not an ssh public key" in wrong.stderr
+    ends(wrong, 2)
+    assert "not an ssh public key" in wrong.stderr, wrong.stderr

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.commands import ends
 from tests.platform_process import Doc, Platform, Project
 from tests.runner_process import answer, environment, gpuaas_slurm
 
@@ -61,7 +62,7 @@ def test_a_controller_that_cannot_be_reached_as_recorded_fails_the_deploy_at_onc
     made = project.deploy()
     platform.control.put_allocation(project.project_id, first, status=status, connection=connection)
     done = gpuaas_slurm(environment(project), "run")
-    assert done.returncode == 1, done.stderr
+    ends(done, 1)
     instance, members, operations = everything(project, made["id"])
     assert (instance["status"], instance["health"]) == ("failed", "unhealthy")
     assert instance["status_detail"]["reasons"][0]["code"] == code
@@ -79,7 +80,7 @@ def test_a_second_tick_after_a_failure_writes_nothing_more(platform: Platform, p
     variables = environment(project)
     gpuaas_slurm(variables, "run")
     since = platform.control.requests()["last"]
-    assert gpuaas_slurm(variables, "run").returncode == 0
+    ends(gpuaas_slurm(variables, "run"), 0)
     later = platform.control.requests(since)["requests"]
     assert {row["method"] for row in later if "token" not in row["path"]} == {"GET"}
 
@@ -93,7 +94,7 @@ def test_a_vault_we_cannot_use_is_told_in_the_controllers_record(platform: Platf
     made = project.deploy(workers=0)
     variables = environment(project, GPUAAS_MAX_ATTEMPTS="1", VAULT_ADDR="http://127.0.0.1:9")
     done = gpuaas_slurm(variables, "run")
-    assert done.returncode in (0, 1), done.stderr
+    ends(done, 0, 1)
     _, (controller,), operations = everything(project, made["id"])
     error = controller["adapter_detail"]["last_adapter_error"]
     assert controller["status"] == "failed"
@@ -103,7 +104,7 @@ def test_a_vault_we_cannot_use_is_told_in_the_controllers_record(platform: Platf
 
 def test_settings_that_are_wrong_are_named_and_nothing_runs(project: Project) -> None:
     done = gpuaas_slurm(environment(project, GPUAAS_LEASE_SECONDS="soon", GPUAAS_PROJECT_ID="x"), "run")
-    assert done.returncode == 2
+    ends(done, 2)
     assert "GPUAAS_LEASE_SECONDS" in done.stderr and "GPUAAS_PROJECT_ID" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -112,14 +113,15 @@ def test_settings_that_are_wrong_are_named_and_nothing_runs(project: Project) ->
 def test_wrong_credentials_are_a_sentence_and_exit_code_2(project: Project, command: list[str]) -> None:
     variables = environment(project, GPUAAS_CLIENT_SECRET="wrong", GPUAAS_OPERATOR_TOKEN="wrong")
     done = gpuaas_slurm(variables, *command)
-    assert done.returncode == 2
+    ends(done, 2)
     assert "GPUAAS_" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_an_instance_of_another_project_is_refused(platform: Platform, project: Project) -> None:
     foreign = platform.project().deploy()
     done = gpuaas_slurm(environment(project), "run", "--instance", foreign["id"])
-    assert done.returncode == 2 and "Traceback" not in done.stderr
+    ends(done, 2)
+    assert "Traceback" not in done.stderr, done.stderr
 
 
 def test_log_lines_carry_the_ids_of_the_instance(project: Project) -> None:
@@ -162,7 +164,8 @@ def test_same_node_placement_is_asked_for_explicitly(project: Project) -> None:
 
 def test_an_allocation_that_does_not_exist_is_a_clear_error(project: Project) -> None:
     done = gpuaas_slurm(environment(project), "deploy", "--controller", "nope")
-    assert done.returncode == 2 and "no allocation nope" in done.stderr
+    ends(done, 2)
+    assert "no allocation nope" in done.stderr, done.stderr
 
 
 def test_a_person_changes_the_configuration_whatever_the_spelling_and_what_is_not_there_is_named(
@@ -177,4 +180,5 @@ def test_a_person_changes_the_configuration_whatever_the_spelling_and_what_is_no
     assert configure("--slurm", "minjobage=70", "--unset", "killwait") == {"slurm": {"minjobage": 70}}
     for options, said in ((("--unset", "KillWait"), "KillWait is not among"), ((), "nothing to change")):
         refused = gpuaas_slurm(mine, "configure", made["id"], *options)
-        assert (refused.returncode, said in refused.stderr) == (2, True)
+        ends(refused, 2)
+        assert said in refused.stderr, refused.stderr

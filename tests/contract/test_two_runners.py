@@ -26,6 +26,7 @@ from runner.platform.client import Client
 from runner.platform.models import InstanceStatus, Operation
 from runner.settings import Settings
 from runner.world import World
+from tests.commands import ends
 from tests.contract.hosts_in_mind import Hosts
 from tests.platform_process import Doc, Platform, Project
 from tests.runner_process import environment, gpuaas_slurm, settings
@@ -155,7 +156,7 @@ def test_two_processes_that_fail_the_same_deploy_tell_it_once(project: Project) 
         ended = list(pool.map(lambda _: gpuaas_slurm(variables, "run"), range(2)))
     assert all("Traceback" not in one.stderr for one in ended), [one.stderr for one in ended]
     if instance_of(project, made["id"])["status"] != "failed":  # both may have left it to the other
-        assert gpuaas_slurm(variables, "run").returncode == 1
+        ends(gpuaas_slurm(variables, "run"), 1)
     assert instance_of(project, made["id"])["status"] == "failed"
     kinds = [event["type"] for event in listed(project, made["id"], "events")]
     assert kinds.count("apps.instance.failed") == 1
@@ -209,7 +210,7 @@ def test_without_etags_a_second_runner_leaves_and_the_lock_dies_with_its_holder(
         assert holder.stdout and holder.stdout.readline() == "held\n"
         mark = project.platform.control.requests()["last"]
         left = gpuaas_slurm(variables, "run")
-        assert left.returncode == 3, left.stderr
+        ends(left, 3)
         assert "no ETags" in left.stderr and "runner first (process 7)" in left.stderr
         assert "Traceback" not in left.stderr
         asked = project.platform.control.requests(mark)["requests"]
@@ -218,7 +219,7 @@ def test_without_etags_a_second_runner_leaves_and_the_lock_dies_with_its_holder(
         holder.kill()
         holder.wait()
     done = gpuaas_slurm(variables, "run")
-    assert done.returncode == 1, done.stderr  # it worked, and told that the deploy failed
+    ends(done, 1)  # it worked, and told that the deploy failed
     assert done.stderr.count("sends no ETags") == 1
 
 
@@ -228,4 +229,4 @@ def test_with_etags_nobody_needs_the_lock(project: Project, tmp_path: Path) -> N
     with (tmp_path / f"project-{project.project_id}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = gpuaas_slurm(environment(project, GPUAAS_STATE_DIRECTORY=str(tmp_path)), "run")
-    assert done.returncode == 1, done.stderr
+    ends(done, 1)

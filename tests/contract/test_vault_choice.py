@@ -12,6 +12,7 @@ import pytest
 from sandbox.platform import process
 from sandbox.platform.app import DATABASE_FILE
 from tests import vault_under_test
+from tests.commands import ends
 from tests.platform_process import ROOT
 
 pytestmark = pytest.mark.timeout(180)
@@ -40,7 +41,7 @@ def test_a_vault_that_is_given_is_the_one_asked_and_is_left_as_it_was(
     elsewhere: process.Running, tmp_path: Path
 ) -> None:
     ran = run_tests("-q", VAULT_ADDR=elsewhere.base_url, VAULT_TOKEN=elsewhere.admin_token)
-    assert ran.returncode == 0, ran.stdout
+    ends(ran, 0)
     assert f"vault: Vault 1.0.0-sandbox at {elsewhere.base_url}" in ran.stdout
     assert elsewhere.admin_token not in ran.stdout + ran.stderr
     with sqlite3.connect(tmp_path / DATABASE_FILE) as database:

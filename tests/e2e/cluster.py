@@ -8,9 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,8 +19,13 @@ import httpx
 import hvac
 
 from sandbox.fleet.fleet import Fleet
+from tests.commands import Call, begin
+from tests.e2e.evidence import FleetWitness
 from tests.platform_process import ROOT, ApiClient, Doc
+from tests.post_mortem import watched
 from tests.runner_process import COMMAND, answer, gpuaas_slurm
+from tests.waits import heard
+from tests.waits import until as until
 
 T = TypeVar("T")
 BIN = Path(sys.executable).parent
@@ -31,25 +35,20 @@ BIN = Path(sys.executable).parent
 def fleet_named(prefix: str) -> Iterator[Fleet]:
     """A fleet of its own that is gone afterwards; whatever was done with it, every call was in the contract."""
     fleet = Fleet(f"{prefix}-{uuid.uuid4().hex[:6]}")
-    try:
+    with watched(FleetWitness(fleet)):
         yield fleet
         assert fleet.control().violations() == []
-    finally:
-        fleet.down()
 
 
-def until(condition: Callable[[], T | None], seconds: float, what: str, every: float = 0.1) -> T:
-    """Poll until the condition gives something true. A look that is dear is followed by a pause as long, up to half a
-    second: all these looks slow what they wait for."""
-    deadline = time.monotonic() + seconds
-    while True:
-        began = time.monotonic()
-        found = condition()
-        if found:
-            return found
-        now = time.monotonic()
-        assert now < deadline, f"{what}: not within {seconds:.0f} s"
-        time.sleep(max(every, min(now - began, 0.5)))
+class Runner(subprocess.Popen[str]):
+    """A runner to be interrupted. What it said is kept like that of every command."""
+
+    call: Call
+
+    def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
+        stdout, stderr = super().communicate(input, timeout)
+        self.call.end(self.returncode, stdout, stderr)
+        return stdout, stderr
 
 
 @dataclass
@@ -58,7 +57,7 @@ class Cluster:
 
     fleet: Fleet
     instance_id: str
-    variables: dict[str, str]
+    variables: dict[str, str] = field(repr=False)  # secrets are in it, and pytest shows what a test was given
     ran: "subprocess.CompletedProcess[str] | None" = None
     seen: "list[Sighting]" = field(default_factory=list)
 
@@ -112,23 +111,28 @@ class Cluster:
         made: Doc = answer(self.variables, "op", "add", self.instance_id, "--allocations", ",".join(hosts))
         return made
 
-    def start_run(self, **changes: str) -> "subprocess.Popen[str]":
-        """A runner to be interrupted. It leads its own process group, as under a service manager."""
+    def start_run(self, **changes: str) -> Runner:
+        """A runner that leads its own process group, as under a service manager."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("GPUAAS_", "VAULT_"))}
-        return subprocess.Popen(
-            [COMMAND, "run", "--instance", self.instance_id, "--json"],
+        arguments = ("run", "--instance", self.instance_id, "--json")
+        call = begin(["gpuaas-slurm", *arguments], self.variables)
+        runner = Runner(
+            [COMMAND, *arguments],
             env={**inherited, **self.variables, **changes},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
+        runner.call = call
+        return runner
 
     # -- the hosts --------------------------------------------------------------------------------------------
 
     def on(self, host: str, *argv: str) -> str:
         """What a command on a host says, as root; it must succeed."""
         done = self.fleet.exec(host, argv)
+        heard(f"{host}: {' '.join(argv)}: {done.stdout.strip()}")
         assert done.returncode == 0, f"{host}: {' '.join(argv)}: {done.returncode} {done.stdout} {done.stderr}"
         return done.stdout.strip()
 
@@ -159,7 +163,10 @@ def by_hand(cluster: Cluster, *command: str) -> "subprocess.CompletedProcess[str
     """A command in the project's directory, with the settings a person has exported."""
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, **cluster.variables, "PATH": path, "ANSIBLE_NOCOLOR": "1"}
-    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    call = begin(command, cluster.variables)
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    call.end(done.returncode, done.stdout, done.stderr)
+    return done
 
 
 def in_vault(cluster: Cluster, put: dict[str, str] | None = None) -> dict[str, str]:

@@ -11,9 +11,19 @@ from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.gpus import Gpus
 from sandbox.fleet.hosts import HostSpec
 from sandbox.fleet.keys import KeyPair
+from tests.commands import ends
 from tests.e2e.cluster import Cluster, Poller, deploy, fleet_named
 from tests.journal_table import UNITS, Line, read_journal, read_munged
 from tests.runner_process import gpuaas_slurm
+from tests.waits import TEST_SECONDS
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Hosts take their time. The limit is above every wait inside a test, whose message says more than a time limit."""
+    for item in items:
+        if item.get_closest_marker("e2e") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+
 
 SUITES = ("bookworm", "trixie")
 
@@ -36,7 +46,7 @@ def journals(fleet: Fleet) -> dict[str, list[Line]]:
     said: dict[str, list[Line]] = {}
     for host in fleet.hosts():
         journal = fleet.exec(host.name, ["journalctl", "--output=json", "--all", "--no-pager", "--quiet", *units])
-        assert journal.returncode == 0, journal.stderr
+        ends(journal, 0)
         munged = fleet.exec(host.name, ["sh", "-c", "cat /var/log/munge/munged.log 2>/dev/null || true"])
         said[host.name] = read_journal(journal.stdout) + read_munged(munged.stdout)
     return said
@@ -53,6 +63,7 @@ def deployed(request: pytest.FixtureRequest) -> Iterator[Deployed]:
         same_node = deploy(fleet, "gs-4", "", "--same-node", "--name", "one", GPUAAS_LOG_LEVEL="debug")
         with Poller(split, same_node):
             ran = gpuaas_slurm(split.variables, "run")
+        ends(ran, 0)  # all tests look at what this made
         yield Deployed(fleet, split, same_node, ran.returncode, ran.stdout + ran.stderr, journals(fleet))
 
 
@@ -88,5 +99,5 @@ def equipped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         fleet.ensure([HostSpec(f"gs-{n}", request.param, True, gpus.get(f"gs-{n}", Gpus())) for n in range(1, 5)])
         cluster = deploy(fleet, "gs-1", "gs-2", "--users", str(listed), GPUAAS_LOG_LEVEL="debug")
         ran = cluster.run()
-        assert ran.returncode == 0, ran.stdout + ran.stderr
+        ends(ran, 0)
         yield Equipped(cluster, request.param, users, key, ran.stdout + ran.stderr)

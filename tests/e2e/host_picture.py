@@ -3,6 +3,7 @@
 import re
 
 from sandbox.fleet.fleet import Fleet
+from tests.commands import ends
 
 # Left out whole, with the reason why nothing there can be ours to put back.
 SKIPPED = {
@@ -74,7 +75,7 @@ for top, names, files in os.walk("/"):
 def picture(fleet: Fleet, host: str) -> set[str]:
     """A line for each thing on the host."""
     done = fleet.exec(host, ["python3", "-", *SKIPPED], stdin=SCRIPT)
-    assert done.returncode == 0, done.stderr
+    ends(done, 0)
     return {line for line in map(_comparable, done.stdout.splitlines()) if line}
 
 

@@ -4,6 +4,7 @@ import textwrap
 from dataclasses import dataclass
 
 from sandbox.fleet.fleet import Fleet
+from tests.commands import ends
 from tests.e2e.cluster import until
 from tests.platform_process import Doc
 
@@ -96,7 +97,7 @@ def serve(fleet: Fleet, host: str, password: str) -> Repository:
 
     def run(*argv: str, stdin: str = "") -> str:
         done = fleet.exec(host, argv, stdin)
-        assert done.returncode == 0, done.stdout + done.stderr
+        ends(done, 0)
         return done.stdout
 
     keys = run("python3", "-", stdin=textwrap.dedent(_BUILD)).split("====\n")

@@ -5,12 +5,13 @@ import shlex
 
 import pytest
 
+from tests.commands import ends
 from tests.e2e.cluster import by_hand
 from tests.e2e.conftest import Equipped
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND, answer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.story("equipped", independent=True)]
 
 
 def through_ssh(equipped: Equipped, commands: list[str]) -> list[tuple[int, str]]:
@@ -97,6 +98,6 @@ def test_a_person_reads_it_and_a_program_gets_it_whole(equipped: Equipped) -> No
     cluster = equipped.cluster
     assert answer(cluster.variables, "access", cluster.instance_id) == cluster.instance()["access"]
     shown = cluster.command("access", cluster.instance_id)
-    assert shown.returncode == 0, shown.stderr
+    ends(shown, 0)
     assert cluster.instance()["access"]["ssh"]["command"] in shown.stdout
     assert "$ sinfo" in shown.stdout

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.commands import ends
 from tests.e2e.cluster import Cluster, deploy, fleet_named, log_lines
 from tests.e2e.conftest import SUITES
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.story("bulk")]
 
 WHOLE = [f"gs-{number}" for number in (2, 3, 5, 6, 8, 9)]
 NO_MUNGE, NO_ANSWER = "gs-4", "gs-7"
@@ -19,7 +20,7 @@ def bulk(request: pytest.FixtureRequest) -> Iterator[tuple[Cluster, str, int]]:
     with fleet_named(f"e2e-bulk-{request.param}") as fleet:
         fleet.up(hosts=9, suite=request.param, warm=True)
         cluster = deploy(fleet, "gs-1", "", GPUAAS_MAX_ATTEMPTS="1")
-        assert cluster.run().returncode == 0
+        ends(cluster.run(), 0)
         cluster.on(NO_MUNGE, "mv", "/usr/sbin/munged", "/usr/sbin/munged.away")
         fleet.pause(NO_ANSWER)
         cluster.add("gs-2", "gs-3", NO_MUNGE, "gs-5")
@@ -36,14 +37,14 @@ def test_two_operations_are_one_ansible_run(bulk: tuple[Cluster, str, int]) -> N
 
 
 def test_each_worker_ends_by_itself(bulk: tuple[Cluster, str, int]) -> None:
-    cluster, _, code = bulk
+    cluster, log, code = bulk
     workers = cluster.workers()
     assert {host: workers[host]["status"] for host in WHOLE} == dict.fromkeys(WHOLE, "ready")
     errors = {host: workers[host]["adapter_detail"]["last_adapter_error"] for host in (NO_MUNGE, NO_ANSWER)}
     assert errors[NO_ANSWER]["code"] == "host_unreachable"
     assert errors[NO_MUNGE]["code"] != "host_unreachable" and "munge" in errors[NO_MUNGE]["message"]
     assert {workers[host]["status"] for host in errors} == {"failed"}
-    assert code == 1
+    assert code == 1, log
 
 
 def test_each_operation_says_how_each_of_its_members_came_out(bulk: tuple[Cluster, str, int]) -> None:
@@ -64,7 +65,7 @@ def test_the_broken_ones_can_be_added_again_once_mended(bulk: tuple[Cluster, str
     cluster, _, _ = bulk
     cluster.on(NO_MUNGE, "mv", "/usr/sbin/munged.away", "/usr/sbin/munged")
     cluster.add(NO_MUNGE, NO_ANSWER)
-    assert cluster.run().returncode == 0
+    ends(cluster.run(), 0)
     ready = [host for host, worker in cluster.workers().items() if worker["status"] == "ready"]
     assert sorted(ready) == sorted([*WHOLE, NO_MUNGE, NO_ANSWER])
 
@@ -72,9 +73,9 @@ def test_the_broken_ones_can_be_added_again_once_mended(bulk: tuple[Cluster, str
 def test_all_are_drained_by_one_call_and_removed_by_one_run(bulk: tuple[Cluster, str, int]) -> None:
     cluster, _, _ = bulk
     done = cluster.command("op", "remove", cluster.instance_id, "--members", ",".join(WHOLE), "--json")
-    assert done.returncode == 0, done.stderr
+    ends(done, 0)
     ran = cluster.run()
-    assert ran.returncode == 0
+    ends(ran, 0)
     assert [line["playbook"] for line in log_lines(ran.stderr) if line["event"] == "play"] == [
         "drain_worker",
         "remove_worker",

@@ -7,12 +7,13 @@ import pytest
 
 from runner import inventory
 from runner.platform.models import Allocation, AppInstance, Member
+from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, by_hand, in_vault
 from tests.e2e.conftest import Deployed
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.story("deployed", independent=True)]
 
 
 def expected(cluster: Cluster) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def plain(value: Any) -> Any:
 
 def test_the_inventory_plugin_lists_the_hosts_and_variables_the_runner_uses(deployed: Deployed) -> None:
     done = by_hand(deployed.split, "ansible-inventory", "-i", "gpuaas.yml", "--list")
-    assert done.returncode == 0, done.stderr
+    ends(done, 0)
     listed: Doc = json.loads(done.stdout)
     hosts: Doc = listed["_meta"]["hostvars"]
     names = set()
@@ -57,7 +58,7 @@ def test_the_inventory_plugin_lists_the_hosts_and_variables_the_runner_uses(depl
 
 def test_the_graph_groups_members_by_component_and_by_instance(deployed: Deployed) -> None:
     done = by_hand(deployed.split, "ansible-inventory", "-i", "gpuaas.yml", "--graph")
-    assert done.returncode == 0, done.stderr
+    ends(done, 0)
     for one in (deployed.split, deployed.same_node):
         assert f"@instance_{one.instance_id.replace('-', '_')}:" in done.stdout
         for member in one.members():
@@ -78,16 +79,14 @@ def test_a_person_runs_a_playbook_with_the_instances_key_and_nothing_else(deploy
     group = f"instance_{one.instance_id.replace('-', '_')}"
     play = ("ansible-playbook", "-i", "gpuaas.yml", "playbooks/observe.yml", "--limit", group)
     done = by_hand(one, COMMAND, "exec", "--instance", one.instance_id, "--", *play)
-    assert done.returncode == 0, done.stdout + done.stderr
+    ends(done, 0)
     assert f"controller-{one.controller()['id'][:8]}" in done.stdout
     assert "failed=0" in done.stdout
     assert "ok=0" not in done.stdout
 
 
 def test_exec_passes_the_commands_exit_code_through(cluster: Cluster) -> None:
-    assert (
-        by_hand(cluster, COMMAND, "exec", "--instance", cluster.instance_id, "--", "sh", "-c", "exit 7").returncode == 7
-    )
+    ends(by_hand(cluster, COMMAND, "exec", "--instance", cluster.instance_id, "--", "sh", "-c", "exit 7"), 7)
 
 
 def test_a_jwt_key_that_is_taken_out_of_vault_is_followed_by_another_and_no_earlier_token_counts(
@@ -103,12 +102,12 @@ def test_a_jwt_key_that_is_taken_out_of_vault_is_followed_by_another_and_no_earl
     play = ("ansible-playbook", "-i", "gpuaas.yml", "playbooks/deploy.yml", "--limit")
     controller = f"controller-{one.controller()['id'][:8]}"
     done = by_hand(one, COMMAND, "exec", "--instance", one.instance_id, "--", *play, controller)
-    assert done.returncode == 0, done.stdout + done.stderr
+    ends(done, 0)
     after = in_vault(one)
     assert {name for name in after if after[name] != before[name]} == {"jwt_key"}
     assert one.on(host, "base64", "--wrap=0", "/etc/slurm/jwt_hs256.key") == after["jwt_key"]
     assert not [secret for secret in after.values() if secret in done.stdout + done.stderr]
     for command in (["squeue"], ["sacctmgr", "list", "cluster"]):
-        assert one.fleet.exec(host, ["env", token, *command]).returncode != 0, "signed with the former key"
-        assert one.fleet.exec(host, ["env", one.on(host, "scontrol", "token"), *command]).returncode == 0
+        fails(one.fleet.exec(host, ["env", token, *command]), why="signed with the former key")
+        ends(one.fleet.exec(host, ["env", one.on(host, "scontrol", "token"), *command]), 0)
     assert one.process(host, "slurmd") == slurmd

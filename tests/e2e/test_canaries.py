@@ -18,11 +18,12 @@ import pytest
 from runner.settings import Settings
 from runner.vault import MAKERS, Vault
 from tests.canaries import Canaries, Found, Watcher, here, privately
+from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, by_hand, fleet_named
 from tests.platform_process import ROOT, ApiClient
 from tests.runner_process import COMMAND, answer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.story("story")]
 
 HOSTS = ("gs-1", "gs-2", "gs-3", "gs-4", "gs-5")
 # The right place of each kind; MariaDB reads its statements at each start.
@@ -97,7 +98,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 def test_a_deploy_leaves_each_secret_in_its_right_place_and_nowhere_else(story: Story) -> None:
     ran = story.cluster.run()
-    assert ran.returncode == 0, ran.stderr
+    ends(ran, 0)
     story.nothing_shows(ran)
     assert story.on("gs-1") == ON_THE_CONTROLLER
     assert story.on("gs-2") == ON_EVERY_HOST
@@ -110,7 +111,7 @@ def test_a_leak_on_a_host_would_have_been_found(story: Story) -> None:
     control = story.canaries.plant("control", f"planted-{uuid4().hex}")
     for command in ("logger", "gzip >/var/log/old.log.1.gz", "cat >/home/ops/.bash_history"):
         done = story.cluster.fleet.exec("gs-5", ["sh", "-c", command], stdin=f"a line\n{control}\n")
-        assert done.returncode == 0, done.stderr
+        ends(done, 0)
     found = story.on("gs-5")
     assert found.keys() == {"control"}
     assert {"/home/ops/.bash_history", "/var/log/old.log.1.gz", "the journal"} <= set(found["control"])
@@ -119,7 +120,7 @@ def test_a_leak_on_a_host_would_have_been_found(story: Story) -> None:
 def test_a_new_munge_key_replaces_the_old_one_everywhere_and_shows_nowhere_else(story: Story) -> None:
     answer(story.cluster.variables, "op", "rotate-credentials", story.cluster.instance_id)
     ran = story.cluster.run()
-    assert ran.returncode == 0, ran.stderr
+    ends(ran, 0)
     story.nothing_shows(ran)
     assert story.on("gs-1") == ON_THE_CONTROLLER
     assert story.on("gs-2") == ON_EVERY_HOST
@@ -132,7 +133,7 @@ def test_hosts_that_fail_show_no_secret_and_get_none(story: Story) -> None:
     cluster.on("gs-5", "systemctl", "stop", "ssh")
     cluster.add("gs-3", "gs-4", "gs-5")
     ran = cluster.run(GPUAAS_MAX_ATTEMPTS="1")
-    assert ran.returncode == 1, ran.stderr
+    ends(ran, 1)
     story.nothing_shows(ran)
     workers = cluster.workers()
     codes = {host: workers[host]["adapter_detail"]["last_adapter_error"]["code"] for host in HOSTS[2:]}
@@ -149,11 +150,13 @@ def test_a_person_who_runs_plays_by_hand_at_the_highest_verbosity_is_shown_no_se
     limit = (f"controller-{cluster.controller()['id'][:8]}", f"worker-{cluster.workers()['gs-2']['id'][:8]}")
     cluster.on("gs-1", "sh", "-c", BREAK_MARIADB)
     failed = story.playbook("deploy", *limit)
-    assert failed.returncode != 0 and "mariadb.service did not come up" in failed.stdout, failed.stdout[-3000:]
+    fails(failed)
+    assert "mariadb.service did not come up" in failed.stdout, failed.stdout[-3000:]
     story.nothing_shows(failed)
     cluster.on("gs-1", "rm", "/etc/mysql/mariadb.conf.d/99-broken.cnf")
     done = story.playbook("deploy", *limit)
-    assert done.returncode == 0 and "ESTABLISH SSH CONNECTION" in done.stdout, done.stdout[-3000:]
+    ends(done, 0)
+    assert "ESTABLISH SSH CONNECTION" in done.stdout, done.stdout[-3000:]
     story.nothing_shows(done)
     checkout = (str(one) for one in ROOT.iterdir() if one.name not in (".venv", ".git"))
     assert story.canaries.on_disk(here, *checkout) == {}
@@ -169,7 +172,7 @@ def test_after_a_decommission_no_host_holds_any(story: Story) -> None:
     # Planted before: the vault forgets them now.
     story.plant_what_is_known()
     ran = story.cluster.run()
-    assert ran.returncode == 0, ran.stderr
+    ends(ran, 0)
     assert story.canaries.seen_in(ran.stdout + ran.stderr) == set()
     assert story.cluster.instance()["status"] == "deleted"
     for host in HOSTS:

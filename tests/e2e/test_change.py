@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import pytest
 
 from sandbox.fleet.fleet import Fleet
+from tests.commands import ends
 from tests.e2e.cluster import Cluster, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
 from tests.runner_process import answer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.story("story")]
 
 HOSTS = ("gs-1", "gs-2")
 HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go"
@@ -87,7 +88,7 @@ def prepared(fleet: Fleet, host: str) -> list[str]:
     if len(listed) > 1:
         move = f"{OURS} | sed 's/ .*/={listed[1]}/' | DEBIAN_FRONTEND=noninteractive xargs apt-get -qq install -y"
         moved = fleet.exec(host, ["sh", "-c", f"{move} --allow-downgrades"])
-        assert moved.returncode == 0, moved.stderr
+        ends(moved, 0)
     # The index is fresh; nobody has to fetch it once more.
     fleet.exec(host, ["install", "-d", "-m", "700", "/var/lib/gpuaas-slurm"])
     fleet.exec(host, ["touch", "/var/lib/gpuaas-slurm/package-index-fetched"])
@@ -102,7 +103,7 @@ def story(request: pytest.FixtureRequest) -> Iterator[Story]:
         with ThreadPoolExecutor() as pool:
             offered = next(iter(pool.map(lambda host: prepared(fleet, host), HOSTS)))
         cluster = deploy(fleet, "gs-1", "gs-2", GPUAAS_RETRY_SECONDS="0")
-        assert cluster.run().returncode == 0
+        ends(cluster.run(), 0)
         one = Story(request.param, cluster, offered)
         job = one.slurm("sbatch", "--parsable", "--output=/dev/null", "--wrap", HELD)
         until(lambda: "RUNNING" in one.slurm("squeue", "-ho", "%T", "-j", job), 60, "the job runs")
@@ -136,7 +137,7 @@ def test_three_versions_are_told_apart(story: Story) -> None:
 def test_a_changed_setting_goes_live_on_every_host_under_a_running_job(story: Story) -> None:
     assert story.setting("MinJobAge") != "123 sec"
     story.wish("--slurm", "MinJobAge=123", "--slurm", "MaxJobCount=12345")
-    assert story.cluster.run().returncode == 0
+    ends(story.cluster.run(), 0)
     assert (story.setting("MinJobAge"), story.setting("MaxJobCount")) == ("123 sec", "12345")
     assert (story.setting("HASH_VAL"), story.cluster.instance()["health"]) == ("Match", "healthy")
     story.everybody_runs_what_is_on_disk()
@@ -145,7 +146,7 @@ def test_a_changed_setting_goes_live_on_every_host_under_a_running_job(story: St
 def test_a_setting_that_slurm_refuses_touches_nothing_and_is_told_in_slurms_words(story: Story) -> None:
     before = story.untouched()
     story.wish("--slurm", "PriorityType=priority/nonsense")
-    assert story.cluster.run().returncode == 0
+    ends(story.cluster.run(), 0)
     instance = story.cluster.instance()
     (reason,) = instance["status_detail"]["reasons"]
     assert (instance["status"], instance["health"], reason["code"]) == ("running", "degraded", "config_refused")
@@ -158,7 +159,7 @@ def test_a_setting_that_slurm_refuses_touches_nothing_and_is_told_in_slurms_word
 def test_an_upgrade_that_carries_a_refused_config_fails_with_slurms_words(story: Story) -> None:
     before = story.untouched()
     asked = story.ask("upgrade")
-    assert story.cluster.run().returncode == 1
+    ends(story.cluster.run(), 1)
     ended = story.outcome(asked)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "config_refused")
     assert "cannot find priority plugin for priority/nonsense" in ended["error"]["message"]
@@ -169,7 +170,7 @@ def test_an_upgrade_that_carries_a_refused_config_fails_with_slurms_words(story:
 def test_a_wish_that_is_taken_back_heals_without_a_change(story: Story) -> None:
     before = story.untouched()
     story.wish("--unset", "PriorityType")
-    assert story.cluster.run().returncode == 0
+    ends(story.cluster.run(), 0)
     assert (story.cluster.instance()["health"], story.reasons()) == ("healthy", [])
     assert story.untouched() == before
 
@@ -177,7 +178,7 @@ def test_a_wish_that_is_taken_back_heals_without_a_change(story: Story) -> None:
 def test_a_version_outside_the_window_is_refused_before_anything_is_touched(story: Story) -> None:
     before = story.untouched()
     asked = story.ask("upgrade", "--slurm-version", {"bookworm": "24.11", "trixie": "22.05"}[story.suite])
-    assert story.cluster.run().returncode == 1
+    ends(story.cluster.run(), 1)
     ended = story.outcome(asked)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "version_outside_window")
     assert story.untouched() == before
@@ -193,7 +194,7 @@ def test_an_upgrade_whose_controller_does_not_come_up_goes_back_by_itself(story:
     refuse = f"[Service]\\nExecStartPre=/bin/sh -c '! dpkg-query -W slurmctld | grep -qF {story.offered[0]}'\\n"
     story.slurm("sh", "-c", f'printf "{refuse}" > {dropin}; systemctl daemon-reload')
     asked = story.ask("upgrade")
-    assert story.cluster.run().returncode == 1
+    ends(story.cluster.run(), 1)
     story.slurm("sh", "-c", f"rm {dropin}; systemctl daemon-reload")
     ended = story.outcome(asked)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "upgrade_taken_back")
@@ -204,7 +205,7 @@ def test_an_upgrade_whose_controller_does_not_come_up_goes_back_by_itself(story:
 def test_an_upgrade_moves_every_host_in_order_or_finds_nothing_to_do(story: Story) -> None:
     before, (installed,) = story.untouched(), story.packages()["gs-1"]
     asked = story.ask("upgrade")
-    assert story.cluster.run().returncode == 0
+    ends(story.cluster.run(), 0)
     ended = story.outcome(asked)
     assert (ended["status"], ended["result"]["from"]) == ("succeeded", installed)
     assert ended["result"]["to"] == story.offered[0]
@@ -223,7 +224,7 @@ def test_an_upgrade_moves_every_host_in_order_or_finds_nothing_to_do(story: Stor
 
 def test_a_rollback_returns_to_what_was_before_the_last_change(story: Story) -> None:
     asked = story.ask("rollback")
-    assert story.cluster.run().returncode == 0
+    ends(story.cluster.run(), 0)
     assert story.outcome(asked)["status"] == "succeeded"
     if story.can_move:
         assert story.packages() == {host: {story.offered[1]} for host in HOSTS}
@@ -234,7 +235,7 @@ def test_a_rollback_returns_to_what_was_before_the_last_change(story: Story) -> 
         assert (story.cluster.instance()["health"], story.reasons()) == ("degraded", ["config_rolled_back"])
     story.everybody_runs_what_is_on_disk()
     again = story.ask("rollback")
-    assert story.cluster.run().returncode == 1
+    ends(story.cluster.run(), 1)
     assert story.outcome(again)["error"]["code"] == "nothing_to_return_to"
 
 

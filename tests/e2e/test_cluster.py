@@ -2,16 +2,18 @@
 
 import base64
 import json
+import subprocess
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, distinct, in_vault, log_lines, until
 from tests.e2e.conftest import Deployed, journals
 from tests.journal_table import TABLE, UNITS, Line, read_table, unexplained
 from tests.platform_process import Doc
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.story("deployed", independent=True)]
 
 CONTROLLER_PHASES = ["requested", "preflight", "munge", "accounting", "controller", "baseline", "serving"]
 WORKER_PHASES = ["requested", "preflight", "munge", "joining", "registering", "serving"]
@@ -197,7 +199,7 @@ def test_an_added_worker_joins_without_disturbing_anybody(deployed: Deployed) ->
     controller = one.process(one.controller_host, "slurmctld")
     operation = one.add("gs-5")
     ran = one.run()
-    assert ran.returncode == 0, ran.stderr
+    ends(ran, 0)
     ended = next(found for found in one.operations() if found["id"] == operation["id"])
     assert ended["status"] == "succeeded"
     assert [found["hostname"] for found in ended["result"]["members"].values()] == ["gs-5"]
@@ -233,7 +235,7 @@ def test_a_run_with_nothing_to_do_writes_nothing_and_touches_no_host(deployed: D
     logins = {host.name: _logins(one, host.name) for host in deployed.fleet.hosts()}
     last = control.requests()["last"]
     ran = one.command("run", GPUAAS_OBSERVE_SECONDS="86400")
-    assert ran.returncode == 0, ran.stderr
+    ends(ran, 0)
     requests = control.requests(since=last)["requests"]
     assert [(one["method"], one["template"]) for one in requests[:2]] == [
         ("POST", "/auth/service-account/token"),
@@ -256,7 +258,7 @@ def test_a_look_at_the_cluster_reports_a_drain_by_a_person_and_leaves_it_theirs(
     host = one.controller_host
     one.on(host, "scontrol", "update", "nodename=gs-2", "state=drain", "reason=bad fan")
     try:
-        assert one.run(GPUAAS_OBSERVE_SECONDS="0").returncode == 0
+        ends(one.run(GPUAAS_OBSERVE_SECONDS="0"), 0)
         said = one.workers()["gs-2"]["adapter_detail"]
         assert (said["drain_reason"], said["node_state"]) == ("bad fan", "IDLE+DRAIN")
         instance = one.instance()
@@ -266,7 +268,7 @@ def test_a_look_at_the_cluster_reports_a_drain_by_a_person_and_leaves_it_theirs(
         assert "Reason=bad fan" in one.on(host, "scontrol", "show", "node", "gs-2")
     finally:
         one.on(host, "scontrol", "update", "nodename=gs-2", "state=resume")
-    assert one.run(GPUAAS_OBSERVE_SECONDS="0").returncode == 0
+    ends(one.run(GPUAAS_OBSERVE_SECONDS="0"), 0)
     assert one.instance()["health"] == "healthy"
     assert one.workers()["gs-2"]["adapter_detail"]["drain_reason"] is None
 
@@ -320,22 +322,23 @@ def test_a_token_opens_the_cluster_to_who_has_no_munge_key_of_it_and_a_changed_o
     header, claims, signature = token.split(".")
     assert json.loads(base64.urlsafe_b64decode(claims + "=="))["sun"] == "ops"
     for_a_week = ["sudo", "-u", "ops", "scontrol", "token", "lifespan=604800"]
-    assert deployed.fleet.exec(inside, for_a_week).returncode != 0, "a day is the most"
+    fails(deployed.fleet.exec(inside, for_a_week), why="a day is the most")
 
-    def ask(host: str, *variables: str, command: tuple[str, ...] = ("squeue",)) -> int:
+    def ask(host: str, *variables: str, command: tuple[str, ...] = ("squeue",)) -> "subprocess.CompletedProcess[str]":
         conf = "/tmp/other.conf" if host == outside else "/etc/slurm/slurm.conf"
         argv = ["sudo", "-u", "ops", "env", f"SLURM_CONF={conf}", *variables, *command]
-        return deployed.fleet.exec(host, argv).returncode
+        return deployed.fleet.exec(host, argv)
 
-    assert ask(inside) == 0
-    assert ask(outside) != 0, "munge there has another key"
+    ends(ask(inside), 0)
+    fails(ask(outside), why="munge there has another key")
     for host in (inside, outside):
-        assert ask(host, f"SLURM_JWT={token}") == 0
-    assert ask(inside, f"SLURM_JWT={token}", command=("sacctmgr", "--noheader", "list", "cluster")) == 0, "slurmdbd"
+        ends(ask(host, f"SLURM_JWT={token}"), 0)
+    accounting = ("sacctmgr", "--noheader", "list", "cluster")
+    ends(ask(inside, f"SLURM_JWT={token}", command=accounting), 0, why="slurmdbd")
     root = base64.urlsafe_b64encode(json.dumps({"exp": 2**31, "iat": 1, "sun": "root"}).encode()).decode().rstrip("=")
     other = "A" if signature[0] != "A" else "B"
     for wrong in (f"{header}.{claims}.{other}{signature[1:]}", f"{header}.{root}.{signature}", f"{header}.{root}."):
-        assert ask(inside, f"SLURM_JWT={wrong}") != 0, "a changed token was taken"
+        fails(ask(inside, f"SLURM_JWT={wrong}"), why="a changed token was taken")
 
 
 def test_every_log_line_of_a_deploy_says_whose_it_is(deployed: Deployed) -> None:

@@ -14,12 +14,13 @@ from hvac import exceptions
 
 from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.hosts import HostSpec
+from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, deploy, fleet_named, kill, nothing_is_claimed, until
 from tests.e2e.host_picture import difference, picture
 from tests.platform_process import Doc
 from tests.runner_process import answer, gpuaas_slurm
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.story("story"), pytest.mark.story("in_pieces")]
 
 KEPT_LOGS = "/var/log/gpuaas-slurm"
 HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go"
@@ -44,7 +45,7 @@ class Story:
         made = deploy(self.fleet, "gs-1", "gs-2", *more, GPUAAS_RETRY_SECONDS="0")
         self.clusters.append(made)
         ran = made.run()
-        assert ran.returncode == 0, ran.stderr
+        ends(ran, 0)
         assert made.instance()["status"] == "running", made.instance()["status_detail"]
         made.runs_a_job_on_every_worker()
         return made
@@ -90,7 +91,7 @@ def test_a_running_job_is_waited_for_and_named_while_the_instance_is_deleting(st
     terms = [["--reason", "end of the project"], ["--deadline", "0", "--on-deadline", "cancel"]]
     story.asked = [answer(cluster.variables, "op", "decommission", cluster.instance_id, *keep, *one) for one in terms]
     ran = cluster.run()
-    assert ran.returncode == 0, ran.stderr
+    ends(ran, 0)
     instance = cluster.instance()
     assert instance["status"] == "deleting"
     assert [reason["code"] for reason in instance["status_detail"]["reasons"]] == ["jobs_running"]
@@ -112,7 +113,7 @@ def test_when_it_has_ended_every_member_goes_and_each_result_says_so(story: Stor
 
     def gone() -> bool:
         ran = cluster.run()
-        assert ran.returncode == 0, ran.stderr
+        ends(ran, 0)
         return bool(cluster.instance()["status"] == "deleted")
 
     until(gone, 600, "the instance is deleted", every=1)
@@ -138,12 +139,13 @@ def test_every_host_is_file_by_file_what_it_was_but_for_what_policy_keeps(story:
         kept = story.first.on(host, "find", KEPT_LOGS, "-name", "journal.txt", "-size", "+0")
         assert len(kept.split()) == (2 if host == "gs-1" else 1), "one for each member that was here"
     else:
-        assert story.fleet.exec(host, ["ls", KEPT_LOGS]).returncode != 0
+        fails(story.fleet.exec(host, ["ls", KEPT_LOGS]))
 
 
 def test_a_second_decommission_of_what_is_gone_is_answered_at_once(story: Story) -> None:
     again = gpuaas_slurm(story.first.variables, "op", "decommission", story.first.instance_id)
-    assert again.returncode == 2 and "deleted" in again.stderr
+    ends(again, 2)
+    assert "deleted" in again.stderr, again.stderr
 
 
 def test_the_same_hosts_serve_a_new_cluster_at_once(story: Story) -> None:
@@ -167,7 +169,7 @@ def in_pieces() -> Iterator[Cluster]:
         fleet.up(hosts=3, suite="trixie", warm=True)
         cluster = deploy(fleet, "gs-1", "gs-2,gs-3", GPUAAS_LEASE_SECONDS="10")
         ran = cluster.run()
-        assert ran.returncode == 0, ran.stderr
+        ends(ran, 0)
         start_job(cluster, "gs-2")
         fleet.kill("gs-1")
         fleet.pause("gs-3")
@@ -183,7 +185,7 @@ def test_a_lost_controller_ends_no_job_and_a_silent_host_is_named(in_pieces: Clu
     workers = cluster.workers()
     answer(cluster.variables, "op", "decommission", cluster.instance_id, "--host-patience", "0")
     ran = cluster.run()
-    assert ran.returncode == 0, ran.stderr
+    ends(ran, 0)
     assert reasons(cluster) == {
         None: "controller_lost",
         workers["gs-2"]["id"]: "jobs_on_host",

@@ -21,8 +21,11 @@ from sandbox.fleet.images import ensure_image, recipe
 from sandbox.fleet.keys import KeyPair
 from sandbox.fleet.runtime import Podman
 from sandbox.platform import process
+from tests.commands import ends, fails
+from tests.e2e.evidence import FleetWitness
+from tests.post_mortem import watched
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.story("fleet")]
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +45,9 @@ def foreign(podman: Podman) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def fleet(podman: Podman, foreign: str) -> Iterator[Fleet]:
     fleet = Fleet(f"t-{uuid.uuid4().hex[:8]}")
-    try:
+    with watched(FleetWitness(fleet)):
         fleet.up(hosts=2, suite="bookworm")
         yield fleet
-    finally:
-        fleet.down()
 
 
 def command(*args: str) -> tuple[int, str]:
@@ -80,7 +81,7 @@ def test_hosts_boot_like_machines_and_lack_slurm(fleet: Fleet) -> None:
     for host in fleet.hosts():
         assert said(fleet, host.name, "systemctl", "is-system-running") == "running"
         assert said(fleet, host.name, "hostname") == host.name
-        assert fleet.exec(host.name, ["dpkg", "--status", "slurmd"]).returncode != 0
+        fails(fleet.exec(host.name, ["dpkg", "--status", "slurmd"]))
 
 
 def test_each_host_has_its_own_host_key_and_shows_the_one_on_record(fleet: Fleet) -> None:
@@ -96,7 +97,7 @@ def test_hosts_reach_each_other_by_address_and_not_by_name(fleet: Fleet) -> None
     connect = "import socket, sys; print(socket.create_connection((sys.argv[1], 22), 5).recv(4).decode())"
     assert said(fleet, first.name, "python3", "-c", connect, second.address) == "SSH-"
     for name in (second.name, second.container):
-        assert fleet.exec(first.name, ["getent", "hosts", name]).returncode != 0
+        fails(fleet.exec(first.name, ["getent", "hosts", name]))
 
 
 def test_every_host_is_offered_as_an_active_allocation_with_its_host_key(fleet: Fleet) -> None:
@@ -309,7 +310,7 @@ def test_bare_hosts_can_be_entered_with_the_key_they_come_with(tmp_path: Path) -
             check=False,
             env={"PATH": os.environ["PATH"]},
         )
-        assert (login.returncode, login.stdout) == (0, "0\nops\n"), login.stderr
+        assert ends(login, 0).stdout == "0\nops\n", login.stderr
     finally:
         for _ in range(2):
             subprocess.run([sys.executable, "-m", "sandbox.fleet", "destroy", "--name", name], check=True)

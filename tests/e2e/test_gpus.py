@@ -2,10 +2,11 @@
 
 import pytest
 
+from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Equipped
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.story("equipped")]
 
 TABLE = "/etc/sandbox-gpus"
 # Each job waits until it has seen the other, so that they hold their GPUs at the same time.
@@ -47,7 +48,7 @@ def test_a_job_gets_one_gpu_and_another_job_at_the_same_time_gets_another(equipp
 def test_more_gpus_than_there_are_is_refused_by_slurm(equipped: Equipped) -> None:
     cluster = equipped.cluster
     done = cluster.fleet.exec(cluster.controller_host, ["srun", "--gres=gpu:a100:5", "--immediate=30", "true"])
-    assert done.returncode != 0
+    fails(done)
     assert "Requested node configuration is not available" in done.stderr
 
 
@@ -57,7 +58,7 @@ def test_a_host_with_fewer_gpus_than_rented_is_refused_before_anything_on_it_cha
     cluster.on("gs-3", "sed", "--in-place", "1d", TABLE)
     try:
         operation = cluster.add("gs-3")
-        assert cluster.run().returncode == 1
+        ends(cluster.run(), 1)
     finally:
         cluster.fleet.exec("gs-3", ["tee", TABLE], stdin=f"{whole}\n")
     ended = next(one for one in cluster.operations() if one["id"] == operation["id"])
@@ -76,7 +77,7 @@ def test_a_worker_with_other_gpus_joins_and_nobody_else_is_touched(equipped: Equ
     before = [cluster.process(*one) for one in others] + [cluster.on("gs-1", "sha256sum", "/etc/slurm/gres.conf")]
     cluster.add("gs-3")
     ran = cluster.run()
-    assert ran.returncode == 0, ran.stderr
+    ends(ran, 0)
     assert gres_of(cluster, "gs-3") == "gpu:h100:2"
     assert [cluster.process(*one) for one in others] + [
         cluster.on("gs-1", "sha256sum", "/etc/slurm/gres.conf")

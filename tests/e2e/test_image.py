@@ -9,6 +9,7 @@ import pytest
 
 from runner.settings import Settings
 from sandbox.fleet.runtime import Podman
+from tests.commands import ends
 from tests.e2e.cluster import deploy, fleet_named, happened_once
 from tests.platform_process import ROOT
 
@@ -33,7 +34,7 @@ def image() -> Iterator[str]:
     """Built as `./dev image` does it, under a name of its own that is gone afterwards."""
     name = f"localhost/gpuaas-slurm-e2e:{os.getpid()}"
     built = subprocess.run([ROOT / "deploy" / "build-image", name], capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stdout + built.stderr
+    ends(built, 0)
     yield name
     Podman.detect().try_run("image", "rm", "--force", name)
 
@@ -52,7 +53,7 @@ def test_in_the_image_nobody_is_root_and_nothing_can_be_written(image: str) -> N
         "    print(place, os.access(place, os.W_OK))\n"
     )
     seen = contained(image, "-c", script, options=("--entrypoint", "/opt/gpuaas-slurm/bin/python"))
-    assert seen.returncode == 0, seen.stderr
+    ends(seen, 0)
     first, *places = seen.stdout.splitlines()
     assert first.split() == [str(USER), str(USER), "0" * 16]
     assert len(places) == 5 and not [line for line in places if not line.endswith(" False")]
@@ -69,7 +70,7 @@ def test_a_cluster_is_deployed_from_the_image_and_its_settings_file(image: str, 
         place = "/etc/gpuaas-slurm/gpuaas.toml"
         given = ("--volume", f"{settings}:{place}:ro", "--env", f"GPUAAS_CONFIG={place}")
         ran = contained(image, "run", "--json", options=given)
-        assert ran.returncode == 0, ran.stderr
+        ends(ran, 0)
         happened_once(cluster, workers=1)
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.commands import ends
 from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, kill, until
 from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND, answer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.story("whole")]
 
 # A job that ends when it is told to: no test waits for a clock.
 HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go"
@@ -102,7 +103,7 @@ def whole(request: pytest.FixtureRequest) -> Iterator[Whole]:
     with fleet_named(f"e2e-whole-{request.param}") as fleet:
         fleet.up(hosts=3, suite=request.param, warm=True)
         cluster = deploy(fleet, "gs-1", "gs-2,gs-3", GPUAAS_RETRY_SECONDS="0", GPUAAS_LEASE_SECONDS="20")
-        assert cluster.run().returncode == 0
+        ends(cluster.run(), 0)
         yield Whole(cluster, request.param)
 
 
@@ -112,7 +113,7 @@ def test_stop_waits_for_what_runs_and_keeps_what_waits(whole: Whole) -> None:
     stop = whole.ask("stop", "--reason", "new racks")
     drain = whole.ask("drain", "--members", "gs-3")
     for _ in range(2):
-        assert whole.run() == 0
+        ends(whole.cluster.run(), 0)
         assert whole.says() == ("running", "progressing", ["stopping"])
         assert whole.partition() == "down"
         note = whole.cluster.instance()["status_detail"]["lifecycle"]
@@ -134,7 +135,7 @@ def test_stop_waits_for_what_runs_and_keeps_what_waits(whole: Whole) -> None:
     assert (quiet["plays"], quiet["writes"]) == (0, 0), "a stopped cluster is left alone"
     assert whole.operation(drain)["status"] == "accepted", "what is asked of members waits"
     refused = whole.ask("restart")
-    assert whole.run() == 1
+    ends(whole.cluster.run(), 1)
     assert whole.operation(refused)["error"]["code"] == "instance_state"
 
     start = whole.ask("start")
@@ -184,10 +185,10 @@ def test_restart_renews_every_daemon_and_keeps_the_running_job(whole: Whole) -> 
 def test_a_stop_that_is_called_off_opens_the_cluster_again(whole: Whole) -> None:
     job = whole.start_job("gs-2")
     stop = whole.ask("stop")
-    assert whole.run() == 0
+    ends(whole.cluster.run(), 0)
     assert whole.partition() == "down"
     whole.ask("cancel", stop["id"])
-    assert whole.run() == 0
+    ends(whole.cluster.run(), 0)
     assert whole.partition() == "up"
     assert whole.says() == ("running", "healthy", [])
     assert whole.state(job) == "RUNNING"

@@ -20,12 +20,13 @@ from typing import Any
 import pytest
 
 from sandbox.fleet.fleet import Fleet
+from tests.commands import ends
 from tests.e2e.cluster import Cluster, deploy, fleet_named, log_lines, nothing_is_claimed, until
 from tests.e2e.host_picture import difference, picture
 from tests.platform_process import Doc
 from tests.runner_process import answer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.story("twins")]
 
 # The cluster that is disturbed, and its twin. The second worker is a witness, the last host is in reserve.
 HOSTS = (("gs-1", "gs-2", "gs-3", "gs-4"), ("gs-5", "gs-6", "gs-7", "gs-8"))
@@ -110,7 +111,7 @@ class Twins:
     def finish(cluster: Cluster, over: Callable[[], bool]) -> None:
         def goes_on() -> bool:
             ran = cluster.run()
-            assert ran.returncode == 0, ran.stderr
+            ends(ran, 0)
             return over()
 
         until(goes_on, 300, "it is over", every=0.5)
@@ -236,7 +237,7 @@ def test_a_runner_told_twice_to_end_stops_the_play_and_hands_its_work_back(twins
 def test_work_of_a_killed_runner_is_left_alone_while_its_lease_stands(twins: Twins) -> None:
     twins.kill_at("munge : Run munge with the cluster's key", is_running(twins.mortal))
     early = twins.mortal.run()
-    assert early.returncode == 0, early.stderr
+    ends(early, 0)
     assert '"plays": 0' in early.stdout, early.stdout
     assert [line for line in log_lines(early.stderr) if line["event"] == "removed what a killed runner left"]
     assert twins.leftovers() == [], "a quiet tick tidies up too"

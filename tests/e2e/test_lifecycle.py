@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from sandbox.fleet.hosts import HostSpec
+from tests.commands import ends
 from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND, answer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.story("life")]
 
 WITNESSES = ("gs-2", "gs-3")
 # A job that ends when it is told to: no test waits for a clock.
@@ -97,7 +98,7 @@ def play_by_hand(life: Life, playbook: str, host: str, *more: str) -> str:
     limit = f"worker-{life.worker(host)['id'][:8]},controller-{life.cluster.controller()['id'][:8]}"
     play = ("ansible-playbook", "-i", "gpuaas.yml", f"playbooks/{playbook}.yml", "--limit", limit, *more)
     done = by_hand(life.cluster, COMMAND, "exec", "--instance", life.cluster.instance_id, "--", *play)
-    assert done.returncode == 0, done.stdout + done.stderr
+    ends(done, 0)
     return done.stdout
 
 
@@ -109,7 +110,7 @@ def life(request: pytest.FixtureRequest) -> Iterator[Life]:
         warm = [HostSpec(f"gs-{number}", suite, True) for number in range(1, 7)]
         fleet.ensure([*warm, HostSpec("gs-7", suite, False)])
         cluster = deploy(fleet, "gs-1", "gs-2,gs-3,gs-4", GPUAAS_RETRY_SECONDS="0")
-        assert cluster.run().returncode == 0
+        ends(cluster.run(), 0)
         one = Life(cluster)
         one.remember()
         yield one
@@ -127,7 +128,7 @@ def test_a_node_with_a_job_stays_draining_until_the_job_is_done(life: Life) -> N
     steps = answer(life.cluster.variables, "plan", "--live", "--instance", life.cluster.instance_id)
     assert steps[-1]["why"] == f"drain gs-4 (in the way: job {job})"
     for _ in range(2):
-        assert life.run() == 0
+        ends(life.cluster.run(), 0)
         worker = life.worker("gs-4")
         assert (worker["status"], worker["adapter_detail"]["phase"]) == ("draining", "draining")
         assert worker["adapter_detail"]["jobs_remaining"] == 1
@@ -137,7 +138,7 @@ def test_a_node_with_a_job_stays_draining_until_the_job_is_done(life: Life) -> N
     life.let_go("gs-4")
     until(lambda: life.state(job) == "COMPLETED", 30, "the job completes")
     until(lambda: life.node("gs-4")["State"].startswith("IDLE"), 30, "the node is free")
-    assert life.run() == 0
+    ends(life.cluster.run(), 0)
     assert life.worker("gs-4")["adapter_detail"]["phase"] == "drained"
     assert life.operation(drain)["status"] == "succeeded"
 
@@ -145,25 +146,25 @@ def test_a_node_with_a_job_stays_draining_until_the_job_is_done(life: Life) -> N
 def test_a_worker_that_a_person_gives_back_serves_again(life: Life) -> None:
     life.slurm("scontrol", "update", "nodename=gs-4", "state=resume")
     until(lambda: "DRAIN" not in life.node("gs-4")["State"], 10, "the node is back")
-    assert life.run(GPUAAS_OBSERVE_SECONDS="0") == 0
+    ends(life.cluster.run(GPUAAS_OBSERVE_SECONDS="0"), 0)
     assert life.worker("gs-4")["status"] == "ready"
 
 
 def test_a_persons_drain_is_reported_and_left_alone(life: Life) -> None:
     life.slurm("scontrol", "update", "nodename=gs-4", "state=drain", "reason=alice: bad fan")
     drain = life.ask("drain", "--members", "gs-4", "--reason", "ours")
-    assert life.run() == 0
+    ends(life.cluster.run(), 0)
     assert life.operation(drain)["status"] == "succeeded"
     assert life.worker("gs-4")["adapter_detail"]["drain_reason"].startswith("alice: bad fan")
     assert "alice: bad fan" in life.node("gs-4")["whole"]
     life.slurm("scontrol", "update", "nodename=gs-4", "state=resume")
-    assert life.run(GPUAAS_OBSERVE_SECONDS="0") == 0
+    ends(life.cluster.run(GPUAAS_OBSERVE_SECONDS="0"), 0)
     assert life.worker("gs-4")["status"] == "ready"
 
 
 def test_a_drain_by_hand_is_what_the_next_tick_reports(life: Life) -> None:
     play_by_hand(life, "drain_worker", "gs-4", "-e", "drain_reason='hot'")
-    assert life.run(GPUAAS_OBSERVE_SECONDS="0") == 0
+    ends(life.cluster.run(GPUAAS_OBSERVE_SECONDS="0"), 0)
     assert life.worker("gs-4")["adapter_detail"]["drain_reason"].startswith("gpuaas:manual: hot")
     (reason,) = life.cluster.instance()["status_detail"]["reasons"]
     assert reason["code"] == "worker_held_by_person" and "hot" in reason["message"]
@@ -174,14 +175,14 @@ def test_recovering_by_hand_gives_a_drained_worker_back_and_restarts_nothing(lif
     told = play_by_hand(life, "recover", "gs-4", "-e", "undrain=true")
     assert "drain lifted" in told
     assert life.cluster.process("gs-4", "slurmd") == before
-    assert life.run(GPUAAS_OBSERVE_SECONDS="0") == 0
+    ends(life.cluster.run(GPUAAS_OBSERVE_SECONDS="0"), 0)
     assert (life.worker("gs-4")["status"], life.cluster.instance()["health"]) == ("ready", "healthy")
 
 
 def test_a_drain_given_up_at_its_deadline_loses_nothing(life: Life) -> None:
     job = life.start("gs-4")
     drain = life.ask("drain", "--members", "gs-4", "--deadline", "0", "--on-deadline", "give_up")
-    assert life.run() == 1
+    ends(life.cluster.run(), 1)
     ended = life.operation(drain)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "drain_deadline")
     assert life.state(job) == "RUNNING" and "DRAIN" not in life.node("gs-4")["State"]
@@ -193,10 +194,10 @@ def test_a_drain_given_up_at_its_deadline_loses_nothing(life: Life) -> None:
 def test_a_cancelled_drain_is_undone(life: Life) -> None:
     job = life.start("gs-4")
     drain = life.ask("drain", "--members", "gs-4")
-    assert life.run() == 0
+    ends(life.cluster.run(), 0)
     assert "DRAIN" in life.node("gs-4")["State"]
     life.ask("cancel", drain["id"])
-    assert life.run() == 0
+    ends(life.cluster.run(), 0)
     assert "DRAIN" not in life.node("gs-4")["State"] and life.state(job) == "RUNNING"
     assert life.worker("gs-4")["status"] == "ready"
     life.let_go("gs-4")
@@ -215,18 +216,18 @@ def test_at_the_deadline_jobs_are_ended_as_chosen(life: Life, policy: str, ended
     assert result["did"] == f"{policy} of job {job}"
     life.slurm("scancel", str(job))
     life.slurm("scontrol", "update", "nodename=gs-4", "state=resume")
-    assert life.run(GPUAAS_OBSERVE_SECONDS="0") == 0
+    ends(life.cluster.run(GPUAAS_OBSERVE_SECONDS="0"), 0)
 
 
 def test_a_waiting_job_that_names_the_node_holds_its_removal(life: Life) -> None:
     job = life.submit("gs-4", "--hold")
     remove = life.ask("remove", "--members", "gs-4")
-    assert life.run() == 0
+    ends(life.cluster.run(), 0)
     assert life.operation(remove)["status"] == "running" and life.node("gs-4")["State"]
     assert life.worker("gs-4")["status"] == "draining"
     life.slurm("scancel", str(job))
     until(lambda: not life.slurm("squeue", "-hj", str(job)) or None, 30, "the waiting job is gone")
-    assert life.run() == 0
+    ends(life.cluster.run(), 0)
     assert life.operation(remove)["status"] == "succeeded"
     gone = life.worker("gs-4")
     assert gone["status"] == "deleted" and gone["adapter_detail"]["host_cleaned"] is True
@@ -236,7 +237,7 @@ def test_a_waiting_job_that_names_the_node_holds_its_removal(life: Life) -> None
 
 def test_a_removed_worker_can_be_added_again(life: Life) -> None:
     life.ask("add", "--allocations", "gs-4")
-    assert life.run() == 0
+    ends(life.cluster.run(), 0)
     assert [one["status"] for host, one in life.cluster.workers().items() if host == "gs-4"] == ["ready"]
 
 
@@ -253,24 +254,24 @@ FOOTPRINT = (
 
 def test_a_worker_removed_by_hand_is_shown_as_gone_until_its_record_is_closed(life: Life) -> None:
     play_by_hand(life, "remove_worker", "gs-4")
-    assert life.run(GPUAAS_OBSERVE_SECONDS="0") == 0
+    ends(life.cluster.run(GPUAAS_OBSERVE_SECONDS="0"), 0)
     assert life.worker("gs-4")["adapter_detail"]["node_state"] == "ABSENT"
     assert life.cluster.instance()["health"] == "degraded"
     life.ask("remove", "--members", life.worker("gs-4")["id"])
-    assert life.run() == 0
+    ends(life.cluster.run(), 0)
     assert (life.worker("gs-4")["status"], life.cluster.instance()["health"]) == ("deleted", "healthy")
     life.ask("add", "--allocations", "gs-4")
-    assert life.run() == 0
+    ends(life.cluster.run(), 0)
 
 
 def test_a_cold_host_is_left_as_it_was_found(life: Life) -> None:
     before = life.cluster.on("gs-7", "sh", "-c", FOOTPRINT)
     life.ask("add", "--allocations", "gs-7")
-    assert life.run() == 0
+    ends(life.cluster.run(), 0)
     assert life.worker("gs-7")["status"] == "ready"
     assert life.cluster.on("gs-7", "sh", "-c", FOOTPRINT) != before
     life.ask("remove", "--members", "gs-7")
-    assert life.run() == 0
+    ends(life.cluster.run(), 0)
     assert life.worker("gs-7")["status"] == "deleted"
     after = life.cluster.on("gs-7", "sh", "-c", FOOTPRINT)
     assert sorted(set(after.splitlines()) ^ set(before.splitlines())) == []
@@ -279,7 +280,7 @@ def test_a_cold_host_is_left_as_it_was_found(life: Life) -> None:
 
 def test_replace_brings_the_new_one_before_the_old_one_goes(life: Life) -> None:
     replace = life.ask("replace", "--members", "gs-4", "--allocations", "gs-5")
-    assert life.run() == 0
+    ends(life.cluster.run(), 0)
     assert life.operation(replace)["status"] == "succeeded"
     assert (life.worker("gs-5")["status"], life.worker("gs-4")["status"]) == ("ready", "deleted")
     assert "gs-4" not in life.slurm("sinfo", "-hNo", "%N").split()
@@ -297,7 +298,7 @@ def test_a_replacement_that_fails_leaves_the_old_one_serving(life: Life) -> None
 def test_a_worker_that_failed_half_way_is_cleaned_by_remove(life: Life) -> None:
     failed = life.worker("gs-6")["id"]
     life.ask("remove", "--members", failed)
-    assert life.run() == 0
+    ends(life.cluster.run(), 0)
     assert life.worker("gs-6")["status"] == "deleted"
     life.cluster.on("gs-6", "mv", "/usr/sbin/munged.away", "/usr/sbin/munged")
 
@@ -307,9 +308,11 @@ def test_a_drain_survives_a_runner_that_is_killed_in_the_middle(life: Life) -> N
     drain = life.ask("drain", "--members", "gs-5")
     killed = life.cluster.start_run(GPUAAS_LEASE_SECONDS="10")
     until(lambda: life.worker("gs-5")["status"] == "draining", 30, "it has begun")
+    dead = life.operation(drain)["claimed_by"]
+    assert dead
     killed.kill()
     killed.wait()
-    until(lambda: life.run() == 0 and life.operation(drain)["claimed_by"] != "", 30, "another runner may look")
+    until(lambda: life.run() == 0 and life.operation(drain)["claimed_by"] != dead, 30, "another runner takes it over")
     until(lambda: life.run() == 0 and "DRAIN" in life.node("gs-5")["State"], 60, "another runner goes on", every=1)
     assert life.state(job) == "RUNNING"
     life.let_go("gs-5")

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.commands import ends
 from tests.e2e.cluster import deploy, fleet_named, happened_once
 from tests.platform_process import Doc
 
@@ -34,7 +35,7 @@ def test_a_deploy_survives_a_platform_that_answers_wrongly_late_or_not_at_all() 
             ran = cluster.run()
         finally:
             control.clear_faults()
-        assert ran.returncode == 0, ran.stderr
+        ends(ran, 0)
         met = [one["fault"] for one in control.requests(since=last)["requests"] if one["fault"]]
         assert sorted(met) == sorted(action for action, _, options in faults for _ in range(options.get("times", 1)))
         happened_once(cluster, workers=1)

@@ -16,12 +16,13 @@ import pytest
 from runner import settings
 from runner.vault import Vault
 from tests.canaries import Canaries, Watcher
+from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND, answer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.story("story")]
 
 HOSTS = ("gs-1", "gs-2", "gs-3")
 LIVE, STAGED = "/etc/munge/munge.key", "/etc/munge/munge.key.next"
@@ -62,7 +63,7 @@ class Story:
         asked: Doc = answer(self.cluster.variables, "op", "rotate-credentials", self.cluster.instance_id)
         ran = self.cluster.run(**changes)
         ended = self.operation(asked["id"])
-        assert ran.returncode == (0 if ended["status"] == "succeeded" else 1), ran.stderr
+        ends(ran, 0 if ended["status"] == "succeeded" else 1)
         return ended, ran.stdout + ran.stderr
 
     def play(self, *command: str) -> "subprocess.CompletedProcess[str]":
@@ -119,7 +120,7 @@ def story(request: pytest.FixtureRequest) -> Iterator[Story]:
         changes = {"GPUAAS_LOG_LEVEL": "debug", "GPUAAS_MAX_ATTEMPTS": "1", "GPUAAS_LEASE_SECONDS": "10"}
         cluster = deploy(fleet, "gs-1", "gs-2,gs-3", **changes)
         ran = cluster.run()
-        assert ran.returncode == 0, ran.stderr
+        ends(ran, 0)
         one = Story(cluster, request.param)
         one.remember()
         yield one
@@ -133,7 +134,7 @@ def test_a_host_that_cannot_be_prepared_stops_everything_and_every_host_says_so(
         assert (ended["status"], ended["error"]["code"]) == ("failed", "rotation_not_prepared")
         assert story.name_of("gs-3") in ended["error"]["message"] and "path_in_the_way" in ended["error"]["message"]
         done = story.play("ansible-playbook", "-i", "gpuaas.yml", "playbooks/rotate.yml", "--limit", story.group)
-        assert done.returncode == 2, done.stdout + done.stderr
+        ends(done, 2)
         # The recap has a line for each host; nobody came through without saying that nothing was changed.
         recap = {line.split()[0]: line for line in done.stdout.partition("PLAY RECAP")[2].splitlines() if ":" in line}
         names = {f"controller-{story.cluster.controller()['id'][:8]}", story.name_of("gs-2"), story.name_of("gs-3")}
@@ -158,8 +159,11 @@ def test_a_rotation_under_load_loses_no_job_restarts_no_slurm_daemon_and_shows_n
         until(
             lambda: story.slurm("sh", "-c", "cat /tmp/sbatch /tmp/srun 2>/dev/null || true"), 60, "jobs are submitted"
         )
+        count = "grep -c '^[0-9]' /tmp/sbatch || true"
+        earlier = int(story.slurm("sh", "-c", count))
         with Watcher() as watcher:
             ended, log = story.rotate()
+        assert int(story.slurm("sh", "-c", count)) > earlier, "nothing was submitted meanwhile"
     finally:
         story.slurm("touch", "/tmp/stop")
         submitting.join(120)
@@ -174,7 +178,8 @@ def test_a_rotation_under_load_loses_no_job_restarts_no_slurm_daemon_and_shows_n
         assert story.cluster.on(host, "find", "/etc/munge", "-type", "f") == LIVE
         # What the old key made is worth nothing any more.
         refused = story.cluster.fleet.exec(host, ["unmunge"], stdin=stale)
-        assert refused.returncode != 0 and "Invalid credential" in refused.stdout + refused.stderr
+        fails(refused)
+        assert "Invalid credential" in refused.stdout + refused.stderr, refused.stderr
     assert story.in_the_vault()["munge_key"] == base64.b64encode(story.key()).decode()
 
     # Nothing was restarted, and what ran runs.
@@ -224,7 +229,7 @@ def test_a_person_rotates_by_hand_in_one_run(story: Story) -> None:
         pytest.skip("does not depend on the version of Slurm")
     before = story.digests()
     done = story.play("ansible-playbook", "-i", "gpuaas.yml", "playbooks/rotate.yml", "--limit", story.group)
-    assert done.returncode == 0, done.stdout + done.stderr
+    ends(done, 0)
     after = story.digests()
     assert len(set(after.values())) == 1 and set(after.values()) != set(before.values())
     assert story.in_the_vault()["munge_key"] == base64.b64encode(story.key()).decode()

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from sandbox.fleet.keys import KeyPair
+from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Equipped
 from tests.runner_process import answer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.story("equipped")]
 
 
 def as_user(cluster: Cluster, name: str, *argv: str) -> "subprocess.CompletedProcess[str]":
@@ -23,7 +24,7 @@ def as_user(cluster: Cluster, name: str, *argv: str) -> "subprocess.CompletedPro
 
 def submit(cluster: Cluster, name: str) -> str:
     done = as_user(cluster, name, "sbatch", "--parsable", "--wrap=id --user")
-    assert done.returncode == 0, done.stderr
+    ends(done, 0)
     return done.stdout.strip()
 
 
@@ -73,7 +74,7 @@ def test_users_have_the_same_numbers_on_every_host(equipped: Equipped) -> None:
 
 def test_a_user_logs_in_on_the_controller_with_the_declared_key(equipped: Equipped, tmp_path: Path) -> None:
     done = login(equipped.cluster, "ada", equipped.key, tmp_path)
-    assert (done.returncode, done.stdout.strip()) == (0, "ada"), done.stderr
+    assert ends(done, 0).stdout.strip() == "ada", done.stderr
 
 
 def test_a_host_where_a_number_is_somebody_elses_is_refused_before_it_changes(equipped: Equipped) -> None:
@@ -82,7 +83,7 @@ def test_a_host_where_a_number_is_somebody_elses_is_refused_before_it_changes(eq
     cluster = equipped.cluster
     cluster.on("gs-4", "useradd", "--uid", "2002", "squatter")
     operation = cluster.add("gs-4")
-    assert cluster.run().returncode == 1
+    ends(cluster.run(), 1)
     ended = next(one for one in cluster.operations() if one["id"] == operation["id"])
     assert ended["error"]["code"] == "uid_taken"
     assert "squatter" in ended["error"]["message"]
@@ -96,10 +97,10 @@ def test_a_worker_gets_the_users_when_it_joins_and_they_go_when_it_leaves(equipp
     cluster.fleet.exec("gs-4", ["userdel", "squatter"])
     before = cluster.on("gs-4", "sh", "-c", "cut -d: -f1 /etc/passwd | sort; ls /home")
     cluster.add("gs-4")
-    assert cluster.run().returncode == 0
+    ends(cluster.run(), 0)
     assert cluster.on("gs-4", "stat", "--format=%U %u %a", "/home/ada") == "ada 2001 750"
     answer(cluster.variables, "op", "remove", cluster.instance_id, "--members", "gs-4")
-    assert cluster.run().returncode == 0
+    ends(cluster.run(), 0)
     assert cluster.on("gs-4", "sh", "-c", "cut -d: -f1 /etc/passwd | sort; ls /home") == before
     assert cluster.on("gs-2", "id", "--user", "ada") == "2001"
 
@@ -115,8 +116,8 @@ def test_a_user_taken_off_the_list_submits_no_more_and_one_put_on_it_does(equipp
     declare(cluster, tmp_path, [*(user for user in equipped.users if user["name"] != "ada"), cleo])
 
     refused = as_user(cluster, "ada", "sbatch", "--wrap=true")
-    assert refused.returncode != 0
-    assert login(cluster, "ada", equipped.key, tmp_path).returncode != 0
+    fails(refused)
+    fails(login(cluster, "ada", equipped.key, tmp_path))
     assert account_of(cluster, earlier) == ["ada", "physics", "COMPLETED"]
     assert cluster.on("gs-1", "squeue", "-h", "-o", "%T", "-j", running) == "RUNNING"
     assert cluster.on("gs-2", "ls", f"/home/ada/slurm-{earlier}.out")
@@ -134,6 +135,6 @@ def declare(cluster: Cluster, directory: Path, users: list[dict[str, Any]]) -> N
     listed.write_text(json.dumps(users))
     answer(cluster.variables, "configure", cluster.instance_id, "--users", str(listed))
     ran = cluster.run()
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    ends(ran, 0)
     detail = cluster.controller()["adapter_detail"]
     assert not detail["wish_refused"], detail["wish_refused"]

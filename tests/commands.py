@@ -1,0 +1,128 @@
+"""Commands that tests run: an exit code that differs from the expected one is shown with the command's output.
+
+The last commands of this process are kept, for a post-mortem. Secrets are not: every value that a command got in a
+variable named after a secret is known here and taken out of whatever is written to a file.
+"""
+
+import functools
+import os
+import re
+import shlex
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+Done = TypeVar("Done", bound="subprocess.CompletedProcess[Any]")
+
+TAIL = 6000  # characters of each stream in a message; a post-mortem has all of them
+_NAMED_SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|PRIVATE", re.IGNORECASE)
+_PATTERNS = (
+    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
+    re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"),
+    re.compile(r"""(?<=client_secret['"]: ['"])[^'"]+|(?<=operator_token=['"])[^'"]+"""),
+)
+
+
+@dataclass
+class Call:
+    """One command: who ran it, when, and what came of it."""
+
+    argv: list[str]
+    test: str = field(default_factory=lambda: os.environ.get("PYTEST_CURRENT_TEST", ""))
+    began: datetime = field(default_factory=lambda: datetime.now(UTC))
+    since: float = field(default_factory=time.monotonic)
+    seconds: float | None = None
+    outcome: str = "its end was not waited for"
+    stdout: str = ""
+    stderr: str = ""
+
+    def end(self, outcome: int | str, stdout: str | bytes | None, stderr: str | bytes | None) -> None:
+        self.seconds = time.monotonic() - self.since
+        self.outcome = f"exit code {outcome}" if isinstance(outcome, int) else outcome
+        self.stdout, self.stderr = _text(stdout), _text(stderr)
+
+    def described(self) -> str:
+        lasted = "" if self.seconds is None else f" after {self.seconds:.1f} s"
+        return f"$ {shlex.join(self.argv)}\n{self.began:%Y-%m-%dT%H:%M:%SZ} {self.outcome}{lasted}, by {self.test}"
+
+
+# Of this process, the oldest first. A story with many chapters makes a hundred.
+CALLS: "deque[Call]" = deque(maxlen=50)
+_SECRETS: set[str] = set()
+
+
+def begin(argv: Iterable[str], variables: Mapping[str, str]) -> Call:
+    """A command that starts now; `Call.end` completes it."""
+    hide(variables)
+    call = Call(list(argv))
+    CALLS.append(call)
+    return call
+
+
+def hide(variables: Mapping[str, str]) -> None:
+    """From now on these secrets are written to no file."""
+    named = (value for name, value in variables.items() if _NAMED_SECRET.search(name))
+    _SECRETS.update(value for value in named if len(value) > 7)
+
+
+def scrubbed(text: str) -> str:
+    """Without any secret that is known or that looks like one."""
+    for secret in _SECRETS:
+        text = text.replace(secret, "[secret]")
+    for pattern in _PATTERNS:
+        text = pattern.sub("[secret]", text)
+    return text
+
+
+def recorded(
+    run: "Callable[..., subprocess.CompletedProcess[str]]",
+) -> "Callable[..., subprocess.CompletedProcess[str]]":
+    """The same function, whose calls are kept: variables first, then the arguments of `gpuaas-slurm`."""
+
+    @functools.wraps(run)
+    def record(variables: Mapping[str, str], *arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+        call = begin(["gpuaas-slurm", *arguments], variables)
+        try:
+            done = run(variables, *arguments, **options)
+        except subprocess.TimeoutExpired as error:
+            call.end(f"no end within {error.timeout:.0f} s", error.stdout, error.stderr)
+            raise
+        except BaseException as error:
+            call.end(f"interrupted by {type(error).__name__}", "", "")
+            raise
+        call.end(done.returncode, done.stdout, done.stderr)
+        return done
+
+    return record
+
+
+def ends(done: Done, *expected: int, why: str = "") -> Done:
+    """The command ended with this exit code, or with one of these. Gives the command back."""
+    __tracebackhide__ = True
+    if done.returncode not in expected:
+        codes = " or ".join(map(str, expected))
+        raise AssertionError(_shown(done, f"exit code {done.returncode}, expected {codes}", why))
+    return done
+
+
+def fails(done: Done, why: str = "") -> Done:
+    """The command ended with any exit code but 0. Gives the command back."""
+    __tracebackhide__ = True
+    if done.returncode == 0:
+        raise AssertionError(_shown(done, "exit code 0, expected another", why))
+    return done
+
+
+def _shown(done: "subprocess.CompletedProcess[Any]", what: str, why: str) -> str:
+    argv = [done.args] if isinstance(done.args, str) else [str(one) for one in done.args]
+    streams = ((name, _text(one)) for name, one in (("stdout", done.stdout), ("stderr", done.stderr)))
+    ended = [f"--- {name}{' (its end)' * (len(one) > TAIL)}\n{one[-TAIL:].rstrip()}" for name, one in streams if one]
+    return scrubbed("\n".join([f"{what}: {shlex.join(argv)}", *([why] if why else []), *(ended or ["no output"])]))
+
+
+def _text(stream: str | bytes | None) -> str:
+    return stream.decode(errors="replace") if isinstance(stream, bytes) else stream or ""

@@ -1,0 +1,188 @@
+"""What a fleet can say about a failure: its hosts, its platform, and the records of its app instances.
+
+Every look has a time limit of its own: a host that is paused, gone or hanging is named and left alone.
+"""
+
+import contextlib
+import functools
+import json
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from sandbox.fleet.errors import FleetError
+from sandbox.fleet.fleet import Fleet
+from sandbox.fleet.runtime import FLEET_LABEL, Podman
+from tests.commands import hide
+from tests.post_mortem import PLATFORM_LOG, write
+
+SECONDS = 30  # for one look at one host
+API_SECONDS = 5
+LOGS = "/var/log/slurm*/*.log /var/log/slurm*.log /var/log/munge/*.log /var/log/mysql/*"
+STATE = """
+said() { echo; echo "\\$ $*"; timeout 5 "$@" 2>&1 || echo "(exit code $?; 124: no answer within 5 s)"; }
+said systemctl --failed --no-legend --plain
+said systemctl list-units --state=failed,activating --no-legend --plain
+said systemctl --no-pager --full --lines=15 status munge slurmd slurmctld slurmdbd mariadb ssh
+said ps -eo pid,ppid,user,lstart,stat,args --width 250
+said df -h /
+if pgrep -x slurmctld >/dev/null || systemctl is-enabled --quiet slurmctld 2>/dev/null; then
+  said sinfo --Node --long
+  said sinfo --list-reasons
+  said squeue --all --long
+  said scontrol show node
+  said sacct --allusers --format=JobID,JobName,State,ExitCode,NodeList,Start,End
+fi
+true
+"""
+PARTS = {
+    "journal.txt": ["journalctl", "--no-pager", "--all", "--output=short-iso"],
+    "state.txt": ["sh", "-c", STATE],
+    "logs.txt": ["sh", "-c", f"tail --verbose --bytes=2000000 $(ls -d {LOGS} 2>/dev/null) </dev/null"],
+}
+RECORDS = ("members", "member-operations", "operations", "events")
+
+
+@dataclass
+class FleetWitness:
+    """A fleet, for a post-mortem."""
+
+    fleet: Fleet
+    rented: set[str] = field(default_factory=set)  # hosts that the platform takes to be there
+
+    @property
+    def name(self) -> str:
+        return self.fleet.name
+
+    def keep(self, folder: Path) -> list[str]:
+        with contextlib.suppress(FleetError):
+            hide(self.fleet.env())
+        told = [*self._records(folder / "records"), *self._hosts(folder / "hosts")]
+        try:
+            write(folder / PLATFORM_LOG, "\n".join(self.fleet.platform_log(10**9)))
+        except (FleetError, OSError) as error:
+            write(folder / PLATFORM_LOG, f"no log: {error}")
+        return told
+
+    def remove(self) -> None:
+        self.fleet.down()
+
+    def ways_in(self) -> list[str]:
+        option = f"--name {self.name}"
+        hosts = [name for name, _, _ in self._containers()]
+        return [
+            f"gpuaas-slurm sandbox exec {option} {hosts[0] if hosts else 'HOST'} -- bash   # hosts: {' '.join(hosts)}",
+            f"gpuaas-slurm sandbox logs {option} platform",
+            f'eval "$(gpuaas-slurm sandbox env {option})" && gpuaas-slurm status',
+            f"gpuaas-slurm sandbox down {option}   # removes it",
+        ]
+
+    # -- the platform -----------------------------------------------------------------------------------------
+
+    def _records(self, folder: Path) -> list[str]:
+        try:
+            return list(self._read_records(folder))
+        except (FleetError, httpx.HTTPError, OSError) as error:
+            write(folder / "no-answer.txt", f"the platform did not answer: {error!r}")
+            return [f"the platform did not answer: {error!r}"]
+
+    def _read_records(self, folder: Path) -> Iterator[str]:
+        known = self.fleet.env()
+        project = f"/api/v1/projects/{known['GPUAAS_PROJECT_ID']}"
+        headers = {"Authorization": f"Bearer {known['GPUAAS_OPERATOR_TOKEN']}"}
+        with httpx.Client(
+            base_url=known["GPUAAS_BASE_URL"], headers=headers, timeout=API_SECONDS, trust_env=False
+        ) as api:
+            allocations = _items(api, f"{project}/allocations")
+            _save(folder / "allocations.json", allocations)
+            hosts = {one["id"]: str(one["name"]) for one in allocations}
+            self.rented = {hosts[one["id"]] for one in allocations if one["status"] == "active"}
+            for instance in _items(api, f"{project}/app-instances"):
+                path, kept = f"{project}/app-instances/{instance['id']}", folder / instance["id"]
+                _save(kept / "instance.json", instance)
+                records = {what: _items(api, f"{path}/{what}") for what in RECORDS}
+                for what, found in records.items():
+                    _save(kept / f"{what}.json", found)
+                yield from _glance(instance, records, hosts)
+
+    # -- the hosts --------------------------------------------------------------------------------------------
+
+    def _containers(self) -> list[tuple[str, str, str]]:
+        """Host, container and state of each; podman alone is asked, in bounded time."""
+        listed = self._podman("ps", "--all", "--filter", f"label={FLEET_LABEL}={self.name}", "--format", "json")
+        rows = [(one["Names"][0], one["State"]) for one in json.loads(listed)]
+        return sorted((name.removeprefix(f"gpuaas-slurm-{self.name}-"), name, state) for name, state in rows)
+
+    @functools.cached_property
+    def _detected(self) -> Podman:
+        return Podman.detect()
+
+    def _podman(self, *arguments: str) -> str:
+        argv = self._detected.argv(*arguments)
+        try:
+            done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False)
+        except subprocess.TimeoutExpired as error:
+            said = (error.stdout or b"").decode(errors="replace")
+            return f"{said}\n(no more within {SECONDS} s: {' '.join(arguments[:4])})\n"
+        said = done.stdout.decode(errors="replace")
+        return said if done.returncode == 0 else f"{said}\n(exit code {done.returncode}) {done.stderr.decode()}\n"
+
+    def _hosts(self, folder: Path) -> list[str]:
+        there = self._containers()
+        gone = sorted(self.rented - {host for host, _, _ in there})
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            return list(
+                pool.map(lambda host: self._host(folder, *host), [*there, *((one, "", "gone") for one in gone)])
+            )
+
+    def _host(self, folder: Path, host: str, container: str, state: str) -> str:
+        if state != "running":
+            write(folder / host / "state.txt", f"nothing could be read: the host is {state}")
+            return f"{host}: the host is {state}"
+        said = {part: self._podman("exec", container, *argv) for part, argv in PARTS.items()}
+        for part, text in said.items():
+            write(folder / host / part, text)
+        listed = said["state.txt"].partition("activating --no-legend --plain\n")[2].partition("\n$ ")[0]
+        rows = [line.split() for line in listed.splitlines() if ".service" in line]
+        units = [f"{row[0]} is {row[2]} ({row[3]})" for row in rows if len(row) > 3]
+        return f"{host}: the host runs; {'; '.join(units) or 'no unit has failed'}"
+
+
+def _items(api: httpx.Client, path: str) -> list[dict[str, Any]]:
+    """Every page of a list."""
+    found: list[dict[str, Any]] = []
+    cursor: dict[str, str] = {}
+    while True:
+        answer = api.get(path, params=cursor)
+        answer.raise_for_status()
+        page = answer.json()
+        found += page["items"]
+        if not page["next_cursor"]:
+            return found
+        cursor = {"cursor": page["next_cursor"]}
+
+
+def _save(path: Path, found: object) -> None:
+    write(path, json.dumps(found, indent=2, sort_keys=True))
+
+
+def _glance(instance: dict[str, Any], records: dict[str, list[dict[str, Any]]], hosts: dict[str, str]) -> Iterator[str]:
+    """What a person would look for first in the records."""
+    yield f"instance {instance['id']}: {instance['status']}, {instance['health']}"
+    for reason in (instance["status_detail"] or {}).get("reasons", []):
+        yield f"  reason {reason['code']}: {reason.get('message')}"
+    for member in records["members"]:
+        detail = member["adapter_detail"] or {}
+        host = hosts.get(member["allocation_id"])
+        yield f"  {member['component_key']} {member['id'][:8]} ({host}): {member['status']}, {detail.get('phase')}"
+        if error := detail.get("last_adapter_error"):
+            yield f"    {error['code']} in task {error.get('task')!r}: {error['message']}"
+    for operation in (*records["member-operations"], *records["operations"]):
+        if operation["status"] != "succeeded":
+            error = (operation.get("error") or {}).get("message", "")
+            yield f"  operation {operation['operation']} {operation['id'][:8]}: {operation['status']} {error}".rstrip()

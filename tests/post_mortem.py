@@ -1,0 +1,206 @@
+"""A failed test keeps what explains it in .cache/failed/<test>/, before its hosts and its platform are removed.
+
+What is up in this process is registered with `watched`. Pytest reports a failure after a fixture or a `with` block has
+been left, so `watched` itself looks when an error passes through it, and the report looks at whatever is still up.
+With KEEP=1 in the environment, what is up at a failure stays up, and the output says how to get in.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import signal
+import threading
+import traceback
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from sandbox.platform import process
+from tests.commands import CALLS, scrubbed
+from tests.platform_process import Platform
+
+README, FAILURE, COMMANDS, PLATFORM_LOG = "README.txt", "failure.txt", "commands.txt", "platform.log"
+INDEX = (
+    f"{FAILURE}: traceback and captured output; {COMMANDS}: the last gpuaas-slurm and Ansible commands with their"
+    " whole output, the latest at the end; one directory for each fleet: hosts/<host>/ (journal, state, logs),"
+    f" records/ (what the API has), {PLATFORM_LOG}"
+)
+
+
+class Witness(Protocol):
+    """Something that is up during a test and can explain its failure."""
+
+    @property
+    def name(self) -> str: ...
+
+    def keep(self, folder: Path) -> list[str]:
+        """Write all that is known into the folder, within bounded time; gives back the most telling lines."""
+
+    def remove(self) -> None: ...
+
+    def ways_in(self) -> list[str]:
+        """Commands for a person who wants to look at it."""
+
+
+@dataclass
+class Failure:
+    """What is kept of one test."""
+
+    folder: Path
+    parts: list[str] = field(default_factory=list)
+    glance: dict[str, list[str]] = field(default_factory=dict)
+
+    def look_at(self, witness: Witness) -> None:
+        """Once for each test: later the test's own cleaning up has changed what is seen."""
+        if witness.name in self.glance:
+            return
+        self.glance[witness.name] = ["could not be looked at"]
+        try:
+            self.glance[witness.name] = witness.keep(self.folder / witness.name)
+        except Exception:  # whatever is wrong here must not replace the failure of the test
+            self.glance[witness.name] = ["the post-mortem failed:", *traceback.format_exc().splitlines()]
+
+    def write(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        commands = [f"{one.described()}\n--- stdout\n{one.stdout}\n--- stderr\n{one.stderr}" for one in CALLS]
+        write(self.folder / COMMANDS, "\n\n".join(commands))
+        write(self.folder / FAILURE, "\n\n".join(self.parts))
+        glance = [f"\n{name}:\n  " + "\n  ".join(lines) for name, lines in self.glance.items()]
+        write(self.folder / README, "\n".join([INDEX, *glance, f"\nwritten at {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"]))
+
+
+@dataclass
+class State:
+    """Of this run of pytest."""
+
+    root: Path
+    test: str = ""
+    failures: dict[str, Failure] = field(default_factory=dict)
+    up: dict[str, Witness] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+    left: dict[str, list[str]] = field(default_factory=dict)
+
+    def look(self) -> Failure:
+        """The failure of the test that runs now, with all that is up."""
+        if self.test not in self.failures:
+            self.failures[self.test] = Failure(self.root / directory_name(self.test))
+            shutil.rmtree(self.failures[self.test].folder, ignore_errors=True)
+        failure = self.failures[self.test]
+        with _no_alarm():
+            for witness in list(self.up.values()):
+                self.failed.add(witness.name)
+                failure.look_at(witness)
+        return failure
+
+
+# None outside pytest: the benchmark uses fleets too.
+_states: list[State] = []
+
+
+@contextlib.contextmanager
+def watched(witness: Witness) -> Iterator[None]:
+    """What is made here is removed at the end of the block, unless it is to be kept for a failure."""
+    state = _states[-1] if _states else None
+    try:
+        if state:
+            state.up[witness.name] = witness
+        try:
+            yield
+        except (Exception, pytest.fail.Exception):
+            if state and state.test:
+                state.look()
+            raise
+    finally:
+        if state:
+            del state.up[witness.name]
+        if state and witness.name in state.failed and os.environ.get("KEEP", "0") not in ("", "0"):
+            state.left[witness.name] = witness.ways_in()
+        else:
+            witness.remove()
+
+
+def directory_name(nodeid: str) -> str:
+    """Safe, readable, and different for each test."""
+    plain = re.sub(r"[^A-Za-z0-9_.]+", "-", nodeid.removeprefix("tests/")).strip("-.")
+    if len(plain) <= 120:
+        return plain
+    return f"{plain[:110]}-{hashlib.sha256(nodeid.encode()).hexdigest()[:8]}"
+
+
+def write(path: Path, text: str) -> None:
+    """The only way into the folder: no secret gets past it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(scrubbed(text))
+
+
+@contextlib.contextmanager
+def _no_alarm() -> Iterator[None]:
+    """The time that a look takes is not the test's; a time limit that struck here would replace the failure."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left)
+
+
+# -- pytest ------------------------------------------------------------------------------------------------------
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    _states.append(State(config.rootpath / ".cache" / "failed"))
+
+
+def pytest_unconfigure() -> None:
+    _states.pop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    _states[-1].test = item.nodeid
+    try:
+        return (yield)
+    finally:
+        _states[-1].test = ""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    state = _states[-1]
+    platforms = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Platform)]
+    if report.failed and (state.up or platforms or item.nodeid in state.failures or item.get_closest_marker("e2e")):
+        failure = state.look()
+        captured = [f"--- {title}\n{content}" for title, content in report.sections]
+        failure.parts.append("\n".join([f"=== {item.nodeid}: {report.when}", report.longreprtext, *captured]))
+        failure.write()
+        for platform in platforms[:1]:
+            write(failure.folder / PLATFORM_LOG, (platform.state / process.LOG_FILE).read_text(errors="replace"))
+        report.sections.append(("post-mortem", _kept(state, failure)))
+    return report
+
+
+def _kept(state: State, failure: Failure) -> str:
+    return f"kept for this failure: {failure.folder.relative_to(state.root.parents[1])}/"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    state = _states[-1]
+    if state.failures:
+        terminalreporter.section("kept for failures")
+    for failure in state.failures.values():
+        terminalreporter.write_line(_kept(state, failure))
+    for name, ways in state.left.items():
+        terminalreporter.write_line(f"KEEP: {name} is still up. To get in:")
+        for way in ways:
+            terminalreporter.write_line(f"  {way}")

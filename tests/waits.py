@@ -1,0 +1,73 @@
+"""Waiting for a condition. A wait that fails says what it waited for and what was seen last.
+
+A test has a time limit, which ends it wherever it is. A wait ends before that: its own message says more.
+"""
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tests.commands import CALLS, TAIL
+
+T = TypeVar("T")
+
+LONGEST_WAIT = 600.0
+# An end-to-end test with its fixtures. The longest take 5 minutes on a slow machine; two of the longest waits fit in.
+TEST_SECONDS = 1500
+# So much before the test's time limit a wait ends: the look that is under way is over by then.
+MARGIN = 30.0
+
+# What a command on a host said last: who waits for a host sees here what the host answered.
+_last_answer: tuple[float, str] = (0.0, "")
+
+
+def heard(answer: str) -> None:
+    """Remember what a host answered, in case somebody waits for another answer."""
+    global _last_answer
+    _last_answer = (time.monotonic(), answer)
+
+
+def until(
+    condition: Callable[[], T | None],
+    seconds: float,
+    what: str,
+    every: float = 0.1,
+    seen: Callable[[], Any] | None = None,
+) -> T:
+    """Poll until the condition gives something true. A look that is dear is followed by a pause as long, up to half a
+    second: all these looks slow what they wait for. `seen` is asked once, for the message of a wait that failed."""
+    __tracebackhide__ = True
+    assert seconds <= LONGEST_WAIT, f"no wait may be longer than {LONGEST_WAIT:.0f} s"
+    start = time.monotonic()
+    deadline = min(start + seconds, start + _left())
+    while True:
+        began = time.monotonic()
+        found = condition()
+        if found:
+            return found
+        now = time.monotonic()
+        if now >= deadline:
+            raise AssertionError(_message(what, seconds, start, found, seen))
+        time.sleep(max(every, min(now - began, 0.5)))
+
+
+def _left() -> float:
+    """Until shortly before pytest's alarm for this test; without one, without end."""
+    alarm = signal.getitimer(signal.ITIMER_REAL)[0]
+    return max(alarm - MARGIN, 0.0) if alarm else float("inf")
+
+
+def _message(what: str, seconds: float, start: float, found: object, seen: Callable[[], Any] | None) -> str:
+    waited = time.monotonic() - start
+    lines = [f"{what}: not within {seconds:.0f} s"]
+    if waited < seconds:
+        lines = [f"{what}: not within {waited:.0f} s, which is all that was left of the test's time limit"]
+    lines.append(f"last value: {found!r}")
+    if seen is not None:
+        lines.append(f"last seen: {seen()}")
+    if _last_answer[0] >= start:
+        lines.append(f"last answer of a host: {_last_answer[1][-TAIL:]}")
+    if CALLS and CALLS[-1].since >= start:
+        lines.append(f"last command: {CALLS[-1].described()}\n{CALLS[-1].stdout[-TAIL:]}{CALLS[-1].stderr[-TAIL:]}")
+    return "\n".join(lines)

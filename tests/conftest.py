@@ -17,12 +17,10 @@ from tests import (  # noqa: E402
 )
 from tests.commands import recorded  # noqa: E402
 
-pytest_plugins = ["tests.post_mortem", "tests.stories"]
+pytest_plugins = ["tests.post_mortem", "tests.stories", "tests.suite.selection"]
 
 # Before any test imports it: every call of the command is kept for a post-mortem.
 runner_process.gpuaas_slurm = recorded(runner_process.gpuaas_slurm)
-
-pytest_plugins = ["tests.suite.selection"]
 
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):

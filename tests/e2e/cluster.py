@@ -21,6 +21,7 @@ import hvac
 from sandbox.fleet.fleet import Fleet
 from tests.commands import Call, begin
 from tests.e2e.evidence import FleetWitness
+from tests.leases import end_leases
 from tests.platform_process import ROOT, ApiClient, Doc
 from tests.post_mortem import watched
 from tests.runner_process import COMMAND, answer, gpuaas_slurm
@@ -70,6 +71,16 @@ class Cluster:
     @functools.cached_property
     def api(self) -> ApiClient:
         return ApiClient(self.variables["GPUAAS_BASE_URL"], self.variables["GPUAAS_OPERATOR_TOKEN"])
+
+    def end_leases(self) -> None:
+        """What a killed runner held is free at once, as if its leases had run out."""
+        given = {
+            name: self.variables[f"GPUAAS_{name.upper()}"] for name in ("service_account_id", "key_id", "client_secret")
+        }
+        login = ApiClient(self.variables["GPUAAS_BASE_URL"], None)
+        answer = login.post("/auth/service-account/token", given, idempotency_key=None)
+        answer.raise_for_status()
+        end_leases(ApiClient(self.variables["GPUAAS_BASE_URL"], answer.json()["access_token"]), self.path)
 
     def instance(self) -> Doc:
         return self._get("")

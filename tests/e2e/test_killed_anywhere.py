@@ -84,12 +84,15 @@ class Twins:
                 said += one.read_text(errors="replace")
         return said
 
-    def kill_at(self, place: str, over: Callable[[], bool]) -> None:
+    def kill_at(self, place: str, over: Callable[[], bool], *, lease_stands: bool = False) -> None:
+        """Its leases end with it, unless what happens until they run out is what a test is about."""
         runner = self.runner_at(place, over)
         os.killpg(runner.pid, signal.SIGKILL)
         runner.communicate()
         self.killed_at.append(place)
         assert list(self.temporary.iterdir()), "a runner that was killed cannot have tidied up"
+        if not lease_stands:
+            self.mortal.end_leases()
 
     # -- a chapter -------------------------------------------------------------------------------------------
 
@@ -235,7 +238,7 @@ def test_a_runner_told_twice_to_end_stops_the_play_and_hands_its_work_back(twins
 
 
 def test_work_of_a_killed_runner_is_left_alone_while_its_lease_stands(twins: Twins) -> None:
-    twins.kill_at("munge : Run munge with the cluster's key", is_running(twins.mortal))
+    twins.kill_at("munge : Run munge with the cluster's key", is_running(twins.mortal), lease_stands=True)
     early = twins.mortal.run()
     ends(early, 0)
     assert '"plays": 0' in early.stdout, early.stdout

@@ -29,7 +29,7 @@ README, FAILURE, COMMANDS, PLATFORM_LOG = "README.txt", "failure.txt", "commands
 INDEX = (
     f"{FAILURE}: traceback and captured output; {COMMANDS}: the last gpuaas-slurm and Ansible commands with their"
     " whole output, the latest at the end; one directory for each fleet: hosts/<host>/ (journal, state, logs),"
-    f" records/ (what the API has), {PLATFORM_LOG}"
+    f" records/ (what the API has, and the calls it got), {PLATFORM_LOG}"
 )
 
 

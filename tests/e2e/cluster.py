@@ -47,7 +47,11 @@ class Runner(subprocess.Popen[str]):
     call: Call
 
     def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
-        stdout, stderr = super().communicate(input, timeout)
+        try:
+            stdout, stderr = super().communicate(input, timeout)
+        except subprocess.TimeoutExpired as error:
+            self.call.end(f"no end within {error.timeout:.0f} s", error.stdout, error.stderr)
+            raise
         self.call.end(self.returncode, stdout, stderr)
         return stdout, stderr
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import hvac
+import requests
 
 from sandbox.fleet.errors import FleetError
 from sandbox.fleet.fleet import Fleet
@@ -87,7 +89,7 @@ class FleetWitness:
     def _records(self, folder: Path) -> list[str]:
         try:
             return list(self._read_records(folder))
-        except (FleetError, httpx.HTTPError, OSError) as error:
+        except Exception as error:  # a fault that a test planted may be met here, whatever it is
             write(folder / "no-answer.txt", f"the platform did not answer: {error!r}")
             return [f"the platform did not answer: {error!r}"]
 
@@ -98,6 +100,7 @@ class FleetWitness:
         with httpx.Client(
             base_url=known["GPUAAS_BASE_URL"], headers=headers, timeout=API_SECONDS, trust_env=False
         ) as api:
+            write(folder / "requests.txt", "\n".join(self._requests()))
             allocations = _items(api, f"{project}/allocations")
             _save(folder / "allocations.json", allocations)
             hosts = {one["id"]: str(one["name"]) for one in allocations}
@@ -108,7 +111,14 @@ class FleetWitness:
                 records = {what: _items(api, f"{path}/{what}") for what in RECORDS}
                 for what, found in records.items():
                     _save(kept / f"{what}.json", found)
+                _hide_secrets_of(known, instance["id"])
                 yield from _glance(instance, records, hosts)
+
+    def _requests(self) -> Iterator[str]:
+        """The calls that the platform answered, the latest last; their bodies may hold secrets."""
+        for one in self.fleet.control().requests()["requests"]:
+            fault = f" (fault: {one['fault']})" if one["fault"] else ""
+            yield f"{one['at']} {one['status']} {one['method']} {one['path']}{fault}"
 
     # -- the hosts --------------------------------------------------------------------------------------------
 
@@ -151,6 +161,16 @@ class FleetWitness:
         rows = [line.split() for line in listed.splitlines() if ".service" in line]
         units = [f"{row[0]} is {row[2]} ({row[3]})" for row in rows if len(row) > 3]
         return f"{host}: the host runs; {'; '.join(units) or 'no unit has failed'}"
+
+
+def _hide_secrets_of(known: dict[str, str], instance_id: str) -> None:
+    """What the vault has for the cluster is written to no file, wherever a host or a traceback shows it."""
+    vault = hvac.Client(url=known["VAULT_ADDR"], timeout=API_SECONDS)
+    path = f"projects/{known['GPUAAS_PROJECT_ID']}/app-instances/{instance_id}"
+    with contextlib.suppress(hvac.exceptions.VaultError, requests.RequestException):
+        vault.auth.approle.login(role_id=known["VAULT_ROLE_ID"], secret_id=known["VAULT_SECRET_ID"])
+        found = vault.secrets.kv.v2.read_secret_version(path=path, raise_on_deleted_version=True)["data"]["data"]
+        hide({f"SECRET {name}": value for name, value in found.items()})
 
 
 def _items(api: httpx.Client, path: str) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from tests.canaries import Canaries, Watcher
 from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
-from tests.runner_process import COMMAND, answer
+from tests.runner_process import COMMAND, answer, own_processes
 
 pytestmark = pytest.mark.e2e
 
@@ -158,7 +158,7 @@ def test_a_rotation_under_load_loses_no_job_restarts_no_slurm_daemon_and_shows_n
         until(
             lambda: story.slurm("sh", "-c", "cat /tmp/sbatch /tmp/srun 2>/dev/null || true"), 60, "jobs are submitted"
         )
-        with Watcher() as watcher:
+        with own_processes(), Watcher() as watcher:
             ended, log = story.rotate()
     finally:
         story.slurm("touch", "/tmp/stop")

@@ -32,7 +32,7 @@ from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.hosts import Host
 from tests.e2e.cluster import Cluster, deploy, fleet_named
 from tests.e2e.record_events import settings_of
-from tests.runner_process import gpuaas_slurm
+from tests.runner_process import gpuaas_slurm, own_processes
 
 OUT = Path("bench.json")
 ROUNDS = 3
@@ -289,4 +289,5 @@ def show(figures: list[Figure], load: tuple[float, float, float]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with own_processes():  # what a person waits for includes the start of the command
+        main()

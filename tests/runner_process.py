@@ -1,14 +1,18 @@
 """The runner as its users meet it: settings for a project of the sandbox, and the command itself."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from runner import cli
 from runner.settings import Settings
+from tests import fork_server
+from tests.commands import recorded
 from tests.platform_process import Project
 
 COMMAND = str(Path(sys.executable).parent / "gpuaas-slurm")
@@ -42,23 +46,39 @@ def settings(project: Project, **changes: Any) -> Settings:
     return Settings(**values)
 
 
+# Set by own_processes; not a context variable, because stories call the command from threads.
+_everyone_has_their_own = False
+
+
+@contextlib.contextmanager
+def own_processes() -> Iterator[None]:
+    """Every command is a process of its own meanwhile, whoever runs it."""
+    global _everyone_has_their_own
+    before, _everyone_has_their_own = _everyone_has_their_own, True
+    try:
+        yield
+    finally:
+        _everyone_has_their_own = before
+
+
+@recorded
 def gpuaas_slurm(
-    variables: Mapping[str, str], *arguments: str, timeout: float = 300
+    variables: Mapping[str, str], *arguments: str, timeout: float = 300, own_process: bool = False
 ) -> "subprocess.CompletedProcess[str]":
-    """Run the command with exactly these settings and nothing else of ours from outside."""
+    """Run the command with exactly these settings and nothing else of ours from outside.
+
+    The fork server runs it, which saves its start. A test that looks at how the process starts, or at what /proc shows
+    of its arguments and environment, asks for a process of its own, here or with `own_processes`.
+    """
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("GPUAAS_", "VAULT_"))}
-    return subprocess.run(
-        [COMMAND, *arguments],
-        env={**inherited, **variables},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    argv, environment = [COMMAND, *arguments], {**inherited, **variables}
+    if not (own_process or _everyone_has_their_own):
+        return fork_server.run(cli.main, argv, environment, timeout)
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
 
 
-def answer(variables: Mapping[str, str], *arguments: str) -> Any:
+def answer(variables: Mapping[str, str], *arguments: str, own_process: bool = False) -> Any:
     """The JSON a command answers with; fails loudly with what it said otherwise."""
-    done = gpuaas_slurm(variables, *arguments, "--json")
+    done = gpuaas_slurm(variables, *arguments, "--json", own_process=own_process)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

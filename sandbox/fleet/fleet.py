@@ -75,7 +75,7 @@ class Fleet:
                 running = hosts.ensure(specs, key.public if key else enrolment.login_key)
             with self._stage("allocations"):
                 if key:
-                    hosts.authorize(key.public)
+                    hosts.authorize(key.public, running)
                     enrolment = store_login_key(control, enrolment, key)
                     enrolment.save(self._record)
                 register_hosts(control, enrolment, running).save(self._record)

@@ -9,10 +9,10 @@ import tarfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sandbox.fleet import gpus
+from sandbox.fleet import commands, gpus
 from sandbox.fleet.errors import CannotRunError, FleetError
 from sandbox.fleet.gpus import Gpus
 from sandbox.fleet.images import ensure_images, recipe
@@ -59,10 +59,6 @@ class HostSpec:
         return cls(checked_name(name), suite, warm="warm" in special, gpus=Gpus.parse("".join(has)))
 
 
-# The exit code by which podman says that it could not do it, and that it is not the command's.
-PODMANS_OWN = 125
-
-
 @dataclass(frozen=True)
 class Host:
     """A host as podman has it now. `machine` is new whenever a host is made anew; a stopped host has no address."""
@@ -73,6 +69,7 @@ class Host:
     status: str
     address: str
     host_key: str
+    pid: int = field(default=0, compare=False)  # of the host's first process; 0 if it is stopped
 
     @property
     def name(self) -> str:
@@ -99,6 +96,8 @@ class Hosts:
 
     def current(self) -> list[Host]:
         found = [_host_of(entry) for entry in self.podman.inspect_labelled(self.fleet)]
+        for host in found:
+            commands.learn(host.container, host.machine, host.pid)
         return sorted(found, key=lambda host: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", host.name)])
 
     def get(self, name: str) -> Host:
@@ -115,9 +114,10 @@ class Hosts:
         built = ensure_images(self.podman, wanted.values())
         return {spec: built[one] for spec, one in wanted.items()}
 
-    def missing(self, specs: Sequence[HostSpec]) -> list[HostSpec]:
+    def missing(self, specs: Sequence[HostSpec], hosts: Sequence[Host] | None = None) -> list[HostSpec]:
         """Those not made yet. A host of the same name but another kind is never replaced silently."""
-        present = {host.name: host.spec for host in self.current() if host.status != "created"}
+        hosts = self.current() if hosts is None else hosts
+        present = {host.name: host.spec for host in hosts if host.status != "created"}
         for spec in specs:
             if spec.name in present and present[spec.name] != spec:
                 raise CannotRunError(
@@ -128,27 +128,31 @@ class Hosts:
 
     def ensure(self, specs: Sequence[HostSpec], authorized_key: str) -> list[Host]:
         """Make what is missing, start what is stopped, wait until each of the fleet's hosts lets people in."""
-        missing = self.missing(specs)
+        before = self.current()
+        missing = self.missing(specs, before)
         images = self.images(missing)
         self.podman.ensure_network(self.network, self.fleet)
-        self._discard_unfinished()
+        self._discard_unfinished(before)
         make_room_for_systemd()
         _each(lambda spec: self._create(spec, images[spec], authorized_key), missing)
-        _each(self._run_again, [host for host in self.current() if host.status != "running"])
-        hosts = self.current()
+        hosts = self.current() if missing else [host for host in before if host.status != "created"]
+        stopped = [host for host in hosts if host.status != "running"]
+        if stopped:
+            _each(self._run_again, stopped)
+            hosts = self.current()
         _each(self._wait_until_up, hosts)
         return hosts
 
-    def authorize(self, authorized_key: str) -> None:
+    def authorize(self, authorized_key: str, hosts: Sequence[Host] | None = None) -> None:
         """Let this key in on every running host, and no other."""
         line = f"{authorized_key}\n".encode()
-        running = [host for host in self.current() if host.status == "running"]
+        running = [host for host in (self.current() if hosts is None else hosts) if host.status == "running"]
         _each(lambda host: self._replace_authorized_keys(host, line), running)
 
     def exec(self, name: str, argv: Sequence[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command as root on a host; an exit code of the command is no error here."""
-        done = self.podman.try_run("exec", "--interactive", self._container(name), *argv, stdin=stdin.encode())
-        if done.returncode == PODMANS_OWN:
+        done = commands.run(self.podman, self._container(name), name, argv, stdin.encode())
+        if done.returncode == commands.PODMANS_OWN:
             self.get(name)  # listing all hosts costs more than the command: only to say that this is none of them
         out, err = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
         return subprocess.CompletedProcess(list(argv), done.returncode, out, err)
@@ -177,9 +181,9 @@ class Hosts:
         for network in self.podman.networks(self.fleet):
             self.podman.run("network", "rm", network)
 
-    def _discard_unfinished(self) -> None:
+    def _discard_unfinished(self, hosts: Sequence[Host]) -> None:
         """A container that never started was left by a killed command and may lack its keys."""
-        unfinished = [host.container for host in self.current() if host.status == "created"]
+        unfinished = [host.container for host in hosts if host.status == "created"]
         if unfinished:
             self.podman.run("rm", "--force", *unfinished)
 
@@ -205,17 +209,19 @@ class Hosts:
             self.podman.start_host(host.container)
 
     def _replace_authorized_keys(self, host: Host, line: bytes) -> None:
-        self.podman.run("exec", "--interactive", host.container, "tee", f"/{_AUTHORIZED_KEYS}", stdin=line)
+        done = commands.run(self.podman, host.container, host.name, ["tee", f"/{_AUTHORIZED_KEYS}"], line)
+        if done.returncode != 0:
+            raise FleetError(f"host {host.name}: its authorized keys cannot be written: {done.stderr.decode().strip()}")
 
     def _wait_until_up(self, host: Host) -> None:
         deadline = time.monotonic() + _BOOT_SECONDS
         while not _greets(host.address):
             if time.monotonic() > deadline:
-                shown = self.podman.try_run("exec", host.container, "journalctl", "-n", "20", "--no-pager")
+                shown = commands.run(self.podman, host.container, host.name, ["journalctl", "-n", "20", "--no-pager"])
                 raise FleetError(_why_not_up(host.name, shown.stdout.decode(errors="replace")))
             time.sleep(0.1)
         # ssh may answer before the boot is over, and a package installed then would race with it.
-        self.podman.try_run("exec", host.container, "systemctl", "is-system-running", "--wait")
+        commands.run(self.podman, host.container, host.name, ["systemctl", "is-system-running", "--wait"])
 
 
 def _why_not_up(name: str, journal: str) -> str:
@@ -243,6 +249,7 @@ def _host_of(entry: dict[str, Any]) -> Host:
         status=entry["State"]["Status"],
         address=next((net["IPAddress"] for net in networks.values()), ""),
         host_key=labels[_HOST_KEY_LABEL],
+        pid=entry["State"]["Pid"],
     )
 
 

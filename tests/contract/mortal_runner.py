@@ -4,17 +4,12 @@ A fork server that has loaded everything starts it, so hundreds of lives are aff
 ssh-agent, its files and every call over the wire are real; only the play itself is not.
 """
 
-import multiprocessing
 import os
 import pickle
 import signal
-import sys
-import tempfile
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -27,13 +22,13 @@ from runner.scratch import scratch
 from runner.secrets import SOCKET_VARIABLE, ask_server
 from runner.translate import Heard, Story
 from runner.world import Outcome, World
+from tests import fork_server
+from tests.fork_server import Start, become, current_umask, exit_code
 from tests.unit.fake_keys import FakeKeys, _name
 from tests.unit.fake_slurm import FakeSlurm
 
-_FORKS = multiprocessing.get_context("forkserver")
-# What every child would load otherwise; pytest is there because a child looks at its ancestor's main module.
-_FORKS.set_forkserver_preload([__name__, "pytest", "hvac"])
-_ONE_LOOKS = threading.Lock()
+__all__ = ["NEVER", "PaperHosts", "VaultKeys", "exit_code", "start"]
+
 NEVER = 0
 _TOLD_FIRST = {"remove_worker": "stopping", "decommission": "stopping"}
 
@@ -89,31 +84,13 @@ class PaperHosts(FakeSlurm):
 
 def start(variables: Mapping[str, str], hosts: Path, log: Path, dies_at: int = NEVER) -> Any:
     """A runner's whole life: one tick. It dies by itself at that moment of a play, if one is given."""
-    process = _FORKS.Process(target=_live, args=(dict(variables), hosts, log, dies_at))
-    with _ONE_LOOKS:
-        process.start()
-    return process
+    given = Start(["gpuaas-slurm", "run"], dict(variables), log, log, Path.cwd(), current_umask())
+    return fork_server.start(_live, given, hosts, dies_at)
 
 
-def exit_code(process: Any, seconds: float | None) -> int | None:
-    """None while it lives. Whoever starts a process looks at all others too, and a code can be read only once."""
-    if not wait([process.sentinel], seconds):
-        return None
-    with _ONE_LOOKS:
-        code: int = process.exitcode
-        return code
-
-
-def _live(variables: dict[str, str], hosts: Path, log: Path, dies_at: int) -> None:
-    os.setsid()
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    os.environ.clear()
-    os.environ.update(variables)
-    tempfile.tempdir = None  # whatever the fork server had found
+def _live(given: Start, hosts: Path, dies_at: int) -> None:
+    become(given)
     tick.play = _plays_on(hosts, dies_at)  # type: ignore[attr-defined]
-    sys.argv = ["gpuaas-slurm", "run"]
     cli.main()
 
 

@@ -102,7 +102,7 @@ def test_without_update_workers_still_come_and_only_the_instances_record_stands_
 @pytest.mark.parametrize("missing", ["scheduler.instance.read"])
 def test_the_operator_reads_which_key_is_missing(platform: Platform, missing: str) -> None:
     project = platform.project(adapter_keys=[key for key in KEYS if key != missing])
-    done = gpuaas_slurm(environment(project), "run")
+    done = gpuaas_slurm(environment(project), "run", own_process=True)
     ends(done, 2)
     assert missing in done.stderr and "Traceback" not in done.stderr, done.stderr
 
@@ -117,7 +117,7 @@ def test_the_runner_needs_no_persons_token_and_uses_none(dialable: Project) -> N
     deployed = dialable.platform.control.requests()["last"]
     variables = environment(dialable)
     del variables["GPUAAS_OPERATOR_TOKEN"]
-    ends(gpuaas_slurm(variables, "run"), 1)
+    ends(gpuaas_slurm(variables, "run", own_process=True), 1)
     rows = seen_at(dialable, max(mark, deployed))
     assert rows and {row["principal"] for row in rows} <= {dialable.service_account["service_account_id"], None}
     own = f"/api/v1/projects/{dialable.project_id}/"
@@ -153,7 +153,7 @@ def test_the_runner_may_not_deploy_or_delete(project: Project, method: str) -> N
 def test_a_runner_pointed_at_another_project_is_refused(platform: Platform, project: Project) -> None:
     other = platform.project()
     other.deploy()
-    done = gpuaas_slurm(environment(project, GPUAAS_PROJECT_ID=other.project_id), "run")
+    done = gpuaas_slurm(environment(project, GPUAAS_PROJECT_ID=other.project_id), "run", own_process=True)
     ends(done, 2)
     assert "another project" in done.stderr, done.stderr
 

@@ -21,7 +21,7 @@ from tests.canaries import Canaries, Found, Watcher, here, privately
 from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, by_hand, fleet_named
 from tests.platform_process import ROOT, ApiClient
-from tests.runner_process import COMMAND, answer
+from tests.runner_process import COMMAND, answer, own_processes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story("story")]
 
@@ -86,7 +86,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             canaries.plant(kind.removeprefix("GPUAAS_").lower(), given[kind])
         own = {name: given[name] for name in ("VAULT_ADDR", "VAULT_ROLE_ID", "VAULT_SECRET_ID")}
         vault = Vault(Settings(base_url=given["GPUAAS_BASE_URL"], project_id=given["GPUAAS_PROJECT_ID"], **own))  # type: ignore[arg-type]
-        with Watcher(Path(home)) as watcher:
+        with own_processes(), Watcher(Path(home)) as watcher:
             variables = privately(given, settings, Path(home))
             made = answer(variables, "deploy", "--controller", "gs-1", "--workers", "gs-2")
             cluster = Cluster(fleet, made["id"], {**variables, "GPUAAS_LOG_FORMAT": "json"})

@@ -219,6 +219,41 @@ def test_exec_passes_the_exit_code_and_output_through(fleet: Fleet) -> None:
     assert command("exec", "--name", fleet.name, "gs-1", "--", "sh", "-c", "hostname; exit 7") == (7, "gs-1\n")
 
 
+def test_a_command_on_a_host_has_what_podman_exec_gives(fleet: Fleet, podman: Podman) -> None:
+    look = (
+        "printenv | sort; id; umask; pwd; ulimit -n; ulimit -p; cat /proc/self/cgroup; cat;"
+        " grep -E '^(Cap|Groups|NoNewPrivs)' /proc/self/status; readlink /proc/self/ns/*"
+    )
+    host = fleet.hosts()[0]
+    shown = podman.run("exec", "--interactive", host.container, "sh", "-c", look, stdin=b"given\n")
+    assert fleet.exec(host.name, ["sh", "-c", look], stdin="given\n").stdout == shown
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"), [(["nosuch"], 127), (["/etc/passwd"], 126), (["sh", "-c", "kill -9 $$"], 137)]
+)
+def test_a_command_that_cannot_run_or_is_killed_has_its_exit_code(fleet: Fleet, argv: list[str], code: int) -> None:
+    assert fleet.exec("gs-1", argv).returncode == code
+
+
+def test_what_a_command_leaves_running_goes_on_and_is_not_waited_for(fleet: Fleet) -> None:
+    pid = said(fleet, "gs-1", "sh", "-c", "sleep 600 & echo $!")
+    assert said(fleet, "gs-1", "ps", "-o", "ppid=,args=", pid).split() == ["1", "sleep", "600"]
+    fleet.exec("gs-1", ["kill", pid])
+
+
+def test_a_command_on_a_paused_stopped_or_restarted_host(fleet: Fleet, podman: Podman) -> None:
+    host = fleet.hosts()[0]
+    before = said(fleet, host.name, "stat", "--format=%Y", "/proc/1")
+    fleet.pause(host.name)
+    assert fleet.exec(host.name, ["true"]).returncode == 125
+    fleet.unpause(host.name)
+    podman.run("stop", "--time", "5", host.container)
+    assert "running containers" in fleet.exec(host.name, ["true"]).stderr
+    fleet.up(hosts=3, suite="bookworm")
+    assert int(said(fleet, host.name, "stat", "--format=%Y", "/proc/1")) > int(before)
+
+
 def test_status_and_env_tell_people_and_programs_the_same(fleet: Fleet) -> None:
     code, shown = command("status", "--name", fleet.name, "--json")
     assert code == 0

@@ -20,7 +20,7 @@ from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
-from tests.runner_process import COMMAND, answer
+from tests.runner_process import COMMAND, answer, own_processes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story("story")]
 
@@ -161,7 +161,7 @@ def test_a_rotation_under_load_loses_no_job_restarts_no_slurm_daemon_and_shows_n
         )
         count = "grep -c '^[0-9]' /tmp/sbatch || true"
         earlier = int(story.slurm("sh", "-c", count))
-        with Watcher() as watcher:
+        with own_processes(), Watcher() as watcher:
             ended, log = story.rotate()
         assert int(story.slurm("sh", "-c", count)) > earlier, "nothing was submitted meanwhile"
     finally:

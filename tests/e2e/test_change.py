@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from sandbox.fleet.fleet import Fleet
+from sandbox.fleet.hosts import HostSpec
 from tests.commands import ends
 from tests.e2e.cluster import Cluster, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES
@@ -20,6 +21,7 @@ from tests.runner_process import answer
 pytestmark = [pytest.mark.e2e, pytest.mark.story("story")]
 
 HOSTS = ("gs-1", "gs-2")
+OLDER = "gs-3"
 HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go"
 CACHE = "/var/lib/slurm/slurmd/conf-cache/slurm.conf"
 OURS = "dpkg-query -W -f '${source:Package} ${Package} ${Version}\\n' | awk '$1 == \"slurm-wlm\" {print $2, $3}'"
@@ -97,9 +99,10 @@ def prepared(fleet: Fleet, host: str) -> list[str]:
 
 @pytest.fixture(scope="module", params=SUITES)
 def story(request: pytest.FixtureRequest) -> Iterator[Story]:
-    """gs-1 with the worker gs-2, which runs a job from the beginning."""
+    """gs-1 with the worker gs-2, which runs a job from the beginning; on Debian 13 also a spare host of Debian 12."""
     with fleet_named(f"e2e-change-{request.param}") as fleet:
-        fleet.up(hosts=2, suite=request.param, warm=True)
+        older = [HostSpec(OLDER, "bookworm", warm=True)] if request.param == "trixie" else []
+        fleet.ensure([*(HostSpec(name, request.param, warm=True) for name in HOSTS), *older])
         with ThreadPoolExecutor() as pool:
             offered = next(iter(pool.map(lambda host: prepared(fleet, host), HOSTS)))
         cluster = deploy(fleet, "gs-1", "gs-2", GPUAAS_RETRY_SECONDS="0")
@@ -182,6 +185,21 @@ def test_a_version_outside_the_window_is_refused_before_anything_is_touched(stor
     ended = story.outcome(asked)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "version_outside_window")
     assert story.untouched() == before
+    assert (story.cluster.instance()["health"], story.reasons()) == ("healthy", [])
+
+
+def test_a_worker_whose_slurm_does_not_fit_is_named_until_it_is_removed(story: Story) -> None:
+    if story.suite != "trixie":
+        pytest.skip("a 22.05 worker is what a 24.11 controller does not take")
+    story.cluster.add(OLDER)
+    ends(story.cluster.run(), 1)
+    instance = story.cluster.instance()
+    (reason,) = instance["status_detail"]["reasons"]
+    assert (instance["health"], reason["code"]) == ("degraded", "version_incompatible")
+    assert "22.05" in reason["message"] and "24.11" in reason["message"]
+    member = story.cluster.workers()[OLDER]["id"]
+    answer(story.cluster.variables, "op", "remove", story.cluster.instance_id, "--members", member)
+    ends(story.cluster.run(), 0)
     assert (story.cluster.instance()["health"], story.reasons()) == ("healthy", [])
 
 

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from sandbox.fleet.hosts import HostSpec
 from tests.commands import ends
 from tests.e2e.cluster import Cluster, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
-from tests.runner_process import answer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story("patient")]
 
-CONTROLLER, WITNESS, OTHER, OLDER = "gs-1", "gs-2", "gs-3", "gs-4"
+CONTROLLER, WITNESS, OTHER = "gs-1", "gs-2", "gs-3"
 STATE = "/var/lib/slurm/slurmctld"
 SKEW = "import time; real = time.time; time.time = lambda: real() + 600"
 DROPIN = "/etc/systemd/system/slurmd.service.d/gpuaas-slurm.conf"
@@ -121,9 +119,7 @@ def wrong_clock(patient: Patient, host: str) -> Iterator[None]:
 def patient(request: pytest.FixtureRequest) -> Iterator[Patient]:
     """Attempts are plenty here, since one controller is broken many times in a few minutes; one test lowers them."""
     with fleet_named(f"e2e-health-{request.param}") as fleet:
-        hosts = [HostSpec(name, request.param, warm=True) for name in (CONTROLLER, WITNESS, OTHER)]
-        older = [HostSpec(OLDER, "bookworm", warm=True)] if request.param == "trixie" else []
-        fleet.ensure([*hosts, *older])
+        fleet.up(hosts=3, suite=request.param, warm=True)
         often = {"GPUAAS_OBSERVE_SECONDS": "0", "GPUAAS_RETRY_SECONDS": "0", "GPUAAS_MAX_ATTEMPTS": "20"}
         # A worker that is silent for so long is given up, so that no test waits for minutes.
         cluster = deploy(fleet, CONTROLLER, f"{WITNESS},{OTHER}", "--slurm", "SlurmdTimeout=10", **often)
@@ -268,20 +264,6 @@ def test_a_worker_that_slurm_finds_invalid_is_told_and_left_to_a_person(patient:
     join_anew("s/ RealMemory=9999999//")
     until(lambda: patient.state(WITNESS) == "idle", 60, "it is as it was", every=0.5)
     assert patient.is_healthy()
-
-
-def test_a_worker_whose_slurm_does_not_fit_is_told_and_gone_once_it_is_removed(patient: Patient) -> None:
-    if patient.suite != "trixie":
-        pytest.skip("a 22.05 worker is what a 24.11 controller does not take")
-    patient.cluster.add(OLDER)
-    ends(patient.cluster.run(), 1)
-    health, reasons = patient.look()
-    assert (health, set(reasons)) == ("degraded", {"version_incompatible"})
-    assert "22.05" in reasons["version_incompatible"]["message"]
-    assert "24.11" in reasons["version_incompatible"]["message"]
-    member = patient.cluster.workers()[OLDER]["id"]
-    answer(patient.cluster.variables, "op", "remove", patient.cluster.instance_id, "--members", member)
-    assert patient.mend() == ("healthy", {})
 
 
 def test_repair_stays_away_from_a_persons_drain_and_ends_when_its_tries_are_spent(patient: Patient) -> None:

@@ -197,9 +197,6 @@ def test_a_stop_that_is_called_off_opens_the_cluster_again(whole: Whole) -> None
 
 
 def test_a_person_with_ansible_closes_restarts_and_opens_a_cluster(whole: Whole) -> None:
-    """On the other suite than the next one, to share the time."""
-    if whole.suite != SUITES[1]:
-        pytest.skip("does not depend on the version of Slurm")
     job = whole.start_job("gs-2")
     before = whole.queued(job)
     assert whole.play("quiesce") == (0, "")

@@ -60,12 +60,13 @@ class Story:
     seconds: int
     tiers: Mapping[str, str]
     bare: bool = False
+    more_images: tuple[str, ...] = ()
 
     def parts(self) -> list[Part]:
         files = tuple(f"tests/e2e/test_{module}.py" for module in self.modules.split(","))
         made = []
         for suite, tier in self.tiers.items():
-            images = (f"{suite}:warm", *([suite] if self.bare else []))
+            images = (f"{suite}:warm", *([suite] if self.bare else []), *self.more_images)
             # A story of one Debian names it in its own fixture; one of both is narrowed to the part's.
             narrowed = ("--suite", suite) if len(self.tiers) > 1 else ()
             name = f"e2e {self.modules} {suite}"
@@ -79,7 +80,7 @@ TWELVE = {"bookworm": "test", "trixie": "full"}
 STORIES = (
     # Both Debians in every merge: what Slurm prints, or what can be done at all, differs.
     Story("cluster,by_hand", 200, {"bookworm": "fast", "trixie": "test"}),
-    Story("change", 250, BOTH),
+    Story("change", 250, BOTH, more_images=("bookworm:warm",)),
     Story("decommission", 250, BOTH, bare=True),
     # Debian 12 in every merge; Debian 13 in `full`.
     Story("lifecycle", 400, TWELVE, bare=True),

@@ -19,6 +19,7 @@ from typing import TypeVar
 import httpx
 import hvac
 
+from sandbox.fleet import usage
 from sandbox.fleet.fleet import Fleet
 from tests.platform_process import ROOT, ApiClient, Doc
 from tests.runner_process import COMMAND, answer, gpuaas_slurm
@@ -178,6 +179,7 @@ def deploy(fleet: Fleet, controller: str, workers: str = "", *more: str, **chang
     variables = {**fleet.env(), "GPUAAS_LOG_FORMAT": "json", **changes}
     listed = ["--workers", workers] if workers else []
     made: Mapping[str, str] = answer(variables, "deploy", "--controller", controller, *listed, *more)
+    usage.record(cluster=1)
     return Cluster(fleet, made["id"], variables)
 
 

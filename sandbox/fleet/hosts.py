@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sandbox.fleet import commands, gpus
+from sandbox.fleet import cgroups, commands, gpus, usage
 from sandbox.fleet.errors import CannotRunError, FleetError
 from sandbox.fleet.gpus import Gpus
 from sandbox.fleet.images import ensure_images, recipe
@@ -171,15 +171,22 @@ class Hosts:
 
     def kill(self, name: str) -> None:
         """Take a host away as a dying machine goes: at once and for good."""
-        self.podman.run("rm", "--force", "--time", "0", self.get(name).container)
+        self._remove([self.get(name)])
 
     def remove_all(self) -> None:
         """Remove what carries this fleet's label, and nothing else."""
         hosts = self.current()
         if hosts:
-            self.podman.run("rm", "--force", "--time", "0", *(host.container for host in hosts))
+            self._remove(hosts)
         for network in self.podman.networks(self.fleet):
             self.podman.run("network", "rm", network)
+
+    def _remove(self, hosts: Sequence[Host]) -> None:
+        used = [cgroups.cpu_seconds(host.pid, host.machine) for host in hosts]
+        self.podman.run("rm", "--force", "--time", "0", *(host.container for host in hosts))
+        for seconds in used:
+            if seconds is not None:
+                usage.record(host_cpu=round(seconds, 3))
 
     def _discard_unfinished(self, hosts: Sequence[Host]) -> None:
         """A container that never started was left by a killed command and may lack its keys."""
@@ -201,6 +208,7 @@ class Hosts:
         self.podman.create_host(image, container, spec.name, self.network, labels, spec.gpus.devices)
         self.podman.run("cp", "-", f"{container}:/", stdin=_first_files(spec, host_key, authorized_key))
         self.podman.start_host(container)
+        usage.record(host=1)
 
     def _run_again(self, host: Host) -> None:
         if host.status == "paused":

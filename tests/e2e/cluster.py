@@ -18,6 +18,7 @@ from typing import TypeVar
 import httpx
 import hvac
 
+from sandbox.fleet import usage
 from sandbox.fleet.fleet import Fleet
 from tests.commands import Call, begin
 from tests.e2e.evidence import FleetWitness
@@ -200,6 +201,7 @@ def deploy(fleet: Fleet, controller: str, workers: str = "", *more: str, **chang
     variables = {**fleet.env(), "GPUAAS_LOG_FORMAT": "json", **changes}
     listed = ["--workers", workers] if workers else []
     made: Mapping[str, str] = answer(variables, "deploy", "--controller", controller, *listed, *more)
+    usage.record(cluster=1)
     return Cluster(fleet, made["id"], variables)
 
 

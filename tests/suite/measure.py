@@ -12,9 +12,11 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
+PATIENCE_SECONDS = 5.0
 
 
 def main() -> None:
@@ -25,6 +27,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)  # the command gets it too, and ends in its own way
     code = _wait(child.pid)
+    _reap_orphans()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     Path(cost).write_text(json.dumps({"cpu": used.ru_utime + used.ru_stime}))
     sys.exit(code)
@@ -36,6 +39,15 @@ def _wait(wanted: int) -> int:
         if ended == wanted:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
+
+
+def _reap_orphans() -> None:
+    """A fork server ends a moment after the command that used it; what stays longer is not waited for."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                time.sleep(0.05)
 
 
 if __name__ == "__main__":

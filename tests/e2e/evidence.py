@@ -62,6 +62,8 @@ class FleetWitness:
         return self.fleet.name
 
     def keep(self, folder: Path) -> list[str]:
+        if not self.fleet.enrolled:  # hosts without a platform, for role tests
+            return self._hosts(folder / "hosts")
         with contextlib.suppress(FleetError):
             hide(self.fleet.env())
         told = [*self._records(folder / "records"), *self._hosts(folder / "hosts")]

@@ -149,7 +149,8 @@ def molecule_parts(scenarios: Path = ROOT / "molecule") -> list[Part]:
     """One part a scenario; each runs both Debians."""
     images = tuple(f"{suite}{warm}" for suite in SUITES for warm in ("", ":warm"))
     names = sorted(path.parent.name for path in scenarios.glob("*/molecule.yml"))
-    return [Part(f"molecule {name}", ("molecule", "test", "-s", name), "test", 300, images=images) for name in names]
+    run = ("python", "-m", "tests.suite.role_tests")
+    return [Part(f"molecule {name}", (*run, name), "test", 300, images=images) for name in names]
 
 
 def choose(words: Iterable[str]) -> list[Part]:

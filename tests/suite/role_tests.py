@@ -1,0 +1,42 @@
+"""Run one molecule scenario; if it fails, keep what its hosts have to say: python -m tests.suite.role_tests SCENARIO
+
+With KEEP=1 in the environment, the hosts of a failure stay up.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from sandbox.fleet.fleet import Fleet
+from tests.e2e.evidence import FleetWitness
+from tests.suite.parts import ROOT
+
+
+def main(scenario: str, failed: Path = ROOT / ".cache" / "failed") -> int:
+    destroy = ["molecule", "destroy", "-s", scenario]
+    # Hosts of a run that was killed are in the way; `--destroy=never` keeps those of this one until they were read.
+    subprocess.run(destroy, check=True, capture_output=True)
+    code = subprocess.run(["molecule", "test", "-s", scenario, "--destroy=never"], check=False).returncode
+    if code:
+        folder = failed / f"molecule-{scenario}"
+        lines = FleetWitness(Fleet(fleet_name())).keep(folder)
+        sys.stdout.write("\n".join([*lines, f"kept for this failure: {folder.relative_to(ROOT)}/", ""]))
+    if code and os.environ.get("KEEP", "0") not in ("", "0"):
+        sys.stdout.write(f"KEEP: the hosts are still up: molecule login -s {scenario} --host NAME\n")
+        sys.stdout.write(f"again: MOLECULE_VERIFY=NAME molecule verify; remove them: {' '.join(destroy)}\n")
+        return code
+    done = subprocess.run(destroy, check=False, capture_output=True, text=True)
+    if done.returncode:
+        sys.stdout.write(done.stdout + done.stderr)
+    return code or done.returncode
+
+
+def fleet_name(project: Path = ROOT) -> str:
+    """As molecule.yml has it."""
+    return f"roles-{hashlib.sha256(str(project).encode()).hexdigest()[:6]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

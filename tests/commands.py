@@ -36,7 +36,7 @@ class Call:
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
     since: float = field(default_factory=time.monotonic)
     seconds: float | None = None
-    outcome: str = "its end was not waited for"
+    outcome: str = "still running when this was written"
     stdout: str = ""
     stderr: str = ""
 

@@ -36,13 +36,13 @@ _FORKS.set_forkserver_preload(
         "tests.contract.mortal_runner",
     ]
 )
-_ONE_LOOKS = threading.Lock()
+_LOCK = threading.Lock()
 
 
 def start(target: Callable[..., None], *args: Any) -> Any:
     """A new process that calls the target; both must be importable and picklable."""
     process = _FORKS.Process(target=target, args=args)
-    with _ONE_LOOKS, _away_from_the_terminal():
+    with _LOCK, _without_terminal():
         process.start()
     return process
 
@@ -51,7 +51,7 @@ def exit_code(process: Any, seconds: float | None) -> int | None:
     """None while it lives. Whoever starts a process looks at all others too, and a code can be read only once."""
     if not wait([process.sentinel], seconds):
         return None
-    with _ONE_LOOKS:
+    with _LOCK:
         code: int = process.exitcode
         return code
 
@@ -68,7 +68,7 @@ class Start:
     umask: int
 
 
-def become(given: Start) -> None:
+def apply_start(given: Start) -> None:
     """Make this child of the fork server what the start of a program would have made it."""
     os.setsid()
     for number, path, mode in (
@@ -114,7 +114,7 @@ def run(
 
 
 def _program(main: Callable[[], object], given: Start) -> None:
-    become(given)
+    apply_start(given)
     try:
         sys.exit(main())  # type: ignore[arg-type]
     finally:
@@ -129,12 +129,12 @@ def _end(process: Any) -> None:
         with contextlib.suppress(ProcessLookupError):  # it may not have had a group of its own yet
             os.killpg(process.pid, signal.SIGKILL)
         exit_code(process, None)
-    with _ONE_LOOKS:
+    with _LOCK:
         process.close()
 
 
 @contextlib.contextmanager
-def _away_from_the_terminal() -> Iterator[None]:
+def _without_terminal() -> Iterator[None]:
     """Start the server itself without a terminal: rich decides at import whether to write in colours."""
     if forkserver._forkserver._forkserver_pid is not None or not any(map(os.isatty, (0, 1, 2))):  # type: ignore[attr-defined]
         yield

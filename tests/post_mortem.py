@@ -1,7 +1,8 @@
 """A failed test keeps what explains it in .cache/failed/<test>/, before its hosts and its platform are removed.
 
-What is up in this process is registered with `watched`. Pytest reports a failure after a fixture or a `with` block has
-been left, so `watched` itself looks when an error passes through it, and the report looks at whatever is still up.
+Fleets and platforms that are up in this process are registered with `watched`. Pytest reports a failure after a `with`
+block was left, so `watched` collects evidence when an exception passes through it; the report hook collects from
+whatever is still up.
 With KEEP=1 in the environment, what is up at a failure stays up, and the output says how to get in.
 """
 
@@ -33,7 +34,7 @@ INDEX = (
 )
 
 
-class Witness(Protocol):
+class EvidenceSource(Protocol):
     """Something that is up during a test and can explain its failure."""
 
     @property
@@ -44,7 +45,7 @@ class Witness(Protocol):
 
     def remove(self) -> None: ...
 
-    def ways_in(self) -> list[str]:
+    def access_commands(self) -> list[str]:
         """Commands for a person who wants to look at it."""
 
 
@@ -54,25 +55,27 @@ class Failure:
 
     folder: Path
     parts: list[str] = field(default_factory=list)
-    glance: dict[str, list[str]] = field(default_factory=dict)
+    summary: dict[str, list[str]] = field(default_factory=dict)
 
-    def look_at(self, witness: Witness) -> None:
+    def collect_from(self, source: EvidenceSource) -> None:
         """Once for each test: later the test's own cleaning up has changed what is seen."""
-        if witness.name in self.glance:
+        if source.name in self.summary:
             return
-        self.glance[witness.name] = ["could not be looked at"]
+        self.summary[source.name] = ["no evidence could be collected"]
         try:
-            self.glance[witness.name] = witness.keep(self.folder / witness.name)
+            self.summary[source.name] = source.keep(self.folder / source.name)
         except Exception:  # whatever is wrong here must not replace the failure of the test
-            self.glance[witness.name] = ["the post-mortem failed:", *traceback.format_exc().splitlines()]
+            self.summary[source.name] = ["the post-mortem failed:", *traceback.format_exc().splitlines()]
 
     def write(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         commands = [f"{one.described()}\n--- stdout\n{one.stdout}\n--- stderr\n{one.stderr}" for one in CALLS]
         write(self.folder / COMMANDS, "\n\n".join(commands))
         write(self.folder / FAILURE, "\n\n".join(self.parts))
-        glance = [f"\n{name}:\n  " + "\n  ".join(lines) for name, lines in self.glance.items()]
-        write(self.folder / README, "\n".join([INDEX, *glance, f"\nwritten at {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"]))
+        summary = [f"\n{name}:\n  " + "\n  ".join(lines) for name, lines in self.summary.items()]
+        write(
+            self.folder / README, "\n".join([INDEX, *summary, f"\nwritten at {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"])
+        )
 
 
 @dataclass
@@ -82,20 +85,20 @@ class State:
     root: Path
     test: str = ""
     failures: dict[str, Failure] = field(default_factory=dict)
-    up: dict[str, Witness] = field(default_factory=dict)
+    up: dict[str, EvidenceSource] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
-    left: dict[str, list[str]] = field(default_factory=dict)
+    kept_up: dict[str, list[str]] = field(default_factory=dict)
 
-    def look(self) -> Failure:
+    def collect(self) -> Failure:
         """The failure of the test that runs now, with all that is up."""
         if self.test not in self.failures:
             self.failures[self.test] = Failure(self.root / directory_name(self.test))
             shutil.rmtree(self.failures[self.test].folder, ignore_errors=True)
         failure = self.failures[self.test]
         with _no_alarm():
-            for witness in list(self.up.values()):
-                self.failed.add(witness.name)
-                failure.look_at(witness)
+            for source in list(self.up.values()):
+                self.failed.add(source.name)
+                failure.collect_from(source)
         return failure
 
 
@@ -104,25 +107,25 @@ _states: list[State] = []
 
 
 @contextlib.contextmanager
-def watched(witness: Witness) -> Iterator[None]:
+def watched(source: EvidenceSource) -> Iterator[None]:
     """What is made here is removed at the end of the block, unless it is to be kept for a failure."""
     state = _states[-1] if _states else None
     try:
         if state:
-            state.up[witness.name] = witness
+            state.up[source.name] = source
         try:
             yield
         except (Exception, pytest.fail.Exception):
             if state and state.test:
-                state.look()
+                state.collect()
             raise
     finally:
         if state:
-            del state.up[witness.name]
-        if state and witness.name in state.failed and os.environ.get("KEEP", "0") not in ("", "0"):
-            state.left[witness.name] = witness.ways_in()
+            del state.up[source.name]
+        if state and source.name in state.failed and os.environ.get("KEEP", "0") not in ("", "0"):
+            state.kept_up[source.name] = source.access_commands()
         else:
-            witness.remove()
+            source.remove()
 
 
 def directory_name(nodeid: str) -> str:
@@ -180,7 +183,7 @@ def pytest_runtest_makereport(
     state = _states[-1]
     platforms = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Platform)]
     if report.failed and (state.up or platforms or item.nodeid in state.failures or item.get_closest_marker("e2e")):
-        failure = state.look()
+        failure = state.collect()
         captured = [f"--- {title}\n{content}" for title, content in report.sections]
         failure.parts.append("\n".join([f"=== {item.nodeid}: {report.when}", report.longreprtext, *captured]))
         failure.write()
@@ -191,7 +194,7 @@ def pytest_runtest_makereport(
 
 
 def _kept(state: State, failure: Failure) -> str:
-    return f"kept for this failure: {failure.folder.relative_to(state.root.parents[1])}/"
+    return f"kept for this failure: {failure.folder.relative_to(state.root.parents[1])}/{README}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -200,7 +203,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("kept for failures")
     for failure in state.failures.values():
         terminalreporter.write_line(_kept(state, failure))
-    for name, ways in state.left.items():
+    for name, ways in state.kept_up.items():
         terminalreporter.write_line(f"KEEP: {name} is still up. To get in:")
         for way in ways:
             terminalreporter.write_line(f"  {way}")

@@ -47,18 +47,18 @@ def settings(project: Project, **changes: Any) -> Settings:
 
 
 # Set by own_processes; not a context variable, because stories call the command from threads.
-_everyone_has_their_own = False
+_always_own_process = False
 
 
 @contextlib.contextmanager
 def own_processes() -> Iterator[None]:
     """Every command is a process of its own meanwhile, whoever runs it."""
-    global _everyone_has_their_own
-    before, _everyone_has_their_own = _everyone_has_their_own, True
+    global _always_own_process
+    before, _always_own_process = _always_own_process, True
     try:
         yield
     finally:
-        _everyone_has_their_own = before
+        _always_own_process = before
 
 
 @recorded
@@ -72,7 +72,7 @@ def gpuaas_slurm(
     """
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("GPUAAS_", "VAULT_"))}
     argv, environment = [COMMAND, *arguments], {**inherited, **variables}
-    if not (own_process or _everyone_has_their_own):
+    if not (own_process or _always_own_process):
         return fork_server.run(cli.main, argv, environment, timeout)
     return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
 

@@ -15,15 +15,15 @@ T = TypeVar("T")
 LONGEST_WAIT = 600.0
 # An end-to-end test with its fixtures. The longest take 5 minutes on a slow machine; two of the longest waits fit in.
 TEST_SECONDS = 1500
-# So much before the test's time limit a wait ends: the look that is under way is over by then.
+# A wait ends this many seconds before the test's time limit, so that the check under way is over by then.
 MARGIN = 30.0
 
-# What a command on a host said last: who waits for a host sees here what the host answered.
+# What a command on a host printed last, for the message of a wait that failed.
 _last_answer: tuple[float, str] = (0.0, "")
 
 
-def heard(answer: str) -> None:
-    """Remember what a host answered, in case somebody waits for another answer."""
+def remember_answer(answer: str) -> None:
+    """Remember what a host answered, for the message of a wait that fails."""
     global _last_answer
     _last_answer = (time.monotonic(), answer)
 
@@ -32,11 +32,11 @@ def until(
     condition: Callable[[], T | None],
     seconds: float,
     what: str,
-    every: float = 0.1,
+    every: float = 0.25,
     seen: Callable[[], Any] | None = None,
 ) -> T:
-    """Poll until the condition gives something true. A look that is dear is followed by a pause as long, up to half a
-    second: all these looks slow what they wait for. `seen` is asked once, for the message of a wait that failed."""
+    """Poll until the condition returns something true. After a slow check it pauses for as long as the check took, at
+    most half a second: checks slow down what they wait for. `seen` is called once, for the message of a failed wait."""
     __tracebackhide__ = True
     assert seconds <= LONGEST_WAIT, f"no wait may be longer than {LONGEST_WAIT:.0f} s"
     start = time.monotonic()

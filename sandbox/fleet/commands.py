@@ -19,7 +19,7 @@ from sandbox.fleet import cgroups
 from sandbox.fleet.runtime import Podman
 
 # The exit code by which podman says that the failure is its own and not the command's.
-PODMANS_OWN = 125
+PODMAN_FAILED = 125
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Limits of open files and of processes (dash calls these -p, bash -u), the files that take a process into each
@@ -43,7 +43,7 @@ class Init:
 _known: dict[str, Init] = {}
 
 
-def learn(container: str, container_id: str, pid: int) -> None:
+def remember(container: str, container_id: str, pid: int) -> None:
     """Remember what somebody has read from podman, so that the next command need not."""
     if pid:
         _known[container] = Init(container_id, pid)
@@ -53,17 +53,17 @@ def run(
     podman: Podman, container: str, hostname: str, argv: Sequence[str], stdin: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command as root in a container, and give back whatever came of it, with the exit codes of `podman exec`."""
-    way = _way_in(container) or (_look(podman, container) and _way_in(container))
-    if not way:
+    entry = _entry(container) or (_inspect(podman, container) and _entry(container))
+    if not entry:
         return podman.try_run("exec", "--interactive", container, *argv, stdin=stdin)
-    if way.frozen:
-        return subprocess.CompletedProcess(list(argv), PODMANS_OWN, b"", f"Error: {container} is paused\n".encode())
+    if entry.frozen:
+        return subprocess.CompletedProcess(list(argv), PODMAN_FAILED, b"", f"Error: {container} is paused\n".encode())
     environment = {"PATH": _PATH, "TERM": "xterm", "container": "podman", "HOSTNAME": hostname, "HOME": "/root"}
     with tempfile.TemporaryFile() as given:
         given.write(stdin)
         given.seek(0)
         process = subprocess.Popen(
-            [*way.argv, *argv],
+            [*entry.argv, *argv],
             env=environment,
             stdin=given if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -74,24 +74,24 @@ def run(
         out, err = _output(process)
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
     # The host may have gone between our look at it and the entry.
-    return subprocess.CompletedProcess(list(argv), PODMANS_OWN if err.startswith(b"nsenter: ") else code, out, err)
+    return subprocess.CompletedProcess(list(argv), PODMAN_FAILED if err.startswith(b"nsenter: ") else code, out, err)
 
 
 @dataclass(frozen=True)
-class _Way:
+class _Entry:
     frozen: bool
     argv: list[str]
 
 
-def _look(podman: Podman, container: str) -> bool:
+def _inspect(podman: Podman, container: str) -> bool:
     shown = podman.try_run("container", "inspect", "--format", "{{.Id}} {{.State.Pid}}", container)
     if shown.returncode == 0:
         container_id, pid = shown.stdout.decode().split()
-        learn(container, container_id, int(pid))
+        remember(container, container_id, int(pid))
     return shown.returncode == 0
 
 
-def _way_in(container: str) -> _Way | None:
+def _entry(container: str) -> _Entry | None:
     """How to enter the container now; None if its first process is not known, has gone, or cannot be entered."""
     known, nsenter = _known.get(container), _nsenter()
     if known is None or nsenter is None:
@@ -111,7 +111,7 @@ def _way_in(container: str) -> _Way | None:
     enter = [nsenter, f"--target={known.pid}", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--"]
     bounds = f"--bounding-set={_capabilities(int(status['CapBnd'], 16))}"
     limit = ["setpriv", "--clear-groups", "--inh-caps=-all", bounds, "--"]
-    return _Way(cgroups.is_frozen(groups), [*join, *enter, *limit])
+    return _Entry(cgroups.is_frozen(groups), [*join, *enter, *limit])
 
 
 @functools.cache

@@ -97,7 +97,7 @@ class Hosts:
     def current(self) -> list[Host]:
         found = [_host_of(entry) for entry in self.podman.inspect_labelled(self.fleet)]
         for host in found:
-            commands.learn(host.container, host.machine, host.pid)
+            commands.remember(host.container, host.machine, host.pid)
         return sorted(found, key=lambda host: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", host.name)])
 
     def get(self, name: str) -> Host:
@@ -152,7 +152,7 @@ class Hosts:
     def exec(self, name: str, argv: Sequence[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command as root on a host; an exit code of the command is no error here."""
         done = commands.run(self.podman, self._container(name), name, argv, stdin.encode())
-        if done.returncode == commands.PODMANS_OWN:
+        if done.returncode == commands.PODMAN_FAILED:
             self.get(name)  # listing all hosts costs more than the command: only to say that this is none of them
         out, err = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
         return subprocess.CompletedProcess(list(argv), done.returncode, out, err)

@@ -23,7 +23,7 @@ from runner.secrets import SOCKET_VARIABLE, ask_server
 from runner.translate import Heard, Story
 from runner.world import Outcome, World
 from tests import fork_server
-from tests.fork_server import Start, become, current_umask, exit_code
+from tests.fork_server import Start, apply_start, current_umask, exit_code
 from tests.unit.fake_keys import FakeKeys, _name
 from tests.unit.fake_slurm import FakeSlurm
 
@@ -89,7 +89,7 @@ def start(variables: Mapping[str, str], hosts: Path, log: Path, dies_at: int = N
 
 
 def _live(given: Start, hosts: Path, dies_at: int) -> None:
-    become(given)
+    apply_start(given)
     tick.play = _plays_on(hosts, dies_at)  # type: ignore[attr-defined]
     cli.main()
 

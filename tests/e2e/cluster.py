@@ -21,12 +21,12 @@ import hvac
 from sandbox.fleet import usage
 from sandbox.fleet.fleet import Fleet
 from tests.commands import Call, begin
-from tests.e2e.evidence import FleetWitness
+from tests.e2e.evidence import FleetEvidence
 from tests.leases import end_leases
 from tests.platform_process import ROOT, ApiClient, Doc
 from tests.post_mortem import watched
 from tests.runner_process import COMMAND, answer, gpuaas_slurm
-from tests.waits import heard
+from tests.waits import remember_answer
 from tests.waits import until as until
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ BIN = Path(sys.executable).parent
 def fleet_named(prefix: str) -> Iterator[Fleet]:
     """A fleet of its own that is gone afterwards; whatever was done with it, every call was in the contract."""
     fleet = Fleet(f"{prefix}-{uuid.uuid4().hex[:6]}")
-    with watched(FleetWitness(fleet)):
+    with watched(FleetEvidence(fleet)):
         yield fleet
         assert fleet.control().violations() == []
 
@@ -148,7 +148,7 @@ class Cluster:
     def on(self, host: str, *argv: str) -> str:
         """What a command on a host says, as root; it must succeed."""
         done = self.fleet.exec(host, argv)
-        heard(f"{host}: {' '.join(argv)}: {done.stdout.strip()}")
+        remember_answer(f"{host}: {' '.join(argv)}: {done.stdout.strip()}")
         assert done.returncode == 0, f"{host}: {' '.join(argv)}: {done.returncode} {done.stdout} {done.stderr}"
         return done.stdout.strip()
 

@@ -62,7 +62,7 @@ def deployed(request: pytest.FixtureRequest) -> Iterator[Deployed]:
         split = deploy(fleet, "gs-1", "gs-2,gs-3", "--name", "split", GPUAAS_LOG_LEVEL="debug")
         same_node = deploy(fleet, "gs-4", "", "--same-node", "--name", "one", GPUAAS_LOG_LEVEL="debug")
         with Poller(split, same_node):
-            ran = gpuaas_slurm(split.variables, "run")
+            ran = gpuaas_slurm(split.variables, "run", own_process=True)
         ends(ran, 0)  # all tests look at what this made
         yield Deployed(fleet, split, same_node, ran.returncode, ran.stdout + ran.stderr, journals(fleet))
 

@@ -51,7 +51,7 @@ RECORDS = ("members", "member-operations", "operations", "events")
 
 
 @dataclass
-class FleetWitness:
+class FleetEvidence:
     """A fleet, for a post-mortem."""
 
     fleet: Fleet
@@ -76,7 +76,7 @@ class FleetWitness:
     def remove(self) -> None:
         self.fleet.down()
 
-    def ways_in(self) -> list[str]:
+    def access_commands(self) -> list[str]:
         option = f"--name {self.name}"
         hosts = [name for name, _, _ in self._containers()]
         return [
@@ -114,7 +114,7 @@ class FleetWitness:
                 for what, found in records.items():
                     _save(kept / f"{what}.json", found)
                 _hide_secrets_of(known, instance["id"])
-                yield from _glance(instance, records, hosts)
+                yield from _summary(instance, records, hosts)
 
     def _requests(self) -> Iterator[str]:
         """The calls that the platform answered, the latest last; their bodies may hold secrets."""
@@ -193,7 +193,9 @@ def _save(path: Path, found: object) -> None:
     write(path, json.dumps(found, indent=2, sort_keys=True))
 
 
-def _glance(instance: dict[str, Any], records: dict[str, list[dict[str, Any]]], hosts: dict[str, str]) -> Iterator[str]:
+def _summary(
+    instance: dict[str, Any], records: dict[str, list[dict[str, Any]]], hosts: dict[str, str]
+) -> Iterator[str]:
     """What a person would look for first in the records."""
     yield f"instance {instance['id']}: {instance['status']}, {instance['health']}"
     for reason in (instance["status_detail"] or {}).get("reasons", []):

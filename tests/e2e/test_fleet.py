@@ -22,7 +22,7 @@ from sandbox.fleet.keys import KeyPair
 from sandbox.fleet.runtime import Podman
 from sandbox.platform import process
 from tests.commands import ends, fails
-from tests.e2e.evidence import FleetWitness
+from tests.e2e.evidence import FleetEvidence
 from tests.post_mortem import watched
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story("fleet")]
@@ -45,7 +45,7 @@ def foreign(podman: Podman) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def fleet(podman: Podman, foreign: str) -> Iterator[Fleet]:
     fleet = Fleet(f"t-{uuid.uuid4().hex[:8]}")
-    with watched(FleetWitness(fleet)):
+    with watched(FleetEvidence(fleet)):
         fleet.up(hosts=2, suite="bookworm")
         yield fleet
 

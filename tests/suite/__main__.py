@@ -5,98 +5,103 @@ import resource
 import signal
 import sys
 import time
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from tests.suite.parts import TIERS, UnknownPartError, all_parts, choose, forgotten_files
 from tests.suite.pool import Pool
-from tests.suite.results import LAST_RUN, Result, Run, Store, standing, table
+from tests.suite.results import Result, Run, Store, last_results, table
 from tests.suite.tree import tree_hash
 
-HELP = """Run tests. WHAT is a tier (fast, test, full), a kind (lint, unit, contract, molecule, e2e) or words that
-parts have in their names; without it, the tier test. `list` shows the parts."""
-INCOMPLETE = 3
+HELP = """Run tests. WHAT is a tier (fast, test, full), a kind (lint, unit, contract, molecule, e2e, kill-points) or
+words of a part's name, in quotes; the default is the tier test. `list` prints the names of all parts.
+
+Exit codes: 0 all passed, 1 a part failed, 2 wrong use, 3 parts are left because of --minutes, 130 interrupted."""
+FAILED, WRONG_USE, PARTS_LEFT, INTERRUPTED = 1, 2, 3, 130
 
 
 def main(
-    what: Annotated[list[str] | None, typer.Argument(help="A tier, a kind, or words of parts' names.")] = None,
-    times: Annotated[bool, typer.Option("--times", help="Print the table of the last run; run nothing.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Run parts of `full` that passed at this tree too.")] = False,
-    minutes: Annotated[float | None, typer.Option(help="Begin no new part after so many minutes.")] = None,
-    streams: Annotated[int, typer.Option(help="Parts at a time.", envvar="STREAMS")] = 4,
+    what: Annotated[list[str] | None, typer.Argument(help="A tier, a kind, or words of a part's name.")] = None,
+    times: Annotated[bool, typer.Option("--times", help="Print the table of the last run (of WHAT).")] = False,
+    again: Annotated[bool, typer.Option("--again", help="With full: also run parts that passed at this tree.")] = False,
+    minutes: Annotated[float | None, typer.Option(min=1, help="Start no new part after this time.")] = None,
+    streams: Annotated[int, typer.Option(min=1, help="How many parts run at a time.", envvar="STREAMS")] = 4,
 ) -> None:
-    words = what or ["test"]
     if times:
-        _show_last_run()
-    elif words == ["list"]:
+        sys.exit(_show_last_run(" ".join(what or [])))
+    elif what and what[0] == "list":
         _list()
     else:
-        sys.exit(_run(words, again=again, minutes=minutes, streams=streams))
+        sys.exit(_run(what or ["test"], again=again, minutes=minutes, streams=streams))
 
 
 def _run(words: list[str], *, again: bool, minutes: float | None, streams: int) -> int:
     began, setup_cpu = float(os.environ.get("DEV_STARTED") or time.time()), _children_cpu()
     setup_seconds = time.time() - began
-    if forgotten := forgotten_files():
-        _tell(f"error: no part runs {', '.join(forgotten)}: name them in tests/suite/parts.py")
-        return 2
     try:
         parts = choose(words)
     except UnknownPartError as error:
         _tell(f"error: {error}")
-        return 2
+        return WRONG_USE
+    if forgotten := forgotten_files():
+        _tell(f"error: {', '.join(forgotten)} belongs to no part: add a Story to STORIES in tests/suite/parts.py")
+        return WRONG_USE
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     store, tree = Store(), tree_hash()
-    # Only `full` goes on where it stopped: the others must show that they pass now.
-    known = {p.name: r for p in parts if words == ["full"] and not again and (r := store.passed(p.slug, tree))}
-    reused = [Result(**{**vars(one), "status": "reused"}) for one in known.values()]
-    todo = [part for part in parts if part.name not in known]
+    # Only `full` continues where it stopped: the other tiers must show that they pass now.
+    known = {} if again or words != ["full"] else {p.name: r for p in parts if (r := store.passed(p.slug, tree))}
+    todo = [part for part in parts if part.kind != "image" and part.name not in known]
     needed = {f"image {kind}" for part in todo for kind in part.images}
-    todo = [part for part in todo if part.kind != "image" or part.name in needed]
+    todo = [*(part for part in parts if part.name in needed), *todo]
+    reused = [replace(known[part.name], status="reused") for part in parts if part not in todo and part.name in known]
     _tell(f"{len(todo)} parts, {streams} at a time" + (f"; {len(reused)} passed before at this tree" * bool(reused)))
     pool = Pool(store, tree, streams, _tell, minutes and minutes * 60)
-    try:
-        pool.run(todo)
-    except KeyboardInterrupt:
-        _tell("interrupted")
-        return 130
+    pool.run(todo)
     run = Run(" ".join(words), tree, time.time() - began, setup_seconds, setup_cpu, [*reused, *pool.results])
     run.save()
-    return _close(run, [part.name for part in pool.left], store)
+    _close(run, store)
+    if pool.interrupted:
+        _tell("interrupted; results of parts that ended are kept")
+        return INTERRUPTED
+    if any(one.status == "failed" for one in run.results):
+        return FAILED
+    return 0 if run.ok else PARTS_LEFT
 
 
-def _close(run: Run, left: list[str], store: Store) -> int:
+def _close(run: Run, store: Store) -> None:
     _tell(f"\n{table(run)}")
-    if "full" in run.what.split():
+    if run.what == "full":
         latest = [(part.name, store.latest(part.slug)) for part in all_parts()]
-        _tell(f"\n{standing(latest, run.tree)}")
-    bad = [one for one in run.results if not one.ok]
-    for one in bad:
-        _tell(f"failed: {one.part}; again: ./dev test '{one.part}'")
-    for name in left:
-        _tell(f"not run: {name}")
-    if any(not one.tree for one in run.results):
-        _tell("the files changed while tests ran; what ended after that is not kept for this tree")
+        _tell(f"\nThe last result of each part, at any tree:\n{last_results(latest, run.tree)}")
+    for one in run.results:
+        if one.status == "failed":
+            _tell(f"failed: {one.part}{_because(one)}; output: .cache/parts/; again: ./dev test '{one.part}'")
+        elif one.status == "not run":
+            _tell(f"not run: {one.part}{_because(one)}")
+    if not run.tree:
+        _tell("there is no git here, so no result is kept for a later run of full")
+    elif any(not one.tree for one in run.results):
+        _tell("files changed during the run; results of parts that ended later are not kept for a later run of full")
     counts = [sum(getattr(one, name) for one in run.results) for name in ("passed", "failed", "skipped")]
     if any(counts):
         _tell("{} passed, {} failed, {} skipped".format(*counts))
-    minutes = f"{run.seconds / 60:.1f} minutes"
-    if bad:
-        _tell(f"./dev test {run.what}: {len(bad)} of {len(run.results)} parts failed, {minutes}")
-        return 1
-    if left:
-        _tell(f"./dev test {run.what}: {len(left)} parts are left; run it again, {minutes}")
-        return INCOMPLETE
-    _tell(f"./dev test {run.what}: all {len(run.results)} parts passed, {minutes}")
+    good = sum(one.ok for one in run.results)
+    _tell(f"./dev test {run.what}: {good} of {len(run.results)} parts passed, {run.seconds / 60:.1f} minutes")
+
+
+def _because(one: Result) -> str:
+    return f" ({one.reason})" if one.reason else ""
+
+
+def _show_last_run(what: str) -> int:
+    run = Run.last(what)
+    if run is None:
+        _tell(f"error: there is no run of {what or 'any part'} yet; start one with: ./dev test {what}".rstrip())
+        return WRONG_USE
+    _tell(f"ended at {run.ended_at}, {'all passed' if run.ok else 'not all passed'}\n\n{table(run)}")
     return 0
-
-
-def _show_last_run() -> None:
-    if not LAST_RUN.exists():
-        _tell("error: there is no run yet; run: ./dev test")
-        sys.exit(2)
-    _tell(table(Run.load()))
 
 
 def _list() -> None:
@@ -118,4 +123,6 @@ def _tell(text: str) -> None:
 
 if __name__ == "__main__":
     main.__doc__ = HELP
-    typer.run(main)
+    app = typer.Typer(add_completion=False)
+    app.command()(main)
+    app(prog_name="./dev test")

@@ -4,6 +4,7 @@ A tier is a set of parts. `fast` is for every change, `test` guards a merge, `fu
 is a part of the larger ones as well. tests/README.md says which stories run on Debian 13 in `test`, and why.
 """
 
+import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,12 +32,12 @@ class Part:
 
     @property
     def kind(self) -> str:
-        """The word a person names a group of parts by: lint, unit, contract, molecule, e2e or image."""
+        """What a group of parts is called: lint, unit, contract, molecule, e2e, kill-points, image."""
         return self.name.split(" ")[0]
 
     @property
     def slug(self) -> str:
-        return self.name.replace(" ", "-").replace(",", "-")
+        return self.name.replace(" ", "-").replace(",", "-")[:60].rstrip("-")
 
     def in_tier(self, tier: str) -> bool:
         return TIERS.index(self.tier) <= TIERS.index(tier)
@@ -74,22 +75,22 @@ class Story:
         return made
 
 
-BOTH = {"bookworm": "test", "trixie": "test"}
-TWELVE = {"bookworm": "test", "trixie": "full"}
+BOTH_IN_TEST = {"bookworm": "test", "trixie": "test"}
+DEBIAN_13_IN_FULL = {"bookworm": "test", "trixie": "full"}
 
 STORIES = (
     # Both Debians in every merge: what Slurm prints, or what can be done at all, differs.
     Story("cluster,by_hand", 200, {"bookworm": "fast", "trixie": "test"}),
-    Story("change", 250, BOTH, more_images=("bookworm:warm",)),
-    Story("decommission", 250, BOTH, bare=True),
+    Story("change", 250, BOTH_IN_TEST, more_images=("bookworm:warm",)),
+    Story("decommission", 250, BOTH_IN_TEST, bare=True),
     # Debian 12 in every merge; Debian 13 in `full`.
-    Story("lifecycle", 400, TWELVE, bare=True),
-    Story("rotation", 250, TWELVE),
-    Story("health", 250, TWELVE),
-    Story("instance", 250, TWELVE),
-    Story("access,gpus,users", 200, TWELVE),
-    Story("bulk", 150, TWELVE),
-    # One Debian only, in its own fixture: the adapter's policy, which no version of Slurm changes.
+    Story("lifecycle", 400, DEBIAN_13_IN_FULL, bare=True),
+    Story("rotation", 250, DEBIAN_13_IN_FULL),
+    Story("health", 250, DEBIAN_13_IN_FULL),
+    Story("instance", 250, DEBIAN_13_IN_FULL),
+    Story("access,gpus,users", 200, DEBIAN_13_IN_FULL),
+    Story("bulk", 150, DEBIAN_13_IN_FULL),
+    # One Debian only, which the module names itself: the adapter's decisions, not Slurm's output.
     Story("killed_anywhere", 600, {"trixie": "test"}),
     Story("worker_faults", 500, {"trixie": "test"}),
     Story("artifacts", 200, {"trixie": "test"}, bare=True),
@@ -100,7 +101,7 @@ STORIES = (
     Story("platform_faults", 60, {"bookworm": "test"}),
 )
 
-# Every write and every moment of every play; a story's name is its test's parameter.
+# Every write and every moment of every play. The names are parameters of one test in contract/test_killed_anywhere.py.
 KILL_POINTS = (
     "deploy,add,bulk-add",
     "drain,drain-until-a-deadline,cancel-of-a-drain,remove,remove-of-a-busy-node,replace",
@@ -114,7 +115,7 @@ def _kill_points(stories: str) -> Part:
     name = "test_a_runner_killed_anywhere_is_followed_by_one_that_ends_it_alike"
     chosen = [f"{file}::{name}[{story}]" for story in stories.split(",")]
     return Part(
-        f"points {stories.split(',')[0]}", ("pytest", "-q", *chosen), "full", 900,
+        f"kill-points {stories}", ("pytest", "-q", *chosen), "full", 900,
         environment={"GPUAAS_EVERY_POINT": "1"},
     )  # fmt: skip
 
@@ -146,7 +147,7 @@ def all_parts() -> list[Part]:
 
 
 def molecule_parts(scenarios: Path = ROOT / "molecule") -> list[Part]:
-    """One part a scenario; each runs both Debians."""
+    """One part per scenario; each runs both Debians."""
     images = tuple(f"{suite}{warm}" for suite in SUITES for warm in ("", ":warm"))
     names = sorted(path.parent.name for path in scenarios.glob("*/molecule.yml"))
     run = ("python", "-m", "tests.suite.role_tests")
@@ -154,12 +155,12 @@ def molecule_parts(scenarios: Path = ROOT / "molecule") -> list[Part]:
 
 
 def choose(words: Iterable[str]) -> list[Part]:
-    """The parts of a tier, of a kind, or those whose names contain the words; the images they need come first."""
+    """The parts of each tier, kind or name; images that they need come first. A name may have several words."""
     chosen: dict[str, Part] = {}
     for word in words:
         found = [part for part in all_parts() if _matches(part, word)]
         if not found:
-            raise UnknownPartError(f"no part is called {word!r}; ./dev test list shows them all")
+            raise UnknownPartError(_unknown(word))
         chosen |= {part.name: part for part in found}
     needed = dict.fromkeys(kind for part in chosen.values() for kind in part.images)
     return [*(image(kind) for kind in needed), *chosen.values()]
@@ -170,11 +171,19 @@ def _matches(part: Part, word: str) -> bool:
         return part.in_tier(word)
     if word in {one.kind for one in all_parts()}:
         return part.kind == word
-    return word in part.name
+    return bool(word.split()) and all(one in part.name for one in word.split())
+
+
+def _unknown(word: str) -> str:
+    if word.endswith(".py") or "::" in word:
+        return f"{word!r} is not a part; run a file or a test with: . .venv/bin/activate && pytest {word}"
+    near = difflib.get_close_matches(word, [part.name for part in all_parts()], n=3, cutoff=0.4)
+    meant = f"; near: {', '.join(map(repr, near))}" if near else ""
+    return f"no part is called {word!r}{meant}; ./dev test list prints all names"
 
 
 def forgotten_files(tests: Path = ROOT / "tests") -> list[str]:
-    """Test files that no part runs; nothing may look tested because no tier ran it."""
+    """Test files that belong to no part. Without this check they would look tested and never run."""
     run = [file for part in all_parts() for file in part.files]
     found = sorted(str(path.relative_to(tests.parent)) for path in tests.rglob("test_*.py"))
     return [file for file in found if not any(file == one or file.startswith(f"{one}/") for one in run)]

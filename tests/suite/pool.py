@@ -31,12 +31,13 @@ class Pool:
         self.tell = tell
         self.stop_at = time.monotonic() + stop_after if stop_after else None
         self.results: list[Result] = []
-        self.left: list[Part] = []  # not begun when the time was up, or because an image failed
+        self.interrupted = False
         self._changed = threading.Condition()
         self._running: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
         self._stopped = False
 
     def run(self, parts: Sequence[Part]) -> None:
+        """Run the parts; `results` has one result for each afterwards."""
         waiting = sorted(parts, key=lambda part: (part.kind != "image", -part.seconds))
         self._total = len(parts)
         beat = threading.Thread(target=self._heartbeat, daemon=True)
@@ -48,10 +49,11 @@ class Pool:
                     worker.result()
             except KeyboardInterrupt:
                 self._interrupt()
-                raise
+                self.interrupted = True
             finally:
                 self._stopped = True
-        self.left += waiting
+        for part in waiting:
+            self._not_run(part, "interrupted" if self.interrupted else "the time limit of this run was reached")
 
     def _work(self, waiting: list[Part]) -> None:
         while part := self._next(waiting):
@@ -68,17 +70,21 @@ class Pool:
                     return None
                 ended = {one.part: one.ok for one in self.results}
                 for part in list(waiting):
-                    built = [ended.get(image(kind).name) for kind in part.images]
-                    if False in built:
+                    built = {name: ended.get(name) for name in (image(kind).name for kind in part.images)}
+                    if False in built.values():
                         waiting.remove(part)
-                        self.left.append(part)
-                    elif all(built):
+                        failed = next(name for name, ok in built.items() if ok is False)
+                        self._not_run(part, f"{failed} failed")
+                    elif all(built.values()):
                         waiting.remove(part)
                         return part
                 if not waiting:
                     return None
                 self._changed.wait()
             return None
+
+    def _not_run(self, part: Part, reason: str) -> None:
+        self.results.append(Result(part.name, self.tree, "not run", 0.0, reason=reason))
 
     def _run(self, part: Part) -> Result:
         folder = self.store.folder(part.slug)
@@ -108,14 +114,15 @@ class Pool:
             **{**used(usage, cost), **counted(report)},  # type: ignore[arg-type]
         )
         if options and code == 0 and result.passed == 0:
-            result = replace(result, status="failed")  # a part that ran no test proves nothing
+            result = replace(result, status="failed", reason="it ran no test")
         self.store.save(part.slug, result)
         self._say(result, log)
         return result
 
     def _say(self, result: Result, log: Path) -> None:
         done = len(self.results) + 1
-        self.tell(f"[{done}/{self._total}] {result.part}: {result.status} in {result.wall:.0f} s")
+        why = f": {result.reason}" if result.reason else ""
+        self.tell(f"[{done}/{self._total}] {result.part}: {result.status} in {result.wall:.0f} s{why}")
         if not result.ok:
             text = log.read_text(errors="replace")
             self.tell(f"\n== output of {result.part} ({log.relative_to(ROOT)})\n{text}== end of {result.part}\n")
@@ -130,7 +137,7 @@ class Pool:
                 self.tell(f"  running: {since}")
 
     def _interrupt(self) -> None:
-        """Each part gets the chance to remove its hosts."""
+        """Parts that run are interrupted like a command on a terminal, and remove their hosts."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

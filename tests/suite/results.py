@@ -1,6 +1,7 @@
-"""What came of each part, kept in .cache by the tree it ran at, and the table that a run ends with."""
+"""The result of each part, kept in .cache by the tree it ran at, and the table that a run ends with."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -9,7 +10,7 @@ from pathlib import Path
 from tests.suite.parts import ROOT
 
 CACHE = ROOT / ".cache"
-LAST_RUN = CACHE / "last-run.json"
+RUNS = CACHE / "runs"
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Result:
 
     part: str
     tree: str
-    status: str  # passed, failed, or reused: passed before at this tree
+    status: str  # passed, failed, not run, or reused: passed before at this tree
     wall: float
     cpu: float = 0.0
     hosts: int = 0
@@ -27,6 +28,7 @@ class Result:
     failed: int = 0
     skipped: int = 0
     ended_at: str = ""
+    reason: str = ""  # why it failed or did not run, where the output does not say it
 
     @property
     def ok(self) -> bool:
@@ -34,7 +36,7 @@ class Result:
 
 
 class Store:
-    """Results by part and tree. Each has a file of its own, so parts that end at the same time do not disturb."""
+    """Results by part and tree, each in a file of its own: parts may end at the same time."""
 
     def __init__(self, directory: Path = CACHE / "parts") -> None:
         self.directory = directory
@@ -77,13 +79,26 @@ class Run:
     setup_cpu: float
     results: Sequence[Result]
 
-    def save(self, path: Path = LAST_RUN) -> None:
-        _write(path, {**asdict(self), "ended_at": now()})
+    ended_at: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return all(one.ok for one in self.results)
+
+    def save(self, directory: Path = RUNS) -> None:
+        """Each selection has a file of its own: a short run does not overwrite the table of a long one."""
+        name = re.sub(r"[^a-z0-9]+", "-", self.what.lower())[:60]
+        _write(directory / f"{name}.json", {**asdict(self), "ended_at": now()})
 
     @classmethod
-    def load(cls, path: Path = LAST_RUN) -> "Run":
+    def last(cls, what: str = "", directory: Path = RUNS) -> "Run | None":
+        """The newest run, or the newest of one selection."""
+        found = [cls._load(path) for path in directory.glob("*.json")]
+        return max((one for one in found if what in ("", one.what)), key=lambda one: one.ended_at, default=None)
+
+    @classmethod
+    def _load(cls, path: Path) -> "Run":
         stored = json.loads(path.read_text())
-        stored.pop("ended_at")
         return cls(**{**stored, "results": [Result(**one) for one in stored["results"]]})
 
 
@@ -125,8 +140,8 @@ def _row(one: Result) -> tuple[str, ...]:
     )
 
 
-def standing(results: Iterable[tuple[str, Result | None]], tree: str) -> str:
-    """Which part last ran at which tree, for work that takes several runs."""
+def last_results(results: Iterable[tuple[str, Result | None]], tree: str) -> str:
+    """At which tree each part last ran, for work that takes several runs."""
     rows: list[tuple[str, ...]] = [("part", "result", "wall s", "tree", "ended at")]
     for name, one in results:
         if one is None:

@@ -5,32 +5,37 @@ With KEEP=1 in the environment, the hosts of a failure stay up.
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from sandbox.fleet.fleet import Fleet
-from tests.e2e.evidence import FleetWitness
+from tests.e2e.evidence import FleetEvidence
 from tests.suite.parts import ROOT
 
 
 def main(scenario: str, failed: Path = ROOT / ".cache" / "failed") -> int:
-    destroy = ["molecule", "destroy", "-s", scenario]
-    # Hosts of a run that was killed are in the way; `--destroy=never` keeps those of this one until they were read.
-    subprocess.run(destroy, check=True, capture_output=True)
+    # Hosts of a run that was killed are in the way; `--destroy=never` keeps those of this run until they were read.
+    if code := _destroy(scenario):
+        return code
     code = subprocess.run(["molecule", "test", "-s", scenario, "--destroy=never"], check=False).returncode
     if code:
         folder = failed / f"molecule-{scenario}"
-        lines = FleetWitness(Fleet(fleet_name())).keep(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        lines = FleetEvidence(Fleet(fleet_name())).keep(folder)
         sys.stdout.write("\n".join([*lines, f"kept for this failure: {folder.relative_to(ROOT)}/", ""]))
-    if code and os.environ.get("KEEP", "0") not in ("", "0"):
-        sys.stdout.write(f"KEEP: the hosts are still up: molecule login -s {scenario} --host NAME\n")
-        sys.stdout.write(f"again: MOLECULE_VERIFY=NAME molecule verify; remove them: {' '.join(destroy)}\n")
-        return code
-    done = subprocess.run(destroy, check=False, capture_output=True, text=True)
+        if os.environ.get("KEEP", "0") not in ("", "0"):
+            sys.stdout.write("KEEP: the hosts are still up; molecule/README.md says how to use and to remove them\n")
+            return code
+    return code or _destroy(scenario)
+
+
+def _destroy(scenario: str) -> int:
+    done = subprocess.run(["molecule", "destroy", "-s", scenario], check=False, capture_output=True, text=True)
     if done.returncode:
         sys.stdout.write(done.stdout + done.stderr)
-    return code or done.returncode
+    return done.returncode
 
 
 def fleet_name(project: Path = ROOT) -> str:

@@ -1,4 +1,8 @@
-"""The pytest option --suite: the tests of one Debian. Tests that belong to no Debian run with Debian 12's."""
+"""The pytest option --suite: the tests of one Debian.
+
+In a module with tests for both Debians, tests that name neither run with Debian 12's. A module that names no Debian
+in its parameters runs whole: it chooses its Debian itself.
+"""
 
 import pytest
 
@@ -13,12 +17,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = config.getoption("--suite")
     if not wanted:
         return
-    other = [item for item in items if suite_of(item.name) != wanted]
-    items[:] = [item for item in items if suite_of(item.name) == wanted]
+    both = {item.path for item in items if _named(item.name)}
+    other = [item for item in items if item.path in both and suite_of(item.name) != wanted]
+    items[:] = [item for item in items if item not in other]
     config.hook.pytest_deselected(items=other)
 
 
 def suite_of(test_name: str) -> str:
+    """The Debian on which a test of a module for both runs."""
+    return _named(test_name) or SUITES[0]
+
+
+def _named(test_name: str) -> str:
     """The Debian that a test's parameters name, as in test_x[trixie-warm]."""
     parameters = test_name.partition("[")[2].rstrip("]").split("-")
-    return next((suite for suite in SUITES if suite in parameters), SUITES[0])
+    return next((suite for suite in SUITES if suite in parameters), "")

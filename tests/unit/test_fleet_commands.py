@@ -132,9 +132,9 @@ def test_podman_runs_the_command_where_nsenter_cannot(
 
 
 def test_a_paused_host_refuses_a_command_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "_way_in", lambda _: commands._Way(True, ["sleep", "600"]))
+    monkeypatch.setattr(commands, "_entry", lambda _: commands._Entry(True, ["sleep", "600"]))
     done = commands.run(Recorder(1), "c", "gs-1", ["true"])
-    assert (done.returncode, done.stderr) == (commands.PODMANS_OWN, b"Error: c is paused\n")
+    assert (done.returncode, done.stderr) == (commands.PODMAN_FAILED, b"Error: c is paused\n")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_paused_host_refuses_a_command_at_once(monkeypatch: pytest.MonkeyPatch
 def test_output_and_exit_code_come_back_as_from_podman(
     monkeypatch: pytest.MonkeyPatch, script: str, code: int, out: bytes, err: bytes | None
 ) -> None:
-    monkeypatch.setattr(commands, "_way_in", lambda _: commands._Way(False, [sys.executable, "-c"]))
+    monkeypatch.setattr(commands, "_entry", lambda _: commands._Entry(False, [sys.executable, "-c"]))
     done = commands.run(Recorder(1), "c", "gs-1", [script], b"given")
     assert (done.returncode, done.stdout) == (code, out)
     assert err is None or done.stderr == err
@@ -157,7 +157,7 @@ def test_output_and_exit_code_come_back_as_from_podman(
 
 def test_a_process_that_a_command_leaves_behind_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """It keeps the pipes of the command open."""
-    monkeypatch.setattr(commands, "_way_in", lambda _: commands._Way(False, ["/bin/sh", "-c"]))
+    monkeypatch.setattr(commands, "_entry", lambda _: commands._Entry(False, ["/bin/sh", "-c"]))
     began = time.monotonic()
     done = commands.run(Recorder(1), "c", "gs-1", ["sleep 60 & echo $!"])
     os.kill(int(done.stdout), signal.SIGKILL)

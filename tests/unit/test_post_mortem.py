@@ -1,4 +1,4 @@
-"""What a failed test leaves in .cache/failed; shown with pytest itself and a witness in place of a fleet."""
+"""What a failed test leaves in .cache/failed; shown with pytest itself and a source in place of a fleet."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ class Fleet:
         return ["gs-1: slurmd failed"]
     def remove(self):
         Path("removed").touch()
-    def ways_in(self):
+    def access_commands(self):
         return ["sandbox exec gs-1"]
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The test suite's own parts: nothing is forgotten, nothing is taken for passed that did not run."""
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.contract.test_killed_anywhere import STORIES as KILLED_STORIES
+from tests.suite import __main__ as suite
 from tests.suite import parts
 from tests.suite.parts import KILL_POINTS, SUITES, TIERS, Part, UnknownPartError, all_parts, choose, forgotten_files
 from tests.suite.pool import Pool, counted, used
-from tests.suite.results import Result, Run, Store, standing, table
+from tests.suite.results import Result, Run, Store, last_results, table
 from tests.suite.selection import suite_of
 from tests.suite.tree import tree_hash
 
@@ -70,9 +70,33 @@ def test_parts_bring_the_images_they_need_and_no_other() -> None:
     assert {part.kind for part in choose(["unit"])} == {"unit"}
 
 
-def test_a_name_that_no_part_has_is_an_error() -> None:
-    with pytest.raises(UnknownPartError, match="no-such-part"):
-        choose(["no-such-part"])
+@pytest.mark.parametrize("word", ["no-such-part", "", "tests/e2e/test_bulk.py"])
+def test_a_name_that_no_part_has_is_an_error(word: str) -> None:
+    with pytest.raises(UnknownPartError):
+        choose([word])
+
+
+def test_a_part_is_found_by_any_words_of_its_name() -> None:
+    assert [part.name for part in choose(["users bookworm"])][-1] == "e2e access,gpus,users bookworm"
+
+
+def test_a_resumed_full_runs_what_is_left_with_its_images(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = [python("e2e done", images=("x",)), python("e2e left", images=("x",))]
+    monkeypatch.setattr(suite, "choose", lambda _: [python("image x"), *listed])
+    monkeypatch.setattr(suite, "all_parts", lambda: listed)
+    monkeypatch.setattr(suite, "Store", lambda: store)
+    monkeypatch.setattr(suite, "tree_hash", lambda: "a" * 40)
+    monkeypatch.setattr("tests.suite.pool.tree_hash", lambda: "a" * 40)
+    runs: list[Run] = []
+    monkeypatch.setattr(Run, "save", lambda run: runs.append(run))
+    for slug in ("image-x", "e2e-done"):
+        store.save(slug, replace(RESULT, part=slug.replace("-", " "), ended_at="2026-01-01T00:00:00+00:00"))
+    assert suite._run(["full"], again=False, minutes=None, streams=2) == 0
+    assert {one.part: one.status for one in runs[0].results} == {
+        "e2e done": "reused",
+        "image x": "passed",
+        "e2e left": "passed",
+    }
 
 
 def test_part_names_and_folders_are_unique() -> None:
@@ -92,8 +116,8 @@ def test_a_part_whose_image_failed_is_reported_as_not_run(store: Store) -> None:
     pool, said = run(
         store, python("e2e x", images=("x",)), python("image x", "print('no mirror'); raise SystemExit(1)")
     )
-    assert [one.status for one in pool.results] == ["failed"]
-    assert [part.name for part in pool.left] == ["e2e x"]
+    assert {one.part: one.status for one in pool.results} == {"image x": "failed", "e2e x": "not run"}
+    assert [one.reason for one in pool.results if one.status == "not run"] == ["image x failed"]
     assert "no mirror" in "".join(said)
 
 
@@ -105,7 +129,7 @@ def test_output_is_shown_for_a_part_that_failed_and_no_other(store: Store) -> No
 
 def test_no_part_begins_after_the_time_is_up(store: Store) -> None:
     pool, _ = run(store, python("a"), python("b"), stop_after=-1)
-    assert pool.results == [] and [part.name for part in pool.left] == ["a", "b"]
+    assert [(one.part, one.status) for one in pool.results] == [("a", "not run"), ("b", "not run")]
 
 
 def test_a_pytest_part_that_ran_no_test_fails(store: Store, tmp_path: Path) -> None:
@@ -158,17 +182,25 @@ def test_a_result_without_a_tree_is_not_kept(store: Store) -> None:
 def test_the_newest_result_says_at_which_tree_a_part_ran(store: Store) -> None:
     store.save("unit", RESULT)
     store.save("unit", replace(RESULT, tree="b" * 40, ended_at="2026-01-02T00:00:00+00:00"))
-    shown = standing([("unit", store.latest("unit")), ("contract", None)], "a" * 40)
+    shown = last_results([("unit", store.latest("unit")), ("contract", None)], "a" * 40)
     assert "passed, at another tree" in shown and "bbbbbbbb" in shown and "not run" in shown
 
 
 def test_a_run_is_kept_and_printed_with_its_sum(tmp_path: Path) -> None:
-    kept = Run("fast", "a" * 40, 90.0, 30.0, 20.0, [RESULT, replace(RESULT, part="lint", status="reused")])
-    kept.save(tmp_path / "run.json")
-    assert json.loads((tmp_path / "run.json").read_text())["seconds"] == 90.0
-    shown = table(Run.load(tmp_path / "run.json")).splitlines()
+    Run("fast", "a" * 40, 90.0, 30.0, 20.0, [RESULT, replace(RESULT, part="lint", status="reused")]).save(tmp_path)
+    kept = Run.last(directory=tmp_path)
+    assert kept and kept.seconds == 90.0 and kept.ok
+    shown = table(kept).splitlines()
     assert shown[-1].split() == ["./dev", "test", "fast", "90", "31", "0", "0", "3", "aaaaaaaa"]
     assert [line.split()[0] for line in shown[2:]] == ["unit", "lint", "setup", "./dev"]
+
+
+def test_a_short_run_does_not_overwrite_the_table_of_a_long_one(tmp_path: Path) -> None:
+    for what in ("test", "unit"):
+        Run(what, "a" * 40, 1.0, 0.0, 0.0, [RESULT]).save(tmp_path)
+    found = Run.last("test", tmp_path)
+    assert found and found.what == "test"
+    assert Run.last("full", tmp_path) is None
 
 
 def test_a_tree_is_known_by_its_files_committed_or_not(tmp_path: Path) -> None:

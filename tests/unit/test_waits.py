@@ -10,12 +10,12 @@ import pytest
 
 from tests import waits
 from tests.platform_process import ROOT
-from tests.waits import LONGEST_WAIT, MARGIN, TEST_SECONDS, heard, until
+from tests.waits import LONGEST_WAIT, MARGIN, TEST_SECONDS, remember_answer, until
 
 
 def test_a_wait_that_fails_shows_what_was_seen_last() -> None:
     def look() -> bool:
-        heard("gs-1: sinfo: down")
+        remember_answer("gs-1: sinfo: down")
         return False
 
     with pytest.raises(AssertionError) as told:
@@ -29,7 +29,7 @@ def test_a_wait_that_fails_shows_what_was_seen_last() -> None:
 
 
 def test_what_a_host_said_before_the_wait_is_not_shown() -> None:
-    heard("gs-1: long ago")
+    remember_answer("gs-1: long ago")
     with pytest.raises(AssertionError) as told:
         until(lambda: None, 0, "something")
     assert "long ago" not in str(told.value)

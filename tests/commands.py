@@ -71,7 +71,7 @@ def hide(variables: Mapping[str, str]) -> None:
 
 def scrubbed(text: str) -> str:
     """Without any secret that is known or that looks like one."""
-    for secret in _SECRETS:
+    for secret in sorted(_SECRETS, key=len, reverse=True):  # one may be a part of another
         text = text.replace(secret, "[secret]")
     for pattern in _PATTERNS:
         text = pattern.sub("[secret]", text)
@@ -109,11 +109,15 @@ def ends(done: Done, *expected: int, why: str = "") -> Done:
     return done
 
 
+# Codes that say that the command did not run: podman's own, not executable, not found.
+_DID_NOT_RUN = (125, 126, 127)
+
+
 def fails(done: Done, why: str = "") -> Done:
-    """The command ended with any exit code but 0. Gives the command back."""
+    """The command ran and ended with an exit code of its own that is not 0. Gives the command back."""
     __tracebackhide__ = True
-    if done.returncode == 0:
-        raise AssertionError(_shown(done, "exit code 0, expected another", why))
+    if done.returncode <= 0 or done.returncode in _DID_NOT_RUN:
+        raise AssertionError(_shown(done, f"exit code {done.returncode}, expected a refusal by the command", why))
     return done
 
 

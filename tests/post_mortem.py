@@ -122,10 +122,15 @@ def watched(source: EvidenceSource) -> Iterator[None]:
     finally:
         if state:
             del state.up[source.name]
-        if state and source.name in state.failed and os.environ.get("KEEP", "0") not in ("", "0"):
+        if state and source.name in state.failed and keep_hosts():
             state.kept_up[source.name] = source.access_commands()
         else:
             source.remove()
+
+
+def keep_hosts() -> bool:
+    """Whether a person wants to look at the hosts of a failure."""
+    return os.environ.get("KEEP", "0") not in ("", "0")
 
 
 def directory_name(nodeid: str) -> str:
@@ -181,15 +186,20 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     state = _states[-1]
+    if report.failed and (text := report.longreprtext) != scrubbed(text):
+        report.longrepr = scrubbed(text)  # what the terminal and the report file show
     platforms = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Platform)]
     if report.failed and (state.up or platforms or item.nodeid in state.failures or item.get_closest_marker("e2e")):
         failure = state.collect()
         captured = [f"--- {title}\n{content}" for title, content in report.sections]
         failure.parts.append("\n".join([f"=== {item.nodeid}: {report.when}", report.longreprtext, *captured]))
-        failure.write()
-        for platform in platforms[:1]:
-            write(failure.folder / PLATFORM_LOG, (platform.state / process.LOG_FILE).read_text(errors="replace"))
-        report.sections.append(("post-mortem", _kept(state, failure)))
+        try:
+            failure.write()
+            for platform in platforms[:1]:
+                write(failure.folder / PLATFORM_LOG, (platform.state / process.LOG_FILE).read_text(errors="replace"))
+            report.sections.append(("post-mortem", _kept(state, failure)))
+        except OSError as error:  # the failure of the test is the news, not this
+            report.sections.append(("post-mortem", f"could not be written: {error}"))
     return report
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tests.commands import CALLS, TAIL
+from tests.commands import CALLS, TAIL, scrubbed
 
 T = TypeVar("T")
 
@@ -70,4 +70,4 @@ def _message(what: str, seconds: float, start: float, found: object, seen: Calla
         lines.append(f"last answer of a host: {_last_answer[1][-TAIL:]}")
     if CALLS and CALLS[-1].since >= start:
         lines.append(f"last command: {CALLS[-1].described()}\n{CALLS[-1].stdout[-TAIL:]}{CALLS[-1].stderr[-TAIL:]}")
-    return "\n".join(lines)
+    return scrubbed("\n".join(lines))

@@ -33,8 +33,8 @@ def membership(pid: int, container: str) -> dict[str, Path]:
         own = next((n for n, part in enumerate(parts) if container in part), None)
         if own is None:
             return {}
-        first = controllers.split(",")[0]
-        found[first] = _mounts()[first].joinpath(*(parts[: own + 1] if first else parts))
+        for one in controllers.split(","):
+            found[one] = _mounts()[one].joinpath(*(parts[: own + 1] if one else parts))
     return found
 
 

@@ -1,7 +1,8 @@
 """Commands on hosts. They enter the host's namespaces directly: `podman exec` takes thirty times the CPU.
 
-The process gets what `podman exec` gives: the host's cgroups, capabilities, environment and limits. The
-filter of system calls is the one difference. It guards little that the missing capabilities do not guard already.
+The process gets what `podman exec` gives: the host's cgroups, capabilities, environment and limits. It does not get the
+filter of system calls, nor AppArmor or SELinux confinement where a machine has them. They guard little that the missing
+capabilities do not guard already.
 """
 
 import functools
@@ -24,9 +25,10 @@ PODMAN_FAILED = 125
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Limits of open files and of processes (dash calls these -p, bash -u), the files that take a process into each
 # cgroup, "--", the command. A shell does it because a Python with threads must not fork itself.
-_JOIN = """umask 022; unset PWD
+_NO_ENTRY = b"gpuaas-slurm: a cgroup of the host cannot be joined"
+_JOIN = f"""umask 022; unset PWD
 ulimit -n "$1" 2>/dev/null; ulimit -p "$2" 2>/dev/null || ulimit -u "$2" 2>/dev/null; shift 2
-while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done
+while [ "$1" != -- ]; do echo 0 >"$1" || {{ echo "{_NO_ENTRY.decode()}" >&2; exit 125; }}; shift; done
 shift; exec "$@"
 """
 
@@ -41,10 +43,12 @@ class Init:
 
 # By the container's name. Process-wide, because a fleet makes its Hosts anew for each call.
 _known: dict[str, Init] = {}
+# Containers whose cgroups cannot be joined; podman runs commands there.
+_closed: set[str] = set()
 
 
 def remember(container: str, container_id: str, pid: int) -> None:
-    """Remember what somebody has read from podman, so that the next command need not."""
+    """Keep what was read from podman, so that the next command need not read it."""
     if pid:
         _known[container] = Init(container_id, pid)
 
@@ -71,7 +75,14 @@ def run(
             start_new_session=True,
         )
     with process:
-        out, err = _output(process)
+        try:
+            out, err = _output(process)
+        except BaseException:  # a test's time limit, too, must not wait for a command that hangs
+            process.kill()
+            raise
+    if _NO_ENTRY in err:  # not a cgroup that a process may join, which is only known by trying
+        _closed.add(container)
+        return podman.try_run("exec", "--interactive", container, *argv, stdin=stdin)
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
     # The host may have gone between our look at it and the entry.
     return subprocess.CompletedProcess(list(argv), PODMAN_FAILED if err.startswith(b"nsenter: ") else code, out, err)
@@ -94,7 +105,7 @@ def _inspect(podman: Podman, container: str) -> bool:
 def _entry(container: str) -> _Entry | None:
     """How to enter the container now; None if its first process is not known, has gone, or cannot be entered."""
     known, nsenter = _known.get(container), _nsenter()
-    if known is None or nsenter is None:
+    if known is None or nsenter is None or container in _closed:
         return None
     try:
         lines = Path(f"/proc/{known.pid}/status").read_text().splitlines()
@@ -107,7 +118,8 @@ def _entry(container: str) -> _Entry | None:
     if not groups or status["NSpid"].split()[-1] != "1" or status["State"].startswith("Z"):
         _known.pop(container, None)
         return None
-    join = ["/bin/sh", "-c", _JOIN, "sh", *limits, *(str(one / "cgroup.procs") for one in groups.values()), "--"]
+    joined = [str(one / "cgroup.procs") for one in dict.fromkeys(groups.values())]
+    join = ["/bin/sh", "-c", _JOIN, "sh", *limits, *joined, "--"]
     enter = [nsenter, f"--target={known.pid}", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--"]
     bounds = f"--bounding-set={_capabilities(int(status['CapBnd'], 16))}"
     limit = ["setpriv", "--clear-groups", "--inh-caps=-all", bounds, "--"]

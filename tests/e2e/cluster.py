@@ -20,7 +20,7 @@ import hvac
 
 from sandbox.fleet import usage
 from sandbox.fleet.fleet import Fleet
-from tests.commands import Call, begin
+from tests.commands import Call, begin, ends
 from tests.e2e.evidence import FleetEvidence
 from tests.leases import end_leases
 from tests.platform_process import ROOT, ApiClient, Doc
@@ -149,7 +149,7 @@ class Cluster:
         """What a command on a host says, as root; it must succeed."""
         done = self.fleet.exec(host, argv)
         remember_answer(f"{host}: {' '.join(argv)}: {done.stdout.strip()}")
-        assert done.returncode == 0, f"{host}: {' '.join(argv)}: {done.returncode} {done.stdout} {done.stderr}"
+        ends(done, 0, why=f"on {host}")
         return done.stdout.strip()
 
     @property

@@ -10,11 +10,12 @@ import pytest
 from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.gpus import Gpus
 from sandbox.fleet.hosts import HostSpec
+from sandbox.fleet.images import SUITES as SUITES
 from sandbox.fleet.keys import KeyPair
 from tests.commands import ends
 from tests.e2e.cluster import Cluster, Poller, deploy, fleet_named
 from tests.journal_table import UNITS, Line, read_journal, read_munged
-from tests.runner_process import gpuaas_slurm
+from tests.runner_process import gpuaas_slurm, own_processes
 from tests.waits import TEST_SECONDS
 
 
@@ -23,9 +24,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("e2e") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(TEST_SECONDS))
-
-
-SUITES = ("bookworm", "trixie")
 
 
 @dataclass
@@ -55,14 +53,14 @@ def journals(fleet: Fleet) -> dict[str, list[Line]]:
 @pytest.fixture(scope="session", params=SUITES)
 def deployed(request: pytest.FixtureRequest) -> Iterator[Deployed]:
     """gs-1 with workers gs-2 and gs-3; gs-4 all by itself; gs-5 in reserve."""
-    with fleet_named(f"e2e-{request.param}") as fleet:
+    with own_processes(), fleet_named(f"e2e-{request.param}") as fleet:
         fleet.up(hosts=5, suite=request.param, warm=True)
         for name in ("gs-2", "gs-3", "gs-5"):  # as on a bare host: tokens are the controller's business
             fleet.exec(name, ["dpkg", "--purge", "slurm-wlm-jwt-plugin"])
         split = deploy(fleet, "gs-1", "gs-2,gs-3", "--name", "split", GPUAAS_LOG_LEVEL="debug")
         same_node = deploy(fleet, "gs-4", "", "--same-node", "--name", "one", GPUAAS_LOG_LEVEL="debug")
         with Poller(split, same_node):
-            ran = gpuaas_slurm(split.variables, "run", own_process=True)
+            ran = gpuaas_slurm(split.variables, "run")
         ends(ran, 0)  # all tests look at what this made
         yield Deployed(fleet, split, same_node, ran.returncode, ran.stdout + ran.stderr, journals(fleet))
 

@@ -109,11 +109,11 @@ class FleetEvidence:
             self.rented = {hosts[one["id"]] for one in allocations if one["status"] == "active"}
             for instance in _items(api, f"{project}/app-instances"):
                 path, kept = f"{project}/app-instances/{instance['id']}", folder / instance["id"]
+                _hide_secrets_of(known, instance["id"])
                 _save(kept / "instance.json", instance)
                 records = {what: _items(api, f"{path}/{what}") for what in RECORDS}
                 for what, found in records.items():
                     _save(kept / f"{what}.json", found)
-                _hide_secrets_of(known, instance["id"])
                 yield from _summary(instance, records, hosts)
 
     def _requests(self) -> Iterator[str]:

@@ -193,9 +193,13 @@ def test_a_worker_whose_slurm_does_not_fit_is_named_until_it_is_removed(story: S
         pytest.skip("a 22.05 worker is what a 24.11 controller does not take")
     story.cluster.add(OLDER)
     ends(story.cluster.run(), 1)
+    ends(
+        story.cluster.run(GPUAAS_OBSERVE_SECONDS="0", GPUAAS_REPAIR="false"), 0
+    )  # it is named for as long as it is there
     instance = story.cluster.instance()
     (reason,) = instance["status_detail"]["reasons"]
-    assert (instance["health"], reason["code"]) == ("degraded", "version_incompatible")
+    assert (instance["status"], instance["health"], reason["code"]) == ("running", "degraded", "version_incompatible")
+    assert reason["class"]
     assert "22.05" in reason["message"] and "24.11" in reason["message"]
     member = story.cluster.workers()[OLDER]["id"]
     answer(story.cluster.variables, "op", "remove", story.cluster.instance_id, "--members", member)

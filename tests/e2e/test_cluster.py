@@ -3,7 +3,6 @@
 import base64
 import json
 import subprocess
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,20 +12,12 @@ from tests.e2e.cluster import Cluster, distinct, in_vault, log_lines, until
 from tests.e2e.conftest import Deployed, journals
 from tests.journal_table import TABLE, UNITS, Line, read_table, unexplained
 from tests.platform_process import Doc
-from tests.runner_process import own_processes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story("deployed", independent=True)]
 
 CONTROLLER_PHASES = ["requested", "preflight", "munge", "accounting", "controller", "baseline", "serving"]
 WORKER_PHASES = ["requested", "preflight", "munge", "joining", "registering", "serving"]
 STATUSES = ["requested", "reconciling", "ready"]
-
-
-@pytest.fixture(autouse=True)
-def _the_command_as_it_is_installed() -> Iterator[None]:
-    """One story whose commands start as a person starts them; the others leave the start to the fork server."""
-    with own_processes():
-        yield
 
 
 def test_one_run_brings_up_every_instance_that_was_asked_for(deployed: Deployed) -> None:

@@ -48,7 +48,8 @@ def _run(words: list[str], *, again: bool, minutes: float | None, streams: int) 
     if forgotten := forgotten_files():
         _tell(f"error: {', '.join(forgotten)} belongs to no part: add a Story to STORIES in tests/suite/parts.py")
         return WRONG_USE
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     store, tree = Store(), tree_hash()
     # Only `full` continues where it stopped: the other tiers must show that they pass now.
     known = {} if again or words != ["full"] else {p.name: r for p in parts if (r := store.passed(p.slug, tree))}

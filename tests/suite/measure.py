@@ -15,17 +15,28 @@ import sys
 import time
 from pathlib import Path
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_SECONDS = 5.0
 
 
 def main() -> None:
     cost, *argv = sys.argv[1:]
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    child = subprocess.Popen(argv)
+    children: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, _: object) -> None:
+        for child in children:
+            child.send_signal(number)
+
+    # Before the command starts: it must not inherit that SIGINT is ignored, as in a script's background job.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)  # the command gets it too, and ends in its own way
+        signal.signal(number, forward)
+    with contextlib.suppress(OSError, AttributeError):
+        prctl = ctypes.CDLL(None).prctl
+        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)  # no part outlives a suite that was killed
+    child = subprocess.Popen(argv)
+    children.append(child)
     code = _wait(child.pid)
     _reap_orphans()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)

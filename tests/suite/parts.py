@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sandbox.fleet.images import SUITES
+
 ROOT = Path(__file__).resolve().parents[2]
 TIERS = ("fast", "test", "full")
-SUITES = ("bookworm", "trixie")
 
 
 class UnknownPartError(ValueError):
@@ -48,9 +49,13 @@ def image(kind: str) -> Part:
     return Part(f"image {kind}", ("python", "-m", "sandbox.fleet.images", kind), "fast", 60)
 
 
-def pytest(name: str, tier: str, seconds: int, files: Iterable[str], *options: str, **more: str) -> Part:
+def pytest(
+    name: str, tier: str, seconds: int, files: Iterable[str], *options: str, images: Iterable[str] = (), **more: str
+) -> Part:
+    """Test files, or single tests of them, in one process. Keywords are environment variables."""
     listed = tuple(files)
-    return Part(name, ("pytest", "-q", *listed, *options), tier, seconds, listed, environment=more)
+    own = tuple(file for file in listed if "::" not in file)
+    return Part(name, ("pytest", "-q", *listed, *options), tier, seconds, own, tuple(images), more)
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,7 @@ class Story:
             images = (f"{suite}:warm", *([suite] if self.bare else []), *self.more_images)
             # A story of one Debian names it in its own fixture; one of both is narrowed to the part's.
             narrowed = ("--suite", suite) if len(self.tiers) > 1 else ()
-            name = f"e2e {self.modules} {suite}"
-            made.append(Part(name, ("pytest", "-q", *files, *narrowed), tier, self.seconds, files, images))
+            made.append(pytest(f"e2e {self.modules} {suite}", tier, self.seconds, files, *narrowed, images=images))
         return made
 
 
@@ -82,7 +86,7 @@ STORIES = (
     # Both Debians in every merge: what Slurm prints, or what can be done at all, differs.
     Story("cluster,by_hand", 200, {"bookworm": "fast", "trixie": "test"}),
     Story("change", 250, BOTH_IN_TEST, more_images=("bookworm:warm",)),
-    Story("decommission", 250, BOTH_IN_TEST, bare=True),
+    Story("decommission", 250, BOTH_IN_TEST, bare=True, more_images=("trixie:warm",)),
     # Debian 12 in every merge; Debian 13 in `full`.
     Story("lifecycle", 400, DEBIAN_13_IN_FULL, bare=True),
     Story("rotation", 250, DEBIAN_13_IN_FULL),
@@ -114,10 +118,7 @@ def _kill_points(stories: str) -> Part:
     file = "tests/contract/test_killed_anywhere.py"
     name = "test_a_runner_killed_anywhere_is_followed_by_one_that_ends_it_alike"
     chosen = [f"{file}::{name}[{story}]" for story in stories.split(",")]
-    return Part(
-        f"kill-points {stories}", ("pytest", "-q", *chosen), "full", 900,
-        environment={"GPUAAS_EVERY_POINT": "1"},
-    )  # fmt: skip
+    return pytest(f"kill-points {stories}", "full", 900, chosen, GPUAAS_EVERY_POINT="1")
 
 
 LINT = {
@@ -132,13 +133,8 @@ def all_parts() -> list[Part]:
         *(Part(f"lint {name}", ("sh", "-ec", command), "fast", 40) for name, command in LINT.items()),
         pytest("unit", "fast", 60, ["tests/unit"]),
         pytest("contract", "fast", 200, ["tests/contract"]),
-        Part(
-            "e2e fleet",
-            ("pytest", "-q", "tests/e2e/test_fleet.py"),
-            "test",
-            100,
-            ("tests/e2e/test_fleet.py",),
-            ("bookworm", "bookworm:warm", "trixie:warm"),
+        pytest(
+            "e2e fleet", "test", 100, ["tests/e2e/test_fleet.py"], images=("bookworm", "bookworm:warm", "trixie:warm")
         ),
         *(part for story in STORIES for part in story.parts()),
         *molecule_parts(),

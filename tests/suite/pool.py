@@ -1,5 +1,7 @@
 """Several parts at a time: whichever is ready and longest is next. A part is ready when its images are built."""
 
+import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -9,6 +11,7 @@ import threading
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +22,11 @@ from tests.suite.tree import tree_hash
 
 Tell = Callable[[str], None]
 HEARTBEAT_SECONDS = 60.0
+# A part that has not ended by then hangs: it is interrupted, and killed if that does not end it.
+PART_SECONDS = 2400.0
+CLEAN_UP_SECONDS = 120.0
+# Variables of a person's shell that would change what a part runs, and so what its result proves.
+_CHANGES_PARTS = ("PYTEST_ADDOPTS", "MOLECULE_", "GPUAAS_")
 
 
 class Pool:
@@ -44,20 +52,22 @@ class Pool:
         beat.start()
         with ThreadPoolExecutor(self.streams) as pool:
             workers = [pool.submit(self._work, waiting) for _ in range(self.streams)]
-            try:
-                for worker in workers:
-                    worker.result()
-            except KeyboardInterrupt:
-                self._interrupt()
-                self.interrupted = True
-            finally:
-                self._stopped = True
+            while not all(worker.done() for worker in workers):
+                try:
+                    futures.wait(workers)
+                except KeyboardInterrupt:
+                    self._interrupt()
+            self._stopped = True
         for part in waiting:
             self._not_run(part, "interrupted" if self.interrupted else "the time limit of this run was reached")
 
     def _work(self, waiting: list[Part]) -> None:
         while part := self._next(waiting):
-            result = self._run(part)
+            try:
+                result = self._run(part)
+            except Exception as error:  # a full disk, a report cut short: this part failed, the others go on
+                result = Result(part.name, self.tree, "failed", 0.0, reason=f"its result cannot be read: {error!r}")
+                self.tell(f"{part.name}: {result.reason}")
             with self._changed:
                 self.results.append(result)
                 self._changed.notify_all()
@@ -88,27 +98,41 @@ class Pool:
 
     def _run(self, part: Part) -> Result:
         folder = self.store.folder(part.slug)
+        with (folder / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return Result(part.name, self.tree, "failed", 0.0, reason="another run of this part is under way")
+            return self._run_alone(part, folder)
+
+    def _run_alone(self, part: Part, folder: Path) -> Result:
         log, usage, report, cost = (folder / name for name in ("output.log", "usage", "report.xml", "cost.json"))
         for old in (usage, report, cost):
             old.unlink(missing_ok=True)
         options = [f"--junitxml={report}"] if part.argv[0] == "pytest" else []
         argv = [sys.executable, "-m", "tests.suite.measure", str(cost), *part.argv, *options]
-        environment = {**os.environ, **part.environment, "GPUAAS_SANDBOX_USAGE": str(usage)}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(_CHANGES_PARTS)}
+        environment = {**inherited, **part.environment, "GPUAAS_SANDBOX_USAGE": str(usage)}
         began = time.monotonic()
         with log.open("wb") as output:
-            process = subprocess.Popen(
-                argv, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )  # fmt: skip
             with self._changed:
+                if self.interrupted:
+                    return Result(part.name, self.tree, "not run", 0.0, reason="interrupted")
+                process = subprocess.Popen(
+                    argv, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )  # fmt: skip
                 self._running[part.name] = (process, began)
-            code = process.wait()
+            reason = _wait(process)
         with self._changed:
             del self._running[part.name]
+        code = process.returncode
         result = Result(
             part=part.name,
-            tree=self.tree if tree_hash() == self.tree else "",
+            # A pass belongs to the tree that was tested, if it was the same all the time; a failure is kept anyway.
+            tree=self.tree if code or tree_hash() == self.tree else "",
             status="failed" if code else "passed",
+            reason=reason,
             wall=time.monotonic() - began,
             ended_at=now(),
             **{**used(usage, cost), **counted(report)},  # type: ignore[arg-type]
@@ -137,12 +161,32 @@ class Pool:
                 self.tell(f"  running: {since}")
 
     def _interrupt(self) -> None:
-        """Parts that run are interrupted like a command on a terminal, and remove their hosts."""
+        """Interrupt what runs, so that it removes its hosts; the second time, kill it."""
         with self._changed:
-            self._stopped = True
+            again, self.interrupted, self._stopped = self.interrupted, True, True
             self._changed.notify_all()
             for process, _ in self._running.values():
-                os.killpg(process.pid, signal.SIGINT)
+                _kill_group(process) if again else process.send_signal(signal.SIGINT)
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> str:
+    """Wait for a part, within bounds; gives back why it had to be ended, if so."""
+    try:
+        process.wait(PART_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(CLEAN_UP_SECONDS)
+        except subprocess.TimeoutExpired:
+            _kill_group(process)
+            process.wait()
+        return f"no end within {PART_SECONDS:.0f} s"
+    return ""
+
+
+def _kill_group(process: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def used(usage: Path, cost: Path) -> dict[str, float]:

@@ -6,7 +6,7 @@ in its parameters runs whole: it chooses its Debian itself.
 
 import pytest
 
-from tests.suite.parts import SUITES
+from sandbox.fleet.images import SUITES
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

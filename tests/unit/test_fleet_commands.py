@@ -54,6 +54,7 @@ def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeProc:
 def test_a_container_is_found_in_every_hierarchy(proc: FakeProc) -> None:
     own = f"parent/libpod-{ID}"
     assert proc.process_in(HYBRID) == {
+        "cpu": proc.root / "cpu" / own,
         "cpuacct": proc.root / "cpu" / own,
         "freezer": proc.root / "freezer" / own,
         "name=systemd": proc.root / "systemd" / own,
@@ -162,6 +163,32 @@ def test_a_process_that_a_command_leaves_behind_is_not_waited_for(monkeypatch: p
     done = commands.run(Recorder(1), "c", "gs-1", ["sleep 60 & echo $!"])
     os.kill(int(done.stdout), signal.SIGKILL)
     assert time.monotonic() - began < 30
+
+
+def test_a_time_limit_ends_a_command_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def alarm(*_: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(commands, "_entry", lambda _: commands._Entry(False, ["/bin/sh", "-c"]))
+    before = signal.signal(signal.SIGALRM, alarm)
+    outer = signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(TimeoutError):
+            commands.run(Recorder(1), "c", "gs-1", ["exec sleep 60"])
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *outer)
+
+
+def test_podman_runs_commands_where_a_cgroup_cannot_be_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "_closed", set())
+    join = ["/bin/sh", "-c", commands._JOIN, "sh", "64", "64", "/nonexistent/cgroup.procs", "--"]
+    monkeypatch.setattr(
+        commands, "_entry", lambda name: None if name in commands._closed else commands._Entry(False, join)
+    )
+    podman = Recorder(1)
+    commands.run(podman, "c", "gs-1", ["true"])
+    assert podman.asked[-1] == "exec" and commands._closed == {"c"}
 
 
 def test_the_capabilities_of_a_command_are_named_by_number() -> None:

@@ -153,8 +153,13 @@ def test_an_exit_code_that_differs_is_shown_with_the_command_and_its_output() ->
     message = str(told.value)
     assert message.startswith("exit code 1, expected 0: gpuaas-slurm run\nall is well\n--- stdout\nout\n")
     assert message.endswith("no munge") and len(message) < 7000
-    with pytest.raises(AssertionError, match="exit code 0, expected another: gpuaas-slurm run\nno output"):
+    with pytest.raises(
+        AssertionError, match="exit code 0, expected a refusal by the command: gpuaas-slurm run\nno output"
+    ):
         fails(ok)
+    for did_not_run in (125, 127, -9):
+        with pytest.raises(AssertionError, match="expected a refusal by the command"):
+            fails(ran(did_not_run))
 
 
 def test_every_call_is_recorded_with_what_came_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,24 @@
 """The test suite's own parts: nothing is forgotten, nothing is taken for passed that did not run."""
 
+import fcntl
+import hashlib
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sandbox.fleet.images import SUITES
 from tests.contract.test_killed_anywhere import STORIES as KILLED_STORIES
 from tests.suite import __main__ as suite
 from tests.suite import parts
-from tests.suite.parts import KILL_POINTS, SUITES, TIERS, Part, UnknownPartError, all_parts, choose, forgotten_files
+from tests.suite.parts import KILL_POINTS, TIERS, Part, UnknownPartError, all_parts, choose, forgotten_files
 from tests.suite.pool import Pool, counted, used
 from tests.suite.results import Result, Run, Store, last_results, table
+from tests.suite.role_tests import fleet_name
 from tests.suite.selection import suite_of
 from tests.suite.tree import tree_hash
 
@@ -236,3 +242,63 @@ def test_without_git_there_is_no_hash(tmp_path: Path) -> None:
 )
 def test_a_test_belongs_to_the_debian_in_its_parameters(name: str, suite: str) -> None:
     assert suite_of(name) == suite
+
+
+def test_variables_of_a_shell_do_not_change_what_a_part_runs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTEST_ADDOPTS", "MOLECULE_VERIFY", "GPUAAS_EVERY_POINT"):
+        monkeypatch.setenv(name, "x")
+    look = "import os; assert not {'PYTEST_ADDOPTS', 'MOLECULE_VERIFY', 'GPUAAS_EVERY_POINT'} & set(os.environ)"
+    pool, said = run(store, python("a", look))
+    assert [one.status for one in pool.results] == ["passed"], said
+
+
+def test_a_part_that_does_not_end_is_ended_and_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.suite.pool.PART_SECONDS", 0.5)
+    monkeypatch.setattr("tests.suite.pool.CLEAN_UP_SECONDS", 0.5)
+    deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"
+    pool, _ = run(store, python("hangs", deaf), python("waits", "import time; time.sleep(600)"))
+    assert {(one.status, one.reason) for one in pool.results} == {("failed", "no end within 0 s")}
+
+
+def test_a_part_whose_result_cannot_be_read_fails_and_others_go_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(usage: Path, _: Path) -> dict[str, float]:
+        if "bad" in str(usage):
+            raise OSError("no space left on device")
+        return {}
+
+    monkeypatch.setattr("tests.suite.pool.used", unreadable)
+    pool, _ = run(store, python("bad"), python("good"))
+    assert {one.part: one.status for one in pool.results} == {"bad": "failed", "good": "passed"}
+
+
+def test_a_part_that_another_run_has_under_way_is_not_run_twice(store: Store) -> None:
+    with (store.folder("a") / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        pool, _ = run(store, python("a"))
+    assert [(one.status, one.reason) for one in pool.results] == [("failed", "another run of this part is under way")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_part_outlives_a_suite_that_was_ended(tmp_path: Path, number: signal.Signals) -> None:
+    """The part runs under `measure`, which its parent starts in a session of its own."""
+    mark = tmp_path / "ended"
+    part = f"import time\ntry:\n    print('up', flush=True); time.sleep(600)\nfinally: open({str(mark)!r}, 'w')"
+    argv = [sys.executable, "-m", "tests.suite.measure", str(tmp_path / "cost"), sys.executable, "-c", part]
+    start = f"import subprocess; subprocess.Popen({argv!r}, start_new_session=True).wait()"
+    suite_process = subprocess.Popen([sys.executable, "-c", start], cwd=parts.ROOT, stdout=subprocess.PIPE)
+    assert suite_process.stdout
+    assert suite_process.stdout.readline() == b"up\n"
+    suite_process.send_signal(number)
+    suite_process.wait(10)
+    deadline = time.monotonic() + 10
+    while not mark.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert mark.exists()
+
+
+def test_the_fleet_of_the_role_tests_is_named_as_in_molecule() -> None:
+    text = (parts.ROOT / "molecule" / "default" / "molecule.yml").read_text()
+    assert "roles-{{ (lookup('ansible.builtin.env', 'MOLECULE_PROJECT_DIRECTORY') | hash('sha256'))[:6] }}" in text
+    assert fleet_name(Path("/a")) == f"roles-{hashlib.sha256(b'/a').hexdigest()[:6]}"

@@ -226,6 +226,7 @@ class Poller:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> None:
+        self._look()  # what was there before anything began
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:

@@ -84,25 +84,25 @@ DEBIAN_13_IN_FULL = {"bookworm": "test", "trixie": "full"}
 
 STORIES = (
     # Both Debians in every merge: what Slurm prints, or what can be done at all, differs.
-    Story("cluster,by_hand", 200, {"bookworm": "fast", "trixie": "test"}),
-    Story("change", 250, BOTH_IN_TEST, more_images=("bookworm:warm",)),
-    Story("decommission", 250, BOTH_IN_TEST, bare=True, more_images=("trixie:warm",)),
+    Story("cluster,by_hand", 190, {"bookworm": "fast", "trixie": "test"}),
+    Story("change", 350, BOTH_IN_TEST, more_images=("bookworm:warm",)),
+    Story("decommission", 400, BOTH_IN_TEST, bare=True, more_images=("trixie:warm",)),
     # Debian 12 in every merge; Debian 13 in `full`.
-    Story("lifecycle", 400, DEBIAN_13_IN_FULL, bare=True),
-    Story("rotation", 250, DEBIAN_13_IN_FULL),
-    Story("health", 250, DEBIAN_13_IN_FULL),
-    Story("instance", 250, DEBIAN_13_IN_FULL),
-    Story("access,gpus,users", 200, DEBIAN_13_IN_FULL),
-    Story("bulk", 150, DEBIAN_13_IN_FULL),
+    Story("lifecycle", 600, DEBIAN_13_IN_FULL, bare=True),
+    Story("rotation", 220, DEBIAN_13_IN_FULL),
+    Story("health", 320, DEBIAN_13_IN_FULL),
+    Story("instance", 330, DEBIAN_13_IN_FULL),
+    Story("access,gpus,users", 230, DEBIAN_13_IN_FULL),
+    Story("bulk", 140, DEBIAN_13_IN_FULL),
     # One Debian only, which the module names itself: the adapter's decisions, not Slurm's output.
     Story("killed_anywhere", 600, {"trixie": "test"}),
     Story("worker_faults", 500, {"trixie": "test"}),
-    Story("artifacts", 200, {"trixie": "test"}, bare=True),
-    Story("canaries", 200, {"bookworm": "test"}),
-    Story("host_keys", 150, {"bookworm": "test"}),
-    Story("host_faults", 150, {"bookworm": "test"}, bare=True),
-    Story("image", 120, {"bookworm": "test"}),
-    Story("platform_faults", 60, {"bookworm": "test"}),
+    Story("artifacts", 240, {"trixie": "test"}, bare=True),
+    Story("canaries", 220, {"bookworm": "test"}),
+    Story("host_keys", 130, {"bookworm": "test"}),
+    Story("host_faults", 90, {"bookworm": "test"}, bare=True),
+    Story("image", 180, {"bookworm": "test"}),
+    Story("platform_faults", 65, {"bookworm": "test"}),
 )
 
 # Every write and every moment of every play. The names are parameters of one test in contract/test_killed_anywhere.py.
@@ -131,8 +131,8 @@ def all_parts() -> list[Part]:
     """Every part but the images, which parts bring along."""
     return [
         *(Part(f"lint {name}", ("sh", "-ec", command), "fast", 40) for name, command in LINT.items()),
-        pytest("unit", "fast", 60, ["tests/unit"]),
-        pytest("contract", "fast", 200, ["tests/contract"]),
+        pytest("unit", "fast", 90, ["tests/unit"]),
+        pytest("contract", "fast", 280, ["tests/contract"]),
         pytest(
             "e2e fleet", "test", 100, ["tests/e2e/test_fleet.py"], images=("bookworm", "bookworm:warm", "trixie:warm")
         ),

@@ -44,10 +44,6 @@ def test_a_line_that_is_not_in_the_table_is_found(message: str) -> None:
             "error: slurm_send_node_msg: [socket:[663697]] slurm_bufs_sendto(msg_type=SRUN_JOB_COMPLETE) failed:"
             " Connection reset by peer",
         ),
-        (
-            "slurmdbd",
-            "error: _conn_readable: persistent connection for fd 8 experienced error[104]: Connection reset by peer",
-        ),
         ("slurmctld", "error: auth_p_get_host: Lookup failed for 10.89.3.3"),
     ],
 )

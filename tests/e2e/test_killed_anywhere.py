@@ -85,13 +85,14 @@ class Twins:
         return said
 
     def kill_at(self, place: str, over: Callable[[], bool], *, lease_stands: bool = False) -> None:
-        """Its leases end with it, unless what happens until they run out is what a test is about."""
+        """Its leases end when its last process has, unless the test is about what happens until they run out."""
         runner = self.runner_at(place, over)
         os.killpg(runner.pid, signal.SIGKILL)
         runner.communicate()
         self.killed_at.append(place)
         assert list(self.temporary.iterdir()), "a runner that was killed cannot have tidied up"
         if not lease_stands:
+            self.wait_for_processes()
             self.mortal.end_leases()
 
     # -- a chapter -------------------------------------------------------------------------------------------
@@ -130,23 +131,22 @@ class Twins:
             assert self.mortal.on("gs-1", "squeue", "-hj", self.jobs["gs-1"], "-o", "%T %S") == self.began
 
     def leftovers(self) -> list[str]:
-        """Files and processes of the mortal runners on this machine. An agent takes a moment to end."""
+        """Files and processes of the mortal runners on this machine."""
+        self.wait_for_processes()
+        return [*map(str, self.temporary.iterdir())]
+
+    def wait_for_processes(self) -> None:
+        """An agent takes a moment to end, and Ansible finishes the task it is in, as long as its host takes."""
+        until(lambda: not self.processes(), 60, "no process of a runner is left", seen=self.processes)
+
+    def processes(self) -> list[str]:
         mark = f"TMPDIR={self.temporary}\0".encode()
-
-        def processes() -> list[str]:
-            found = []
-            for one in Path("/proc").glob("[0-9]*"):
-                try:
-                    if mark in (one / "environ").read_bytes():
-                        found.append((one / "cmdline").read_text().replace("\0", " "))
-                except OSError:
-                    continue
-            return found
-
-        deadline = time.monotonic() + 10
-        while processes() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        return [*processes(), *map(str, self.temporary.iterdir())]
+        found = []
+        for one in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mark in (one / "environ").read_bytes():
+                    found.append((one / "cmdline").read_text().replace("\0", " "))
+        return found
 
 
 def seen(cluster: Cluster, hosts: tuple[str, ...]) -> Counter[str]:

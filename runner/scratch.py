@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -39,6 +40,7 @@ def sweep() -> None:
             lock = _open(directory)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _end_processes(directory)
                 _remove(directory)
                 log.get().info("removed what a killed runner left", directory=str(directory))
             finally:
@@ -58,6 +60,19 @@ def _make() -> tuple[Path, int]:
 
 def _open(directory: Path) -> int:
     return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _end_processes(directory: Path) -> None:
+    """End the play of a dead runner. Ansible runs without it: ansible-runner lets it ignore the loss of its terminal.
+
+    A play's processes have paths of the directory in their environment, and only they.
+    """
+    mark = f"={directory}/".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+            if mark in (process / "environ").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+                log.get().info("ended a process of a killed runner", process=int(process.name))
 
 
 def _remove(directory: Path) -> None:

@@ -85,14 +85,13 @@ class Twins:
         return said
 
     def kill_at(self, place: str, over: Callable[[], bool], *, lease_stands: bool = False) -> None:
-        """Its leases end when its last process has, unless the test is about what happens until they run out."""
+        """Its leases end with it, unless the test is about what happens until they run out."""
         runner = self.runner_at(place, over)
         os.killpg(runner.pid, signal.SIGKILL)
         runner.communicate()
         self.killed_at.append(place)
         assert list(self.temporary.iterdir()), "a runner that was killed cannot have tidied up"
         if not lease_stands:
-            self.wait_for_processes()
             self.mortal.end_leases()
 
     # -- a chapter -------------------------------------------------------------------------------------------
@@ -132,12 +131,9 @@ class Twins:
 
     def leftovers(self) -> list[str]:
         """Files and processes of the mortal runners on this machine."""
-        self.wait_for_processes()
+        # An agent takes a moment to end.
+        until(lambda: not self.processes(), 10, "no process of a runner is left", seen=self.processes)
         return [*map(str, self.temporary.iterdir())]
-
-    def wait_for_processes(self) -> None:
-        """An agent takes a moment to end, and Ansible finishes the task it is in, as long as its host takes."""
-        until(lambda: not self.processes(), 60, "no process of a runner is left", seen=self.processes)
 
     def processes(self) -> list[str]:
         mark = f"TMPDIR={self.temporary}\0".encode()

@@ -1,6 +1,7 @@
 """What a run needs on disk is gone after it; what a killed one left is removed by the next, and nothing else is."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,29 @@ def test_what_a_killed_runner_left_is_swept_and_what_a_living_one_uses_is_not(
         assert (theirs / "artifacts" / "stdout").exists()
         sweep()
         assert list(temporary.iterdir()) == [ours]
+
+
+def test_the_play_of_a_killed_runner_is_ended_and_that_of_a_living_one_is_not(
+    temporary: Path, another: "subprocess.Popen[str]"
+) -> None:
+    theirs = place(another)
+    with scratch() as ours:
+        plays = [
+            subprocess.Popen(["sleep", "600"], env={"ANSIBLE_HOME": f"{directory}/home"}, start_new_session=True)
+            for directory in (theirs, ours, f"{theirs}-not")
+        ]
+        try:
+            sweep()
+            assert [play.poll() for play in plays] == [None, None, None]
+            another.kill()
+            another.wait()
+            sweep()
+            assert plays[0].wait(10) == -signal.SIGKILL
+            assert [play.poll() for play in plays[1:]] == [None, None]
+        finally:
+            for play in plays:
+                play.kill()
+                play.wait()
 
 
 def test_what_others_have_in_the_same_place_is_left_alone(

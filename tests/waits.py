@@ -32,11 +32,15 @@ def until(
     condition: Callable[[], T | None],
     seconds: float,
     what: str,
-    every: float = 0.25,
+    every: float = 0.1,
     seen: Callable[[], Any] | None = None,
 ) -> T:
-    """Poll until the condition returns something true. After a slow check it pauses for as long as the check took, at
-    most half a second: checks slow down what they wait for. `seen` is called once, for the message of a failed wait."""
+    """Poll until the condition returns something true.
+
+    Checks slow down what they wait for. So the pause is a seventh of the time waited so far, at most a second, and as
+    long as a slow check took, at most half a second; never less than `every`. `seen` is called once, for the message
+    of a failed wait.
+    """
     __tracebackhide__ = True
     assert seconds <= LONGEST_WAIT, f"no wait may be longer than {LONGEST_WAIT:.0f} s"
     start = time.monotonic()
@@ -49,7 +53,7 @@ def until(
         now = time.monotonic()
         if now >= deadline:
             raise AssertionError(_message(what, seconds, start, found, seen))
-        time.sleep(max(every, min(now - began, 0.5)))
+        time.sleep(max(every, min((now - start) / 7, 1.0), min(now - began, 0.5)))
 
 
 def _left() -> float:

@@ -10,7 +10,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -66,6 +66,16 @@ class Cluster:
     variables: dict[str, str] = field(repr=False)  # secrets are in it, and pytest shows what a test was given
     ran: "subprocess.CompletedProcess[str] | None" = None
     seen: "list[Sighting]" = field(default_factory=list)
+    own_process: bool = False  # its commands start as a person starts them
+
+    def changed(self, **changes: str) -> "Cluster":
+        """The same cluster, served by runners with other settings."""
+        return replace(self, variables={**self.variables, **changes})
+
+    @property
+    def suite(self) -> str:
+        """The Debian of the controller's host, which is the fleet's first."""
+        return self.fleet.hosts()[0].spec.suite
 
     # -- the API, read with the operator's token ------------------------------------------------------------
 
@@ -117,7 +127,7 @@ class Cluster:
     # -- the commands -----------------------------------------------------------------------------------------
 
     def command(self, *arguments: str, **changes: str) -> "subprocess.CompletedProcess[str]":
-        return gpuaas_slurm({**self.variables, **changes}, *arguments)
+        return gpuaas_slurm({**self.variables, **changes}, *arguments, own_process=self.own_process)
 
     def run(self, **changes: str) -> "subprocess.CompletedProcess[str]":
         return self.command("run", "--instance", self.instance_id, "--json", **changes)

@@ -65,6 +65,16 @@ def deployed(request: pytest.FixtureRequest) -> Iterator[Deployed]:
         yield Deployed(fleet, split, same_node, ran.returncode, ran.stdout + ran.stderr, journals(fleet))
 
 
+@pytest.fixture(scope="session", params=SUITES)
+def standing(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """gs-1 with workers gs-2 and gs-3, for stories that leave it as they found it, and for one that comes last."""
+    with fleet_named(f"e2e-standing-{request.param}") as fleet:
+        fleet.up(hosts=3, suite=request.param, warm=True)
+        cluster = deploy(fleet, "gs-1", "gs-2,gs-3")
+        ends(cluster.run(), 0)
+        yield cluster
+
+
 @pytest.fixture
 def cluster(deployed: Deployed) -> Cluster:
     """The cluster with a controller and workers of its own."""

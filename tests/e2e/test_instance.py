@@ -4,18 +4,17 @@ What waits in the queue, what was accounted for and what runs is there before an
 """
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
 from tests.commands import ends
-from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, kill, until
+from tests.e2e.cluster import Cluster, by_hand, kill, until
 from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND, answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("whole")]
+pytestmark = [pytest.mark.e2e, pytest.mark.story("standing")]
 
 # A job that ends when it is told to: no test waits for a clock.
 HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go"
@@ -97,14 +96,10 @@ class Whole:
         return {(block["ActiveState"], block["UnitFileState"]) for block in blocks}
 
 
-@pytest.fixture(scope="module", params=SUITES)
-def whole(request: pytest.FixtureRequest) -> Iterator[Whole]:
+@pytest.fixture(scope="module")
+def whole(standing: Cluster) -> Whole:
     """gs-1 with workers gs-2 and gs-3."""
-    with fleet_named(f"e2e-whole-{request.param}") as fleet:
-        fleet.up(hosts=3, suite=request.param, warm=True)
-        cluster = deploy(fleet, "gs-1", "gs-2,gs-3", GPUAAS_RETRY_SECONDS="0", GPUAAS_LEASE_SECONDS="20")
-        ends(cluster.run(), 0)
-        yield Whole(cluster, request.param)
+    return Whole(standing.changed(GPUAAS_RETRY_SECONDS="0", GPUAAS_LEASE_SECONDS="20"), standing.suite)
 
 
 def test_stop_waits_for_what_runs_and_keeps_what_waits(whole: Whole) -> None:

@@ -24,7 +24,7 @@ from tests.commands import ends
 from tests.e2e.cluster import Cluster, deploy, fleet_named, log_lines, nothing_is_claimed, until
 from tests.e2e.host_picture import difference, picture
 from tests.platform_process import Doc
-from tests.runner_process import answer, own_processes
+from tests.runner_process import answer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story("twins")]
 
@@ -214,11 +214,11 @@ def is_running(cluster: Cluster) -> Callable[[], bool]:
 def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
     temporary = tmp_path_factory.mktemp("killed")
     patient = {"GPUAAS_RETRY_SECONDS": "0", "GPUAAS_MAX_ATTEMPTS": "9"}
-    # Own processes: what they leave behind is found by their environment.
-    with own_processes(), fleet_named("e2e-killed") as fleet:
+    with fleet_named("e2e-killed") as fleet:
         fleet.up(hosts=8, suite="trixie", warm=True)
         before = {host: picture(fleet, host) for host in ("gs-1", "gs-3")}
         mortal = deploy(fleet, "gs-1", "gs-2,gs-3", **patient, GPUAAS_LEASE_SECONDS="10", TMPDIR=str(temporary))
+        mortal.own_process = True  # what its runners leave behind is found by their environment
         twin = deploy(fleet, "gs-5", "gs-6,gs-7", **patient)
         yield Twins(fleet, mortal, twin, temporary, before)
 

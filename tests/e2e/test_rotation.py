@@ -8,7 +8,7 @@ import base64
 import functools
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -17,17 +17,17 @@ from runner import settings
 from runner.vault import Vault
 from tests.canaries import Canaries, Watcher
 from tests.commands import ends, fails
-from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, until
+from tests.e2e.cluster import Cluster, by_hand, until
 from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND, answer, own_processes
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("story")]
+pytestmark = [pytest.mark.e2e, pytest.mark.story("standing")]
 
 HOSTS = ("gs-1", "gs-2", "gs-3")
 LIVE, STAGED = "/etc/munge/munge.key", "/etc/munge/munge.key.next"
 # Jobs that end when they are told to: no test waits for a clock.
-HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; echo survived"
+HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go; echo survived"
 # Submits all the time until told to stop, and writes down what became of each. One batch job, then one to wait for, so
 # that no queue builds up; and bounded, whatever happens to the test.
 SUBMIT = """
@@ -112,18 +112,13 @@ class Story:
         return vault._read(self.cluster.instance()["id"])[1]
 
 
-@pytest.fixture(scope="module", params=SUITES)
-def story(request: pytest.FixtureRequest) -> Iterator[Story]:
+@pytest.fixture(scope="module")
+def story(standing: Cluster) -> Story:
     """gs-1 with workers gs-2 and gs-3, on each of which a job runs."""
-    with fleet_named(f"e2e-trust-{request.param}") as fleet:
-        fleet.up(hosts=3, suite=request.param, warm=True)
-        changes = {"GPUAAS_LOG_LEVEL": "debug", "GPUAAS_MAX_ATTEMPTS": "1", "GPUAAS_LEASE_SECONDS": "10"}
-        cluster = deploy(fleet, "gs-1", "gs-2,gs-3", **changes)
-        ran = cluster.run()
-        ends(ran, 0)
-        one = Story(cluster, request.param)
-        one.remember()
-        yield one
+    changes = {"GPUAAS_LOG_LEVEL": "debug", "GPUAAS_MAX_ATTEMPTS": "1", "GPUAAS_LEASE_SECONDS": "10"}
+    one = Story(standing.changed(**changes), standing.suite)
+    one.remember()
+    return one
 
 
 def test_a_host_that_cannot_be_prepared_stops_everything_and_every_host_says_so(story: Story) -> None:

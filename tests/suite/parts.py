@@ -89,9 +89,8 @@ STORIES = (
     Story("decommission", 400, BOTH_IN_TEST, bare=True, more_images=("trixie:warm",)),
     # Debian 12 in every merge; Debian 13 in `full`.
     Story("lifecycle", 600, DEBIAN_13_IN_FULL, bare=True),
-    Story("rotation", 220, DEBIAN_13_IN_FULL),
     Story("health", 320, DEBIAN_13_IN_FULL),
-    Story("instance", 330, DEBIAN_13_IN_FULL),
+    Story("rotation,instance", 480, DEBIAN_13_IN_FULL),
     Story("access,gpus,users", 230, DEBIAN_13_IN_FULL),
     Story("bulk", 140, DEBIAN_13_IN_FULL),
     # One Debian only, which the module names itself: the adapter's decisions, not Slurm's output.

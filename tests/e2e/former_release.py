@@ -99,7 +99,7 @@ def record(suite: str) -> None:
 
     with fleet_named(f"record-{suite}") as fleet:
         fleet.up(hosts=4, suite=suite, warm=True)
-        users = ROOT / ".cache" / "recorded-users.json"
+        users = release() / "recorded-users.json"
         users.write_text(json.dumps(USERS))
         split = deploy(fleet, "gs-1", "gs-2,gs-3", "--users", str(users))
         one = deploy(fleet, "gs-4", "", "--same-node", "--name", "one")
@@ -118,7 +118,7 @@ def record(suite: str) -> None:
         ends(tick(one), 0)
         keep_records("stopped", one)
         ends(former_gpuaas_slurm(split.variables, "op", "decommission", split.instance_id), 0)
-        ends(tick(split), 0)
+        ends(tick(split), 1)  # it ends the drain
         keep_records("decommissioning", split)
         split.on("gs-3", "touch", "/tmp/go")
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .slurm_jobs import PENDING, Job, check_addresses, find_targets, same_number
+from .slurm_jobs import PENDING, UNREAD, Job, check_addresses, elements, find_targets, same_number
 from .slurm_leaving import Verdict, verdict
 
 NAMED = 20
+# Elements of one array that are changed in one call; the rest has its turn in the next.
+UPDATES = 200
 COMPLETING = "COMPLETING"
 # The open jobs as the controller shows them now.
 Look = Callable[[], list[Job]]
@@ -31,20 +33,22 @@ class Evictions:
         self._end(addresses, "cancelled", (COMPLETING,))
 
     def unpin(self, addresses: Sequence[str]) -> None:
-        """Pending jobs that wait for nodes by name may start anywhere. scontrol takes one job at a time."""
+        """Pending jobs that wait for nodes by name may start anywhere. scontrol takes one job or element at a time."""
         asked = check_addresses(addresses)
         if not asked:
             return
         jobs = self._look()
-        pinned = {job["address"]: job for job in jobs if _is_pinned(job)}
+        pinned = {job["address"]: job for job in jobs if _is_pinned(job) and not job["address"].endswith(UNREAD)}
         said = {}
         for address in asked:
             if address in pinned:
                 job = pinned[address]
-                given = str(job["id"]) if job["het_job_id"] else address
-                said[address] = self._run(
-                    f"job {address} unpinned", ("scontrol", "update", f"JobId={given}", "NodeList=")
-                )
+                given = [str(job["id"])] if job["het_job_id"] else elements(address)[:UPDATES]
+                complaints = [
+                    self._run(f"job {one} unpinned", ("scontrol", "update", f"JobId={one}", "NodeList="))
+                    for one in given
+                ]
+                said[address] = next(filter(None, complaints), "")
         still = [job for job in self._look() if _is_pinned(job)]
         for address in asked:
             if address not in said:
@@ -63,15 +67,17 @@ class Evictions:
         before = {job["id"]: job for job in jobs}
         requeues = done == "requeued"
         targets = find_targets(asked, jobs, whole=requeues)
-        given = dict.fromkeys(
-            target["given"]
+        to_do = [
+            target
             for target in targets.values()
             if target and not (requeues and all(before[one]["state"] in ending for one in target["ids"]))
-        )
+        ]
+        given = list(dict.fromkeys(one for target in to_do for one in target["given"]))
         said = ""
         if given:
             command = ("scontrol", "requeue", ",".join(given)) if requeues else ("scancel", *given)
-            said = self._run(f"jobs {','.join(given)} {done}", command)
+            more = f" and {len(given) - NAMED} more" if len(given) > NAMED else ""
+            said = self._run(f"jobs {','.join(given[:NAMED])}{more} {done}", command)
         after = {job["id"]: job["state"] for job in self._look()}
         for address, target in targets.items():
             if target is None:
@@ -101,7 +107,7 @@ def _still_pinned(job: Job, still: list[Job]) -> bool:
 
 def _not_found(address: str, jobs: Sequence[Job]) -> Verdict:
     """No such job is open. If others have its number, the address was not exact: nothing is done to them."""
-    others = [other for other in same_number(address, jobs) if other != address]
+    others = same_number(address, jobs)
     if not others:
         return verdict("gone")
-    return verdict("kept", f"No open job has the address {address}; there are {', '.join(others[:NAMED])}.")
+    return verdict("kept", f"{address} does not name exactly one job; there are {', '.join(others[:NAMED])}.")

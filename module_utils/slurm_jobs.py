@@ -40,7 +40,9 @@ ENDED_JOB_STATES = frozenset(
 # A pending job holds no node yet; every other open job does.
 PENDING = "PENDING"
 TASKS = r"[0-9][0-9,:-]{0,100000}"
-ADDRESS = re.compile(rf"(?P<number>[1-9][0-9]{{0,9}})(_[0-9]{{1,9}}|_\[{TASKS}\]|\+[0-9]{{1,4}})?")
+# Elements that Slurm does not name (an array that was cancelled before it started has none). Nothing is done to these.
+UNREAD = "[?]"
+ADDRESS = re.compile(rf"(?P<number>[1-9][0-9]{{0,9}})(_[0-9]{{1,9}}|_\[({TASKS}|\?)\]|\+[0-9]{{1,4}})?")
 
 
 class Job(TypedDict):
@@ -58,7 +60,7 @@ class Job(TypedDict):
 class Target(TypedDict):
     """What a command is given for one address, and the ids of all jobs that it then acts on."""
 
-    given: str
+    given: list[str]
     ids: list[int]
 
 
@@ -103,12 +105,26 @@ def check_addresses(addresses: Iterable[str]) -> list[str]:
     return asked
 
 
+def elements(address: str) -> list[str]:
+    """100_3, 100_5 and 100_6 of 100_[3,5-6]; any other address by itself."""
+    array, bracket, tasks = address.partition("_[")
+    if not bracket:
+        return [address]
+    found = []
+    for piece in tasks.rstrip("]").split(","):
+        span, _, step = piece.partition(":")
+        first, _, last = span.partition("-")
+        found += [f"{array}_{task}" for task in range(int(first), int(last or first) + 1, int(step or 1))]
+    return found
+
+
 def find_targets(addresses: Iterable[str], jobs: Sequence[Job], *, whole: bool) -> dict[str, Target | None]:
     """By address what a command is to be given; None where no such job is open.
 
-    `whole`: the command acts on whole heterogeneous jobs, as requeue does. Else only component zero stands for all.
+    `whole`: the command acts on whole heterogeneous jobs, as requeue does. Else that is so for component zero, and for
+    each component that waits.
     """
-    by_address = {job["address"]: job for job in jobs}
+    by_address = {job["address"]: job for job in jobs if not job["address"].endswith(UNREAD)}
     return {
         address: _target(by_address[address], jobs, whole) if address in by_address else None
         for address in check_addresses(addresses)
@@ -124,11 +140,13 @@ def same_number(address: str, jobs: Iterable[Job]) -> list[str]:
 
 def _target(job: Job, jobs: Sequence[Job], whole: bool) -> Target:
     if job["het_job_id"] is None:
-        return {"given": job["address"], "ids": [job["id"]]}
-    if whole or job["het_job_offset"] == 0:
+        # scancel takes 100_[1-3,7], but not 100_[1-9:2].
+        exact = elements(job["address"]) if ":" in job["address"] else [job["address"]]
+        return {"given": exact, "ids": [job["id"]]}
+    if whole or job["het_job_offset"] == 0 or job["state"] == PENDING:
         ids = [other["id"] for other in jobs if other["het_job_id"] == job["het_job_id"]]
-        return {"given": str(job["het_job_id"]), "ids": ids}
-    return {"given": str(job["id"]), "ids": [job["id"]]}
+        return {"given": [str(job["het_job_id"])], "ids": ids}
+    return {"given": [str(job["id"])], "ids": [job["id"]]}
 
 
 def _job(raw: dict[str, Any]) -> Job:
@@ -159,6 +177,4 @@ def _array_address(raw: dict[str, Any], job_id: int) -> str:
         return f"{array}_{task}"
     # Not started: one record for all of them. What follows % is how many may run at once.
     tasks = str(raw.get("array_task_string") or "").partition("%")[0]
-    if not re.fullmatch(TASKS, tasks):
-        raise ValueError("an array without its elements")
-    return f"{array}_[{tasks}]"
+    return f"{array}_[{tasks}]" if re.fullmatch(TASKS, tasks) else f"{array}_{UNREAD}"

@@ -15,7 +15,7 @@ Shape = Callable[[Any], bool]
 TEXT_CHARS = 4000
 _YEARS = range(2000, 2200)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_ADDRESS = re.compile(r"[1-9][0-9]{0,9}(_[0-9]{1,9}|_\[[0-9,:-]{1,60}(\.\.\.)?\]|\+[0-9]{1,4})?")
+_ADDRESS = re.compile(r"[1-9][0-9]{0,9}(_[0-9]{1,9}|_\[([0-9,:-]{1,60}(\.\.\.)?|\?)\]|\+[0-9]{1,4})?")
 
 
 def read_time(value: object) -> datetime | None:

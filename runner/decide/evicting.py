@@ -57,7 +57,7 @@ def announcement(how: str, jobs: Sequence[Job]) -> str:
     if waiting and how == "requeue":
         parts.append(f"required nodes cleared of {_reach('', waiting)}")
     elif waiting:
-        parts.append(f"{how} of {_reach(how, waiting)}, which waited for the node by name")
+        parts.append(f"{how} of {_reach(how, waiting)}, waiting for the node by name")
     return " and ".join(parts)
 
 
@@ -73,16 +73,17 @@ def did_too(did: object, done: str) -> str:
     return "; ".join(parts)
 
 
-def reach(how: str, address: str) -> str:
-    """Of a heterogeneous job Slurm requeues only the whole, and component zero cannot be cancelled alone."""
+def reach(how: str, address: str, *, waits: bool = False) -> str:
+    """Of a heterogeneous job Slurm requeues only the whole; neither component zero nor one that waits is cancelled
+    alone."""
     number, plus, component = address.partition("+")
-    whole = plus and (how == "requeue" or (how == "cancel" and component == "0"))
+    whole = plus and (how == "requeue" or (how == "cancel" and (waits or component == "0")))
     return f"{_short(address)} (the whole heterogeneous job {number})" if whole else _short(address)
 
 
 def _reach(how: str, jobs: Sequence[Job]) -> str:
     oldest = sorted(jobs, key=lambda job: job.id)[:JOBS_SHOWN]
-    return f"job {', '.join(reach(how, job.address) for job in oldest)}{_more(jobs)}"
+    return f"job {', '.join(reach(how, job.address, waits=job.state == 'PENDING') for job in oldest)}{_more(jobs)}"
 
 
 def _more(jobs: Sequence[Job]) -> str:

@@ -188,8 +188,10 @@ def _show(member: Member, snapshot: Snapshot, hostname: str) -> list[Step]:
 
 
 def _what_is_left(snapshot: Snapshot, hostname: str, node: Node) -> str:
-    jobs = snapshot.jobs_of(hostname)
-    return f"{hostname} is {node.words}" + (f" with {evicting.named(jobs)} on it" if jobs else "")
+    jobs, naming = snapshot.jobs_of(hostname), snapshot.jobs_naming(hostname)
+    if jobs:
+        return f"{hostname} is {node.words} with {evicting.named(jobs)} on it"
+    return f"{hostname} is {node.words}" + (f", and {evicting.named(naming)} waits for it by name" if naming else "")
 
 
 # -- from the host -------------------------------------------------------------------------------------------

@@ -247,7 +247,7 @@ class FakeSlurm:
 
 
 def _job(job: int | str, state: str, **more: list[str]) -> Job:
-    number, _, task = str(job).partition("_")
+    number, _, task = str(job).replace("+", "_").partition("_")
     return Job(id=int(number) * 1000 + int(task or 0), address=str(job), state=state, **more)  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from module_utils.adapter_error import AdapterError
 from module_utils.slurm_evict import Evictions
-from module_utils.slurm_jobs import Job, check_addresses, find_targets, parse_jobs, with_jobs
+from module_utils.slurm_jobs import Job, check_addresses, elements, find_targets, parse_jobs, with_jobs
 
 FIXTURES = Path(__file__).parent / "fixtures" / "slurm"
 
@@ -80,8 +80,13 @@ def test_a_job_has_the_address_that_means_it_alone(fields: dict[str, Any], addre
 
 
 @pytest.mark.parametrize("tasks", ["", "1-3,...", "*"])
-def test_an_array_whose_elements_cannot_be_read_makes_all_jobs_unknown(tasks: str) -> None:
-    assert parsed(raw(100, "PENDING", array_job_id=100, array_task_id=None, array_task_string=tasks)) is None
+def test_elements_that_slurm_does_not_name_are_listed_and_never_ended(tasks: str) -> None:
+    assert parsed(raw(100, "PENDING", array_job_id=100, array_task_id=None, array_task_string=tasks)) == ["100_[?]"]
+    queue = FakeQueue(job("100_[?]", 100, "PENDING", required_nodes=["w"]))
+    for verb in ("cancel", "requeue", "unpin"):
+        evictions = Evictions(queue.look, queue.run)
+        getattr(evictions, verb)(["100_[?]"])
+        assert queue.commands == [] and evictions.verdicts["100_[?]"]["did"] == "kept"
 
 
 def test_a_node_lists_the_addresses_of_the_jobs_on_it() -> None:
@@ -122,7 +127,7 @@ HET = [job("200+0", 200, het=200), job("200+1", 201, het=200), job("200+2", 202,
 def test_component_zero_and_a_requeue_stand_for_the_whole_job(
     address: str, whole: bool, given: str, ids: list[int]
 ) -> None:
-    assert find_targets([address], HET, whole=whole) == {address: {"given": given, "ids": ids}}
+    assert find_targets([address], HET, whole=whole) == {address: {"given": [given], "ids": ids}}
 
 
 class FakeQueue:
@@ -157,7 +162,7 @@ class FakeQueue:
         if given.isdigit():
             array = one["address"].partition("_")[0]
             return given == array or int(given) in (one["id"], one["het_job_id"])
-        return given == one["address"]
+        return given in elements(one["address"])
 
 
 def test_cancel_ends_one_element_and_leaves_the_rest_of_the_array() -> None:
@@ -194,6 +199,14 @@ def test_what_acts_on_the_whole_heterogeneous_job_says_so() -> None:
     assert "200+1, 200+2" in str(evictions.verdicts["200+0"]["reason"])
 
 
+def test_a_component_that_waits_is_cancelled_with_the_whole_job() -> None:
+    """Slurm refuses it for one of them: Operation not permitted on individual component."""
+    queue = FakeQueue(*(job(f"200+{place}", 200 + place, "PENDING", het=200) for place in (0, 1)))
+    evictions = Evictions(queue.look, queue.run)
+    evictions.cancel(["200+1"])
+    assert queue.commands == [("scancel", "200")] and queue.jobs == []
+
+
 def test_two_components_of_one_job_are_requeued_by_one_command() -> None:
     queue = FakeQueue(*[dict(one) for one in HET])  # type: ignore[arg-type]
     evictions = Evictions(queue.look, queue.run)
@@ -209,6 +222,31 @@ def test_a_pending_job_loses_its_required_nodes_and_waits_on() -> None:
     evictions.unpin(["9"])
     assert [one["required_nodes"] for one in queue.jobs] == [[], ["w"]]
     assert evictions.verdicts["9"]["did"] == "unpinned"
+
+
+def test_elements_that_have_not_started_are_unpinned_one_by_one() -> None:
+    """scontrol update refuses 100_[3,5-6], and the array's own id would change elements that run."""
+    queue = FakeQueue(
+        *(job(f"100_{task}", 100 + task, "PENDING", required_nodes=["w"]) for task in (3, 5, 6)),
+        job("100_1", 101, required_nodes=["w"]),
+    )
+    shown = [job("100_[3,5-6]", 100, "PENDING", required_nodes=["w"]), job("100_1", 101, required_nodes=["w"])]
+    answers = iter([shown])
+    evictions = Evictions(lambda: next(answers, queue.look()), queue.run)
+    evictions.unpin(["100_[3,5-6]"])
+    assert [command[2] for command in queue.commands] == ["JobId=100_3", "JobId=100_5", "JobId=100_6"]
+    assert evictions.verdicts["100_[3,5-6]"]["did"] == "unpinned"
+
+
+def test_elements_in_steps_are_cancelled_one_by_one_in_one_command() -> None:
+    queue = FakeQueue(job("100_[1-5:2]", 100, "PENDING"), job("100_2", 102))
+    Evictions(queue.look, queue.run).cancel(["100_[1-5:2]"])
+    assert queue.commands == [("scancel", "100_1", "100_3", "100_5")]
+
+
+def test_an_expression_names_each_element() -> None:
+    assert elements("8_[1-7:3,9]") == ["8_1", "8_4", "8_7", "8_9"]
+    assert elements("8_7") == ["8_7"] and elements("8") == ["8"]
 
 
 @pytest.mark.parametrize("verb", ["cancel", "requeue", "unpin"])

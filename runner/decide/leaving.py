@@ -6,6 +6,7 @@ agreed with an operation stands in the member's own `leave` note, so any runner 
 """
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -15,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 from runner import detail, hostkeys
 from runner.decide import evicting
 from runner.decide.evicting import JobTerms
-from runner.decide.members import host_problem, read_time
+from runner.decide.members import host_problem, obstacle, read_time
 from runner.decide.wants import Wants
 from runner.inventory import WORKER, IntentError, host_name, node_name
 from runner.node_rules import OUR_PREFIX as PREFIX
@@ -75,7 +76,8 @@ def verdict(member: Member, operation_id: UUID) -> str | None:
 def leave(world: World, member: Member, operation_id: UUID, verb: str, terms: Terms) -> Progress:
     """The next step of a worker on its way out. `verb` is drain or remove."""
     if not belongs_to(member, operation_id):
-        return [begin(world, member, operation_id, verb)], Wants()
+        held = obstacle(world, member)
+        return [Wait(held, host_name(member)) if held else begin(world, member, operation_id, verb)], Wants()
     if note(member).get("verdict"):
         return [], Wants()
     return _on_its_way(world, member, verb, terms)
@@ -100,19 +102,19 @@ def _on_its_way(world: World, member: Member, verb: str, terms: Terms) -> Progre
         return held
     if hostname is None or snapshot is None or hostname not in (snapshot.nodes or {}):
         if verb == "drain":
-            problem = AdapterError("node_absent", f"the controller has no node {hostname}: there is nothing to drain")
-            return [_end(world, member, problem)], Wants()
+            absent = AdapterError("node_absent", f"the controller has no node {hostname}: there is nothing to drain")
+            return [_end(world, member, absent)], Wants()
         return _from_host(world, member, terms)
     if verb == "drain":
         seen = detail.of_worker(snapshot, hostname) | {"jobs": [], "jobs_end_by": None, "phase": "drained"}
         return [
             _set(member, MemberStatus.DRAINING, seen | _verdict(member, "done"), "drained, and nothing on it")
         ], Wants()
-    obstacle = deletion_problem(snapshot, hostname)
-    if obstacle and obstacle.code == "jobs_need_node":
-        return _until_deadline(world, member, snapshot, terms, snapshot.jobs_naming(hostname), obstacle.message)
-    if obstacle:
-        return [*_show(member, snapshot, hostname), Wait(obstacle.message, host_name(member))], Wants()
+    problem = deletion_problem(snapshot, hostname)
+    if problem and problem.code == "jobs_need_node":
+        return _until_deadline(world, member, snapshot, terms, snapshot.jobs_naming(hostname), problem.message)
+    if problem:
+        return [*_show(member, snapshot, hostname), Wait(problem.message, host_name(member))], Wants()
     return _from_host(world, member, terms)
 
 
@@ -199,8 +201,12 @@ def _what_is_left(snapshot: Snapshot, hostname: str, node: Node) -> str:
 
 def _from_host(world: World, member: Member, terms: Terms) -> Progress:
     """Nothing is on it any more, or it was never in: take it off the host and out of Slurm."""
+    held = obstacle(world, member)
+    if held:
+        return [Wait(held, host_name(member))], Wants()
     if member.status != MemberStatus.DELETING:
-        return [_set(member, MemberStatus.DELETING, {"phase": "stopping"}, "nothing is on it any more")], Wants()
+        told = _set(member, MemberStatus.DELETING, {"phase": "stopping"}, "nothing is on it any more")
+        return [replace(told, numbers=True)], Wants()
     allocation = world.allocation_of(member)
     if allocation is None or allocation.status == "released":
         return _without_host(world, member, "its allocation is released")

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from runner import detail
 from runner.decide import leaving
+from runner.decide.members import obstacle
 from runner.decide.wants import Wants
 from runner.inventory import host_name, node_name
 from runner.node_rules import ANY_OPERATION, drain_holder
@@ -30,6 +31,9 @@ class Terms(BaseModel):
 def resume(world: World, member: Member, operation_id: UUID) -> leaving.Progress:
     """The next step. Conclusions come from the look at the controller that follows the command."""
     if not leaving.belongs_to(member, operation_id):
+        held = obstacle(world, member)
+        if held:
+            return [Wait(held, host_name(member))], Wants()
         begun = {"operation_id": str(operation_id), "verb": VERB, "since": stamp(world.now), "verdict": None}
         return [SetMember("resume begins", member, member.status, {"leave": begun})], Wants()
     hostname, snapshot = node_name(member), world.snapshot

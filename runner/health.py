@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from runner import hostkeys, wish
 from runner.inventory import CONTROLLER, host_name, node_name
+from runner.limits import fit_reasons
 from runner.plan import Detail, ErrorClass
 from runner.platform.models import Health, Member, MemberStatus
 from runner.slurm import (
@@ -25,7 +26,6 @@ from runner.slurm import (
 )
 from runner.world import Policy
 
-REASONS_SHOWN = 20
 MESSAGE_CHARS = 400
 # munge refuses what is five minutes off; a clock that is two minutes off is on its way there.
 MAX_SKEW = timedelta(seconds=120)
@@ -111,11 +111,7 @@ def health(snapshot: Snapshot | None, members: Sequence[Member], policy: Policy)
     """One word for a running instance, with its reasons as data; the worst come first."""
     found = sorted(findings(snapshot, members, policy), key=lambda one: -WORST.index(one.cause.health))
     word = found[0].cause.health if found else Health.HEALTHY
-    reasons = [_reason(one, policy) for one in found]
-    if len(reasons) > REASONS_SHOWN:
-        more = {"code": "more", "message": f"and {len(reasons) - REASONS_SHOWN} more", "health": Health.HEALTHY.value}
-        reasons = [*reasons[:REASONS_SHOWN], more]
-    return word, reasons
+    return word, fit_reasons([_reason(one, policy) for one in found])
 
 
 def findings(snapshot: Snapshot | None, members: Sequence[Member], policy: Policy) -> list[Finding]:

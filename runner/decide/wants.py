@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from runner.inventory import node_name
+from runner.limits import named
 from runner.plan import Act, Detail, Play
 from runner.platform.models import Member
 from runner.world import World
@@ -49,7 +50,7 @@ class Wants:
             return None
         acts: set[Act] = {("remove", member.id) for member in self.removes}
         acts |= {("forget", member.id) for member in self.forgets}
-        why = f"take out {', '.join(_nodes([*self.removes, *self.forgets])) or 'workers that never joined'}"
+        why = f"take out {named(_nodes([*self.removes, *self.forgets])) or 'workers that never joined'}"
         return Play(
             why, "remove_worker", (controller, *self.removes), frozenset(acts), {"delete": _nodes(self.forgets)}
         )
@@ -63,8 +64,8 @@ class Wants:
             parts += [f"undrain {node_name(member)} if the drain is ours" for member in members]
         for word, jobs in (("requeue", self.requeues), ("cancel", self.cancels)):
             if jobs:
-                parts.append(f"{word} job(s) {', '.join(map(str, sorted(jobs)))}")
-        return "; ".join(parts)
+                parts.append(f"{word} job(s) {named([str(job) for job in sorted(jobs)])}")
+        return named(parts, "; ")
 
 
 def _nodes(members: list[Member]) -> list[str]:

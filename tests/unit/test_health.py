@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner import slurm
-from runner.health import CAUSES, REASONS_SHOWN, health
+from runner.health import CAUSES, health
+from runner.limits import REASONS_SHOWN
 from runner.platform.models import Member
 from runner.slurm import Snapshot, fits_window
 from runner.world import Policy

@@ -97,6 +97,7 @@ _MEMBER: Mapping[str, Shape] = {
     "registered_in_controller": _flag,
     "host_cleaned": _flag,
     "excused_by": _id,
+    "process_control": _text,
 }
 _REPAIR: Mapping[str, Shape] = {
     "why": _text,

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
-from runner import hostkeys, limits
+from runner import dial, hostkeys, limits
 from runner.decide import lifecycle
 from runner.decide.lifecycle import Verb
 from runner.decide.members import read_time
@@ -28,6 +28,7 @@ ABSENT = frozenset(
         "host_unreachable",
         *hostkeys.CODES,
         "connection_invalid",
+        dial.FAMILY,
         "allocation_not_active",
         "allocation_not_found",
     }

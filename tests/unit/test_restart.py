@@ -202,7 +202,7 @@ def test_called_off_it_undoes_nothing_and_closes_what_was_closed() -> None:
     slurm.partitions["night"] = "UP"  # as slurmctld has it, if the runner died before it was closed
     now, _, _ = tick(now.later(instance_operations=()), slurm)
     assert slurm.partitions == {"main": "UP", "night": "DOWN"} and slurm.restarts == ONCE
-    assert said(now) == ("running", "healthy", []) and note_of(now)["verdict"] == "cancelled"
+    assert said(now) == ("running", "degraded", ["partition_closed"]) and note_of(now)["verdict"] == "cancelled"
 
 
 @pytest.mark.parametrize("parameters", [{"patience_seconds": -1}, {"patience_seconds": "soon"}, {"jobs": "kill"}])
@@ -216,7 +216,7 @@ def silent(slurm: FakeSlurm, *names: str) -> None:
     usual = slurm.seen
 
     def seen() -> Any:
-        found = usual()
+        found: Any = usual()
         away = {name: found.nodes[name].model_copy(update={"flags": frozenset({"NOT_RESPONDING"})}) for name in names}
         return found.model_copy(update={"nodes": found.nodes | away})
 

@@ -45,7 +45,7 @@ def render(
 
 
 def keep_controller_name(managed: dict[str, object], good: str | None) -> dict[str, object]:
-    """`managed` with the SlurmctldHost of the slurm.conf that last served, if a name is there where ours has an address.
+    """`managed` with the SlurmctldHost of the slurm.conf that last served, if that has a name and ours an address.
 
     Up to version 1.0 the name that the platform records went into slurm.conf unresolved. Writing its address instead
     would restart every daemon of a cluster that serves, so such a cluster keeps its name.

@@ -3,7 +3,6 @@
 import functools
 import gc
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -12,14 +11,15 @@ import pytest
 from runner import detail, limits
 from runner.decide import decide
 from runner.decide.operations import _finish_add, _finish_leave
+from runner.foresee import imagine
 from runner.health import CAUSES, Finding, _reason, health
 from runner.limits import RECORD_BYTES, RecordTooLarge, size
-from runner.plan import AdapterError, Finish, Refuse, SetInstance, SetMember, stamp
+from runner.plan import AdapterError, Claim, Finish, Refuse, SetInstance, SetMember, stamp
 from runner.platform.models import Member, Operation
 from runner.slurm import Node, Snapshot
 from runner.world import Outcome, Policy, World
 from tests.unit.lifecycle import ask, ask_whole
-from tests.unit.worlds import ME, NOW, controller, instance, mine, snapshot, world
+from tests.unit.worlds import NOW, controller, instance, mine, snapshot, world
 
 COUNTS = (1_000, 65_533)
 MESSAGE_LIMIT = 4096  # of an operation's error, in contract/openapi.yaml
@@ -146,8 +146,7 @@ def decommission(members: tuple[Member, ...]) -> World:
     error = ERROR.as_detail(NOW)
     note = {"operation_id": str(UUID(int=77)), "verb": "decommission", "verdict": "failed", "error": error}
     note |= {"tried_for": str(UUID(int=77)), "since": stamp(NOW), "did": "cancel of job 1"}
-    held = {"claimed_by": ME, "lease_expires_at": stamp(NOW + timedelta(minutes=1))}
-    stuck = altered(members, "failed", leave=note, residue=["/var/lib/slurm"] * 20, host_cleaned=False, **held)
+    stuck = altered(members, "failed", leave=note, residue=["/var/lib/slurm"] * 20, host_cleaned=False)
     told = {"terms_of": str(UUID(int=77)), "terms_since": stamp(NOW), "keep_logs": False, "secrets_forgotten": True}
     now = under_way("decommission", stuck, "drain", "deleting", phase="begun", **told)
     gone = now.members[0].model_copy(update={"status": "deleted"})
@@ -188,6 +187,8 @@ def records(now: World) -> Iterator[tuple[str, Any]]:
                 yield "result", step.result
                 yield "error", step.error or {}
                 now = now.without_operation(step.operation)
+            elif isinstance(step, Claim):
+                now = imagine(now, step)
             elif isinstance(step, Refuse):
                 raise AssertionError(f"refused: {step.why}")
         now = now.later(members=tuple(written.get(one.id, one) for one in now.members))

@@ -83,7 +83,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
                     for member_id, problem in problems.items():
                         self.display.warning(f"member {member_id} left out: {problem.message}")
                     for name, why in dial.settle(tree).items():
-                        self.display.warning(f"{name} left out: {why}")
+                        self.display.warning(f"{name} left out: {why.message}")
                     trees.append(tree)
         except settings.SettingsError as error:
             raise AnsibleParserError("; ".join(error.problems)) from None

@@ -101,6 +101,8 @@ _MEMBER: Mapping[str, Shape] = {
     "jobs_remaining": is_count,
     "registered_in_controller": _flag,
     "host_cleaned": _flag,
+    "excused_by": _id,
+    "process_control": _text,
 }
 _REPAIR: Mapping[str, Shape] = {
     "why": _text,
@@ -114,6 +116,7 @@ _NOTES: Mapping[str, Mapping[str, Shape]] = {
     "leave": _LEAVE,
     "repair": _REPAIR,
     "stopped": {"was": _text, "phase": _text},
+    "rotation_left_out": {"operation_id": _id, "code": _text},
     "change": {"digest": _text, "attempt": is_count, "next_attempt_at": _time},
     "wish_refused": {"digest": _text, "code": _text, "message": _text},
 }

@@ -8,7 +8,7 @@ interruption it finds most of it done.
 import re
 from collections.abc import Sequence
 
-from runner import wish
+from runner import limits, wish
 from runner.decide import changing, lifecycle
 from runner.decide.members import controller_error
 from runner.inventory import CONTROLLER, IntentError, host_name
@@ -116,7 +116,11 @@ def _judge(world: World, operation: Operation, controller: Member, workers: Sequ
     steps = _told(world, controller, workers)
     result: Detail = {
         **(outcome.detail.get("upgraded") or outcome.detail.get("returned") or {}),
-        "workers": {"moved": len(workers) - len(failed), "failed": [str(one) for one in failed]},
+        "workers": {
+            "moved": len(workers) - len(failed),
+            "failed": sorted(map(str, failed))[: limits.SAMPLE],
+            "failed_count": len(failed),
+        },
     }
     if own:
         return [*steps, *_end(world, operation, own, result)]

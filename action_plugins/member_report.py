@@ -27,6 +27,7 @@ author: [gpuaas-slurm]
 """
 
 ERROR_FIELDS = ("code", "message", "class")
+OPTIONAL = ("instance",)
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -54,7 +55,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         error = arguments["error"] or _reason(arguments["outcome"])
         if error:
             result["failed"] = True
-            result["adapter_error"] = {field: str(error.get(field, "")) for field in ERROR_FIELDS}
+            result["adapter_error"] = {field: str(error.get(field, "")) for field in ERROR_FIELDS} | {
+                field: str(error[field]) for field in OPTIONAL if error.get(field)
+            }
             result["msg"] = result["adapter_error"]["message"]
         return result
 

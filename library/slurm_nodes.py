@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 
 from ansible.module_utils.adapter_error import RETRYABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
+from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.slurm_leaving import (
     Verdict,
     check_names,
@@ -58,6 +60,7 @@ options:
     elements: str
     default: []
     description: Nodes to delete. Each is checked again right before, and one that is in use is kept.
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -232,6 +235,7 @@ def main() -> None:
     jobs: dict[str, Any] = {"type": "list", "elements": "int", "default": []}
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "drain": {**orders, "options": {"nodes": names, "reason": {"type": "str", "required": True}}},
             "resume": {**orders, "options": {"nodes": names, "owner": {"type": "str", "required": True}}},
             "requeue": jobs,
@@ -241,12 +245,14 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        told = Call(module.params, module.check_mode).answer()
-    except AdapterError as error:
-        # What can be seen without Slurm's answer goes with it: a slurmctld that does not run can be started.
-        seen = {"phase": "controller", "snapshot": look(nodes_command())} if error.code == SILENT else None
-        module.fail_json(msg=error.message, adapter_error=error.as_dict(), member_report=seen)
+    changes = any(module.params[kind] for kind in ("drain", "resume", "requeue", "cancel", "delete"))
+    with host_turn(module, "changing nodes", changes=changes, begin=False):
+        try:
+            told = Call(module.params, module.check_mode).answer()
+        except AdapterError as error:
+            # What can be seen without Slurm's answer goes with it: a slurmctld that does not run can be started.
+            seen = {"phase": "controller", "snapshot": look(nodes_command())} if error.code == SILENT else None
+            module.fail_json(msg=error.message, adapter_error=error.as_dict(), member_report=seen)
     module.exit_json(changed=bool(told["changes"]), **told)
 
 

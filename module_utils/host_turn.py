@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import IO, Any
 
-from ansible.module_utils.adapter_error import AdapterError, from_os_error
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY
-from ansible.module_utils.host_claim import ABSENT, RUN_DIRECTORY, Claim, hold, judge, look
+from .adapter_error import AdapterError, from_os_error
+from .converge_ledger import STATE_DIRECTORY
+from .host_claim import ABSENT, RUN_DIRECTORY, Claim, hold, judge, look
 
 
 @contextmanager

@@ -72,8 +72,10 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
                 only = operator.find_instance(client, loaded, wanted).id if wanted else None
                 allocations = {one.id: one for one in client.allocations()}
                 for instance in tick.choose(client, loaded, only):
-                    members = [one for one in client.members(instance.id) if one.status != "deleted"]
-                    tree, problems = builder.build(instance, members, allocations)
+                    record = client.members(instance.id)
+                    members = [one for one in record if one.status != "deleted"]
+                    names = {"gpuaas_names_taken": builder.names_taken(record)}
+                    tree, problems = builder.build(instance, members, allocations, terms=names, record=record)
                     for member_id, problem in problems.items():
                         self.display.warning(f"member {member_id} left out: {problem.message}")
                     for name, why in dial.settle(tree).items():

@@ -177,13 +177,13 @@ def stop(params: dict[str, Any]) -> list[str]:
 
 
 def act(params: dict[str, Any], dry: bool, ours: bool) -> dict[str, Any]:
-    marked = read_mark()
-    known, component = (read(LEDGER) if ours else None), params["owner"]
+    marked, found, component = read_mark(), read(LEDGER), params["owner"]
+    known = found if ours else None
     entries, baseline = (known.entries, known.baseline) if known else ({}, None)
     mine = {key: entry for key, entry in entries.items() if any(o.startswith(f"{component}/") for o in entry["owners"])}
     told: dict[str, Any] = {
         "hostname": socket.gethostname().split(".")[0],
-        "instance": marked or (known.instance if known else None),
+        "instance": marked or (found.instance if found else None),
         "units_noted": sorted(of_kind(mine, "unit")),
         "changes": [],
     }

@@ -16,7 +16,7 @@ from runner import hostkeys, people, wish
 from runner.dial import HOSTNAME, is_dialable
 from runner.intent import IntentError as IntentError
 from runner.people import Person
-from runner.platform.models import Allocation, AppInstance, Member
+from runner.platform.models import Allocation, AppInstance, Member, MemberStatus
 
 CONTROLLER = "controller"
 WORKER = "worker"
@@ -209,19 +209,43 @@ def _algorithms(key_type: str) -> str:
     return "rsa-sha2-512,rsa-sha2-256" if key_type == "ssh-rsa" else key_type
 
 
+def touched(members: Iterable[Member]) -> set[UUID | None]:
+    """Allocations whose hosts a member of the instance has changed and not been cleaned from."""
+    return {
+        member.allocation_id
+        for member in members
+        if member.adapter_detail.get("host_touched") and not member.adapter_detail.get("host_cleaned")
+    }
+
+
+def names_taken(members: Iterable[Member]) -> dict[str, list[str]]:
+    """Host names of the instance's live members, with the allocations that have them."""
+    names: dict[str, list[str]] = {}
+    for member in members:
+        known = member.adapter_detail
+        name = known.get("worker_hostname") or known.get("controller_hostname")
+        gone = member.status in (MemberStatus.DELETED, MemberStatus.FAILED)
+        if not gone and isinstance(name, str) and HOSTNAME.fullmatch(name) and member.allocation_id:
+            names.setdefault(name, []).append(str(member.allocation_id))
+    return names
+
+
 def build(
     instance: AppInstance,
     members: Iterable[Member],
     allocations: Mapping[UUID, Allocation],
     work: Mapping[str, Any] | None = None,
     terms: Mapping[str, Any] | None = None,
+    record: Iterable[Member] | None = None,
 ) -> tuple[dict[str, Any], dict[UUID, IntentError]]:
-    """The instance's inventory, and for each member that cannot be in it the reason."""
+    """The instance's inventory, and for each member that cannot be in it the reason. `record` has all of the instance's
+    members, also those that are not to be in it."""
     hosts: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[str]] = {CONTROLLER: [], WORKER: []}
     problems: dict[UUID, IntentError] = {}
     users: dict[str, Any] = {"slurm_people_version": ""}
     members = list(members)
+    known = touched(members if record is None else record)
     controller = next((member for member in members if member.component_key == CONTROLLER), None)
     keep = controller is not None and wish.is_kept_back(instance, controller)
     wished = wish.digest(instance)
@@ -268,7 +292,7 @@ def build(
             problems[member.id] = problem
             continue
         name = host_name(member)
-        hosts[name] = variables
+        hosts[name] = variables | {"gpuaas_host_touched": member.allocation_id in known}
         groups[member.component_key].append(name)
         if member.component_key == CONTROLLER:
             shared["slurm_controller_host"] = name

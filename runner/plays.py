@@ -16,6 +16,8 @@ from runner.settings import Settings
 from runner.translate import Heard, Story, hear, tell
 from runner.world import Outcome, World
 
+# Plays in which a host may join under a name that another one has.
+JOINING = ("deploy", "add_worker")
 FINAL_PHASES = ("serving", "removed", "staged", "rotated")
 Listener = Callable[[Heard], None]
 
@@ -36,7 +38,10 @@ def play(
     """Run the playbook on the step's members; `listen` hears of each as it happens."""
     import ansible_runner  # here, because a quiet tick needs no Ansible
 
-    hosts, problems = inventory.build(world.instance, step.members, world.allocations, step.work, step.terms)
+    names = {"gpuaas_names_taken": inventory.names_taken(world.members)} if step.playbook in JOINING else {}
+    hosts, problems = inventory.build(
+        world.instance, step.members, world.allocations, step.work, {**step.terms, **names}, world.members
+    )
     refused = dial.settle(hosts)
     for member in step.members:
         if why := refused.get(inventory.host_name(member)):

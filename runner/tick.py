@@ -8,7 +8,7 @@ from uuid import UUID
 
 import structlog
 
-from runner import keyscan, log, secrets
+from runner import keyscan, left_over, log, secrets
 from runner.alone import Alone
 from runner.decide import decide
 from runner.hostkeys import fingerprint, pin
@@ -197,7 +197,7 @@ class _Tick:
         self._summary.plays += 1
         log.get().info("play", playbook=step.playbook, members=len(step.members), why=step.why)
         with self._report.leases_kept() as lost:
-            story = self._play(step, lost)
+            story = left_over.judged(self._client, self._play(step, lost))
             if lost.is_set():
                 raise LostLease("the lease ran out while the play did")
         # Whatever happened meanwhile counts: read everything anew before judging the outcome.

@@ -74,16 +74,19 @@ class Holding:
 
 def judge(claim: Claim, found: Holding) -> bool:
     """Whether the instance is on the host already; raises what keeps the call from changing anything."""
-    named = {found.mark, found.ledger.instance if found.ledger else None} - {None, claim.instance}
+    named = [one for one in (found.mark, found.ledger.instance if found.ledger else None) if one]
     if named and claim.instance is None and not claim.unfenced:
-        raise _claim_required(str(found.instance))
-    if named:
-        raise _in_use(str(sorted(map(str, named))[0]))
+        raise _claim_required(named[0])
+    for instance in named:
+        if instance != claim.instance:
+            raise _in_use(instance)
     if claim.unfenced:
         return found.ledger is not None
     if found.ledger is not None and found.instance is None and claim.instance and not claim.touched:
         raise _left_over_without_id()
     if claim.number is None:
+        if found.instance:
+            raise _claim_required(found.instance)
         return found.ledger is not None
     if found.number is not None and claim.number < found.number:
         raise AdapterError(
@@ -109,8 +112,8 @@ def look(claim: Claim) -> Holding:
 
 def hold(claim: Claim, found: Holding, *, begin: bool) -> None:
     """Write the number and the instance's id, before the change that they are for. The host's lock is held."""
-    if claim.instance is None:
-        return
+    if claim.instance is None or (claim.number is None and not claim.unfenced):
+        return  # a role by itself: a mark would keep it from going on
     if claim.number is not None and claim.member and claim.number != found.number:
         numbers = _numbers() | {claim.member: {"instance": claim.instance, "number": claim.number}}
         write_atomically(FENCES, json.dumps({"members": numbers}, indent=1, sort_keys=True).encode(), mode=0o600)

@@ -5,7 +5,7 @@ so each value is checked by type first, and what does not pass is an error with 
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import UUID
@@ -236,10 +236,15 @@ def build(
     allocations: Mapping[UUID, Allocation],
     work: Mapping[str, Any] | None = None,
     terms: Mapping[str, Any] | None = None,
+    fences: Mapping[UUID, int] | None = None,
+    first: Container[UUID] = (),
     record: Iterable[Member] | None = None,
 ) -> tuple[dict[str, Any], dict[UUID, IntentError]]:
-    """The instance's inventory, and for each member that cannot be in it the reason. `record` has all of the instance's
-    members, also those that are not to be in it."""
+    """The instance's inventory, and for each member that cannot be in it the reason.
+
+    `fences` has the number of each member whose host may be changed (runner/claims.py), `first` those whose hosts have
+    nothing of this instance yet, `record` all members of the instance, also those that are not to be in it.
+    """
     hosts: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[str]] = {CONTROLLER: [], WORKER: []}
     problems: dict[UUID, IntentError] = {}
@@ -291,8 +296,11 @@ def build(
         except IntentError as problem:
             problems[member.id] = problem
             continue
+        variables["gpuaas_host_touched"] = member.allocation_id in known
+        if fences and member.id in fences:
+            variables |= {"gpuaas_fence": fences[member.id], "gpuaas_first_play": member.id in first}
         name = host_name(member)
-        hosts[name] = variables | {"gpuaas_host_touched": member.allocation_id in known}
+        hosts[name] = variables
         groups[member.component_key].append(name)
         if member.component_key == CONTROLLER:
             shared["slurm_controller_host"] = name

@@ -39,8 +39,9 @@ def play(
     import ansible_runner  # here, because a quiet tick needs no Ansible
 
     names = {"gpuaas_names_taken": inventory.names_taken(world.members)} if step.playbook in JOINING else {}
+    terms = {**step.terms, **names}
     hosts, problems = inventory.build(
-        world.instance, step.members, world.allocations, step.work, {**step.terms, **names}, world.members
+        world.instance, step.members, world.allocations, step.work, terms, step.fences, step.first, world.members
     )
     refused = dial.settle(hosts)
     for member in step.members:

@@ -57,6 +57,10 @@ CASES: dict[str, tuple[Claim, Holding, str | bool]] = {
     "a role by itself on a free host": (standalone, untouched, False),
     "a role by itself on its own host": (standalone, Holding(ledger=nameless), True),
     "a role by itself on a marked host": (standalone, serving, "claim_required"),
+    "no number on a marked host": (claim(None), serving, "claim_required"),
+    "no number on a host that has our mark alone": (claim(None, first=True), Holding(mark=OURS), "claim_required"),
+    "no number on a free host": (claim(None, first=True), untouched, False),
+    "no number on an unmarked host that we changed": (claim(None, touched=True), Holding(ledger=nameless), True),
     "unfenced on a host of ours": (claim(None, unfenced=True), Holding(OURS, named, 9), True),
     "unfenced on a free host": (claim(None, unfenced=True), untouched, False),
     "unfenced on a ledger without an id": (claim(None, unfenced=True), Holding(ledger=nameless), True),
@@ -127,7 +131,8 @@ def test_the_first_change_marks_the_host_and_its_ledger(host: Path) -> None:
 
 
 def test_a_ledger_of_format_1_gets_the_id_and_keeps_the_rest(host: Path) -> None:
-    before = {"format": 1, "baseline": {"account": ["root"]}, "entries": {"unit:munge": {"before": {}, "owners": []}}}
+    recorded = Path(__file__).parent / "fixtures/notes/a605804/bookworm/ledger_worker.json"
+    before = json.loads(recorded.read_text())
     (host / "state").mkdir()
     (host / "state/ledger.json").write_text(json.dumps(before))
     assert turn(claim(1, touched=True)) is True
@@ -213,8 +218,9 @@ def test_taking_away_obeys_the_number_too(host: Path) -> None:
         turn(claim(4), begin=False, absent_ok=True)
 
 
-def test_a_role_by_itself_leaves_no_mark(host: Path) -> None:
-    turn(standalone)
+@pytest.mark.parametrize("who", [standalone, claim(None)])
+def test_a_call_without_a_number_leaves_no_mark(host: Path, who: Claim) -> None:
+    turn(who)
     assert not (host / "etc/gpuaas-slurm").exists() and not (host / "state/ledger.json").exists()
 
 

@@ -144,7 +144,8 @@ class Call:
 
     def _only_holds(self) -> bool:
         """A daemon that is dead can be restarted: nothing could be held, and nothing else was asked."""
-        return self._params["hold_down"] and not any(value for key, value in self._params.items() if key != "hold_down")
+        asked = {kind for kind in (*CHANGES, "verify_delete") if self._params[kind]}
+        return asked == {"hold_down"}
 
     def _resume(self, orders: list[dict[str, Any]]) -> None:
         for order in orders:

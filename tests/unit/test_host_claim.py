@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible.plugins.loader import action_loader
 
 from module_utils import foreign_daemons, host_claim, host_turn
 from module_utils.adapter_error import AdapterError
 from module_utils.converge_ledger import Document, Ledger, read
 from module_utils.host_claim import Claim, Holding, judge
+from runner.decide.claims import CHANGES_ALL, CHANGES_WORKERS, THROUGH_CONTROLLER
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS, OTHER = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
@@ -324,3 +326,41 @@ def test_of_two_machines_with_one_name_the_first_of_the_run_keeps_it(tmp_path: P
     assert on_record("gs-2", "b", {"gs-2": ["b"], "gs-3": ["a"]}) is None
     assert on_record("gs-2", "b", {"gs-2": ["b", "a"]}) == "a"
     assert plugin["taken"]("gs-2", "a")["adapter_error"]["code"] == "hostname_taken"
+
+
+# -- every play that calls such a module is numbered ---------------------------------------------------------
+
+# Run by a person through `gpuaas-slurm exec`, which claims every member, or on a host whose instance is gone.
+BY_HAND = {"recover", "clean_host"}
+ON_CONTROLLER = {"slurm_nodes", "slurm_partitions"}
+
+
+def called(document: object) -> set[str]:
+    """Modules that a playbook's or a role's tasks call, with those of what they include."""
+    if isinstance(document, list):
+        return set().union(*(called(one) for one in document))
+    if not isinstance(document, dict):
+        return set()
+    found = {key for key in document if (ROOT / "library" / f"{key}.py").exists()}
+    for key, value in document.items():
+        if key.rpartition(".")[2] in ("include_role", "import_role"):
+            file = ROOT / "roles" / value["name"] / "tasks" / f"{value.get('tasks_from', 'main')}.yml"
+            found |= called(yaml.safe_load(file.read_text()))
+        elif key == "roles":
+            found |= called([{"include_role": {"name": one}} for one in value])
+        elif key.rpartition(".")[2] in ("include_tasks", "import_tasks", "import_playbook"):
+            found |= called(yaml.safe_load((ROOT / "playbooks" / value).read_text()))
+        elif isinstance(value, list):
+            found |= called(value)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "playbooks").glob("*.yml")))
+def test_every_play_that_calls_a_fenced_module_is_numbered(name: str) -> None:
+    modules_called = called(yaml.safe_load((ROOT / "playbooks" / f"{name}.yml").read_text())) - READERS
+    if name in BY_HAND:
+        return
+    assert bool(modules_called) is (name in CHANGES_ALL | CHANGES_WORKERS | THROUGH_CONTROLLER)
+    assert name in CHANGES_ALL | THROUGH_CONTROLLER or not modules_called & ON_CONTROLLER, (
+        "the controller has no number"
+    )

@@ -21,6 +21,7 @@ description:
     validate) is left out with a warning.
   - Under C(gpuaas-slurm exec) a host has the number of its claim as C(gpuaas_fence). Without it a host of a cluster
     refuses to be changed.
+  - C(slurm_package_source) is what package policy answered to C(gpuaas-slurm exec). Without it a play installs nothing.
 options:
   plugin:
     description: Names this plugin.
@@ -62,7 +63,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
         return list(self._cache[key])
 
     def _fetch(self) -> list[dict[str, Any]]:
-        from runner import by_hand, dial, operator, settings, tick
+        from runner import by_hand, dial, operator, policy, settings, tick
         from runner import inventory as builder
         from runner.platform.client import Client
         from runner.platform.errors import PlatformError
@@ -77,8 +78,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
                 allocations = {one.id: one for one in client.allocations()}
                 for instance in tick.choose(client, loaded, only):
                     members = [one for one in client.members(instance.id) if one.status != "deleted"]
+                    terms = policy.terms_by_hand(instance)
                     tree, problems = builder.build(
-                        instance, members, allocations, fences=fences, first=by_hand.first_timers(members)
+                        instance, members, allocations, terms=terms, fences=fences, first=by_hand.first_timers(members)
                     )
                     for member_id, problem in problems.items():
                         self.display.warning(f"member {member_id} left out: {problem.message}")

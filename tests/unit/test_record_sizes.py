@@ -171,6 +171,8 @@ def records(now: World) -> Iterator[tuple[str, Any]]:
     """Every record that decide asks to write until it has nothing more to write without a play."""
     for _ in range(6):
         steps = decide(now).writes
+        if sum(isinstance(step, Claim) for step in steps) > 1:
+            return  # every host is claimed for a play: nothing more is written before it
         written: dict[UUID, Member] = {}
         for number, step in enumerate(steps):
             if isinstance(step, SetMember):

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from runner import claims, detail, limits, log
+from runner import claims, detail, limits, log, policy
 from runner.leases import LostLease, OperationEnded, Outdated, Renewal
 from runner.ownership import at_work, check_still_ours
 from runner.plan import (
@@ -111,7 +111,7 @@ class Reporter:
                 case ForgetSecrets():
                     return self._forget_secrets(world)
                 case Resolve():
-                    return world.later(packages=self._client.resolve_packages(self.instance))
+                    return world.later(packages=policy.ask(self._client, self._settings, self.instance))
                 case Forgo():
                     return world.without_play(step)
                 case Finish():

@@ -36,7 +36,6 @@ class Policy:
     observe_seconds: int = 45
     repair: bool = True
     min_free_mb: int = 1024
-    ask_for_packages: bool = True
 
     @classmethod
     def of(cls, settings: Settings) -> "Policy":
@@ -46,7 +45,6 @@ class Policy:
             observe_seconds=settings.observe_seconds,
             repair=settings.repair,
             min_free_mb=settings.min_free_mb,
-            ask_for_packages=settings.artifact_policy == "platform",
         )
 
 

@@ -5,7 +5,7 @@ assumes that an earlier step worked: it looks at what is.
 """
 
 from runner import detail
-from runner.decide import changing, lifecycle, meeting, repair, rotation, sourcing, teardown, upgrading
+from runner.decide import changing, guards, lifecycle, meeting, repair, rotation, sourcing, teardown, upgrading
 from runner.decide.instance import instance_fails, look, report_instance, set_instance
 from runner.decide.lifecycle import Verb
 from runner.decide.members import UNFINISHED, conclude, fail, host_problem, take
@@ -41,6 +41,11 @@ def decide(world: World) -> Plan:
         return Plan()
     if status not in set(InstanceStatus):
         return Plan((Wait(f"status {status!r} is not one we know: not ours to touch", "instance"),))
+    held_back = guards.scope(world)
+    if held_back is None:
+        held_back = guards.incomplete(world)
+    if held_back is not None:
+        return meeting.known_first(world, Plan(tuple(held_back)))
     noted = meeting.strangers(world)
     if noted:
         return Plan(tuple(noted))

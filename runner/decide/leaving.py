@@ -13,7 +13,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from runner import detail, hostkeys
-from runner.decide.members import host_problem, read_time
+from runner.decide.members import host_problem, is_gone, read_time
 from runner.decide.wants import Wants
 from runner.inventory import WORKER, IntentError, host_name, node_name
 from runner.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
@@ -204,7 +204,7 @@ def _from_host(world: World, member: Member, terms: Terms) -> Progress:
     if member.status != MemberStatus.DELETING:
         return [_set(member, MemberStatus.DELETING, {"phase": "stopping"}, "nothing is on it any more")], Wants()
     allocation = world.allocation_of(member)
-    if allocation is None or allocation.status == "released":
+    if is_gone(allocation):
         return _without_host(world, member, "its allocation is released")
     problem, waiting = host_problem(world, member)
     if problem and problem.code in hostkeys.ANOTHER:

@@ -22,6 +22,7 @@ from tests.unit.worlds import (
     joined,
     mine,
     node,
+    not_found,
     of_kind,
     settle,
     snapshot,
@@ -181,14 +182,15 @@ def test_adding_to_a_running_cluster_plays_the_join_only() -> None:
         ({"component_key": "controller", "operation": "drain"}, "controller_not_supported"),
         ({"component_key": "gpu-fairy"}, "component_unknown"),
         ({"operation": "explode"}, "operation_unknown"),
-        ({"allocation_ids": []}, "no_allocations"),
+        ({"allocation_ids": []}, "allocations_required"),
         ({"allocation_ids": [UUID(int=104), UUID(int=104)]}, "allocation_twice"),
         ({"allocation_ids": [UUID(int=999)]}, "allocation_not_found"),
         ({"allocation_ids": [UUID(int=101)]}, "allocation_is_controller"),
     ],
 )
 def test_what_cannot_be_done_is_refused_at_once_and_touches_nothing(changes: Any, code: str) -> None:
-    plan = decide(deployed(operations=(add(4, **changes),)))
+    start = deployed(operations=(add(4, **changes),))
+    plan = decide(start.later(allocations={**start.allocations, UUID(int=999): not_found(899)}))
     (refusal,) = plan.steps
     assert isinstance(refusal, Refuse) and refusal.code == code and refusal.why
 

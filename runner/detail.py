@@ -11,8 +11,8 @@ from runner.plan import Detail, stamp
 from runner.platform.models import AppInstance, Member, MemberStatus
 from runner.slurm import Snapshot
 
-# What stands in status_detail until somebody says otherwise; the rest is said anew each time.
-KEPT = ("observed_at", "config_version", "versions", "lifecycle")
+# What is said anew in status_detail each time. The rest stands until it is said otherwise, also what we do not know.
+SAID_ANEW = ("wish", "reasons", "unsettled", "workers")
 _COMMON: Detail = {"phase": "requested", "last_adapter_error": None, "last_runtime_observed_at": None, "attempt": 0}
 _CONTROLLER: Detail = dict.fromkeys(
     (
@@ -136,7 +136,7 @@ def of_instance(
     """status_detail: the cluster in a few lines, the three versions side by side."""
     workers = [member for member in members if member.component_key != CONTROLLER]
     kept = instance.status_detail or {}
-    seen: dict[str, Any] = {key: kept[key] for key in KEPT if key in kept}
+    seen: dict[str, Any] = {key: value for key, value in kept.items() if key not in SAID_ANEW}
     if snapshot:
         seen |= {
             "observed_at": stamp(now),
@@ -154,6 +154,12 @@ def of_instance(
             if (count := sum(worker.status == status for worker in workers)) and status != MemberStatus.DELETED
         },
     }
+
+
+def unknown(instance: AppInstance) -> Detail:
+    """What stands in status_detail and is not ours: a newer version's notes, say. Every write keeps it."""
+    ours = (*SAID_ANEW, "observed_at", "config_version", "versions", "lifecycle")
+    return {key: value for key, value in (instance.status_detail or {}).items() if key not in ours}
 
 
 def _versions(instance: AppInstance, snapshot: Snapshot) -> Detail:

@@ -30,13 +30,13 @@ def _text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= TEXT_CHARS
 
 
-def _count(value: Any) -> bool:
+def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**40
 
 
 def _tries(value: Any) -> bool:
     """Few enough to double a pause so often."""
-    return _count(value) and value <= 20
+    return is_count(value) and value <= 20
 
 
 def _flag(value: Any) -> bool:
@@ -48,7 +48,7 @@ def _id(value: Any) -> bool:
 
 
 def _numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(_count(one) for one in value)
+    return isinstance(value, list) and all(is_count(one) for one in value)
 
 
 def _time(value: Any) -> bool:
@@ -90,11 +90,11 @@ _MEMBER: Mapping[str, Shape] = {
     "lease_expires_at": _time,
     "next_attempt_at": _time,
     "attempt": _tries,
-    "cpus": _count,
-    "memory_mb": _count,
-    "gpus": _count,
+    "cpus": is_count,
+    "memory_mb": is_count,
+    "gpus": is_count,
     "jobs": _numbers,
-    "jobs_remaining": _count,
+    "jobs_remaining": is_count,
     "registered_in_controller": _flag,
     "host_cleaned": _flag,
 }
@@ -110,7 +110,7 @@ _NOTES: Mapping[str, Mapping[str, Shape]] = {
     "leave": _LEAVE,
     "repair": _REPAIR,
     "stopped": {"was": _text, "phase": _text},
-    "change": {"digest": _text, "attempt": _count, "next_attempt_at": _time},
+    "change": {"digest": _text, "attempt": is_count, "next_attempt_at": _time},
     "wish_refused": {"digest": _text, "code": _text, "message": _text},
 }
 _LIFECYCLE: Mapping[str, Shape] = {

@@ -43,7 +43,7 @@ def deploy(
             client,
             loaded,
             controller=controller,
-            workers=_list(workers),
+            workers=listed(workers),
             same_node=same_node,
             name=name,
             config=config,
@@ -72,8 +72,8 @@ def _request(
             operator.find_instance(client, loaded, target),
             verb,
             component_key=component,
-            members=_list(members),
-            allocations=_list(allocations),
+            members=listed(members),
+            allocations=listed(allocations),
             parameters=parameters,
         )
         if as_json:
@@ -225,7 +225,7 @@ def _list_of(found: list[T], row: Callable[[T], view.Row], as_json: bool, empty:
     view.show(rows, as_json=as_json, empty=empty)
 
 
-def _list(text: str) -> list[str]:
+def listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

@@ -75,6 +75,10 @@ class World:
     unreadable: tuple[Unreadable, ...] = ()
     # Allocations that members or operations name and of which nothing is known.
     unknown_allocations: Mapping[UUID, Unreadable] = field(default_factory=lambda: MappingProxyType({}))
+    # Numbers that this tick's claims have taken, by member; see runner/claims.py.
+    fences: Mapping[UUID, int] = field(default_factory=lambda: MappingProxyType({}))
+    # Whether this tick took over an operation whose holder vanished and may still be at work.
+    took_over: bool = False
     # False on a quiet tick: members and allocations were not read, because nothing asks for them.
     complete: bool = True
 
@@ -104,6 +108,10 @@ class World:
         """Whether the platform said of this allocation that there is none."""
         found = self.allocations.get(allocation_id)
         return found is not None and found.status == missing.NOT_FOUND
+
+    def with_number(self, member: Member, fence: int) -> "World":
+        """The world with a member that this tick has numbered."""
+        return self.with_member(member).later(fences={**self.fences, member.id: fence})
 
     def did(self, kind: str, member: Member) -> bool:
         """Whether this tick has done that to the member already."""

@@ -6,6 +6,7 @@ agreed with an operation stands in the member's own `leave` note, so any runner 
 """
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal, Self, TypeVar
 from uuid import UUID
@@ -13,7 +14,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from runner import detail, hostkeys
-from runner.decide.members import host_problem, is_gone, read_time
+from runner.decide.members import host_problem, is_gone, obstacle, read_time
 from runner.decide.wants import Wants
 from runner.inventory import WORKER, IntentError, host_name, node_name
 from runner.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
@@ -93,7 +94,8 @@ def verdict(member: Member, operation_id: UUID) -> str | None:
 def leave(world: World, member: Member, operation_id: UUID, verb: str, terms: Terms) -> Progress:
     """The next step of a worker on its way out. `verb` is drain or remove."""
     if not belongs_to(member, operation_id):
-        return [begin(world, member, operation_id, verb)], Wants()
+        held = obstacle(world, member)
+        return [Wait(held, host_name(member)) if held else begin(world, member, operation_id, verb)], Wants()
     if note(member).get("verdict"):
         return [], Wants()
     return _on_its_way(world, member, verb, terms)
@@ -201,8 +203,12 @@ def _what_is_left(snapshot: Snapshot, hostname: str, node: Node) -> str:
 
 def _from_host(world: World, member: Member, terms: Terms) -> Progress:
     """Nothing is on it any more, or it was never in: take it off the host and out of Slurm."""
+    held = obstacle(world, member)
+    if held:
+        return [Wait(held, host_name(member))], Wants()
     if member.status != MemberStatus.DELETING:
-        return [_set(member, MemberStatus.DELETING, {"phase": "stopping"}, "nothing is on it any more")], Wants()
+        told = _set(member, MemberStatus.DELETING, {"phase": "stopping"}, "nothing is on it any more")
+        return [replace(told, numbers=True)], Wants()
     allocation = world.allocation_of(member)
     if is_gone(allocation):
         return _without_host(world, member, "its allocation is released")

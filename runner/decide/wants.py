@@ -29,6 +29,13 @@ class Wants:
         self.removes += other.removes
         self.forgets += other.forgets
 
+    @property
+    def members(self) -> list[Member]:
+        """Everybody for whom the controller is to be asked for something."""
+        named = [*self.joins, *self.removes, *self.forgets, *self.requeues.values(), *self.cancels.values()]
+        named += [one for group in (self.drains, self.resumes) for members in group.values() for one in members]
+        return list({one.id: one for one in named}.values())
+
     def drain_play(self, world: World, controller: Member) -> Play | None:
         """Everything that is only a word with the controller, in one run and one call for each reason."""
         acts: set[Act] = {("drain", member.id) for members in self.drains.values() for member in members}

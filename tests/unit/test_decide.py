@@ -205,6 +205,21 @@ def test_an_allocation_that_serves_is_refused_and_one_that_failed_before_is_take
     assert play is not None
 
 
+@pytest.mark.parametrize("whose", ["nobody's", "ours", "another runner's"])
+def test_of_two_open_adds_of_one_allocation_the_later_is_refused(whose: str) -> None:
+    earlier, later = add(4, created_at=NOW - timedelta(minutes=2)), add(4, 5)
+    if whose == "ours":
+        earlier = mine(earlier)
+    elif whose == "another runner's":
+        lease = {"status": "running", "claimed_by": "other", "lease_expires_at": NOW + timedelta(minutes=1)}
+        earlier = earlier.model_copy(update=lease)
+    _, steps, play = settle(deployed(operations=(earlier, later)), decide)
+    (refusal,) = of_kind(steps, Refuse)
+    assert (refusal.operation.id, refusal.code) == (later.id, "allocation_in_use")
+    joining = [one for one in play.members if one.component_key == "worker"] if play else []
+    assert [one.allocation_id for one in joining] == ([] if whose == "another runner's" else [UUID(int=104)])
+
+
 @pytest.mark.parametrize("status", ["releasing", "released", "failed", "release_failed", "something-new"])
 def test_no_play_runs_on_an_allocation_that_is_not_active(status: str) -> None:
     start = deployed(operations=(add(4),))

@@ -1,5 +1,6 @@
 """A record that cannot be read is not a record that is absent: nothing that destroys is concluded without it."""
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -10,13 +11,15 @@ from hypothesis import strategies as st
 from runner.decide import decide
 from runner.inventory import build
 from runner.plan import Claim, Finish, ForgetSecrets, NewMember, Play, Refuse, SetInstance, SetMember, Step, Wait, Warn
+from runner.platform.answers import Listing
 from runner.platform.models import Member, Operation, Unreadable
-from runner.world import World
+from runner.settings import Settings
+from runner.world import World, observe
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, ask_whole, between, cluster, note_of, said, serving, the, tick, when_stopped
 from tests.unit.test_lifecycle_properties import WORKERS, meddle
 from tests.unit.test_teardown import decommission, deleting, running
-from tests.unit.worlds import add, allocation, instance, not_found, of_kind, world
+from tests.unit.worlds import NOW, add, allocation, instance, not_found, of_kind, world
 
 NEVER = (Claim, Finish, ForgetSecrets, NewMember, Refuse, SetMember)
 
@@ -151,8 +154,10 @@ def test_an_instance_at_rest_says_so_and_stops_saying_it() -> None:
     now, _, _ = tick(unread(before, add(9)), slurm)
     assert said(now)[2] == ["record_unreadable", "stopped"] and now.instance.status == "stopped"
     assert note_of(now) == note_of(before), "what the stop noted is kept"
+    assert (now.instance.status_detail or {})["unsettled"] is True, "the next tick reads everything again"
     now, _, _ = tick(now.later(unreadable=()), slurm)
     assert said(now) == said(before)
+    assert (now.instance.status_detail or {})["unsettled"] is False
 
 
 def test_a_deploy_waits_for_a_record_and_then_goes_on() -> None:
@@ -228,6 +233,36 @@ def test_a_controller_whose_allocation_is_unknown_is_not_dialled() -> None:
     hosts, problems = build(now.instance, now.members, now.allocations)
     assert [problem.code for problem in problems.values()] == ["record_unreadable"]
     assert [name for name in hosts["all"]["hosts"] if name.startswith("controller")] == []
+
+
+def test_a_teardown_does_not_take_an_unknown_controller_for_gone() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode(jobs={7})}, answers=False)
+    now, _, plays = tick(without_allocation(running(one, asked=(decommission(),)), 1), slurm)
+    assert {play.playbook for play in plays} == {"drain_worker"}, "its workers' hosts are not asked behind its back"
+    assert the(now, one).status == "draining" and slurm.cleaned == []
+
+
+def test_a_tick_with_an_unreadable_operation_is_not_quiet() -> None:
+    class Platform:
+        project = instance().project_id
+
+        def now(self) -> datetime:
+            return NOW
+
+        def __getattr__(self, name: str) -> Any:
+            def answer(*_: object, **__: object) -> Listing[Any]:
+                found: Listing[Any] = Listing()
+                if name == "instance_operations":
+                    found.unreadable.append(Unreadable("instance_operation", None, "id: Field required"))
+                return found
+
+            return answer
+
+    own: Any = {"base_url": "http://127.0.0.1:1", "project_id": Platform.project}
+    platform: Any = Platform()
+    seen = observe(platform, cluster().instance, Settings(**own))
+    assert seen.complete and [one.kind for one in seen.unreadable] == ["instance_operation"]
 
 
 def test_a_new_deploy_waits_for_its_controllers_allocation() -> None:

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from runner.decide import decide
 from runner.plan import AdapterError, Announce, Finish, Refuse, SetMember
 from runner.platform.models import Member, Operation
 from runner.world import World
@@ -133,7 +134,7 @@ def test_a_worker_whose_machine_is_gone_fails_alone(gone: Any) -> None:
 def test_only_a_failed_deploy_is_tried_again(status: str) -> None:
     now = cluster(serving(2))
     now, operation = asked(now.later(instance=now.instance.model_copy(update={"status": status})))
-    now, steps, _ = tick(now, FakeSlurm({"w2": FakeNode()}))
+    steps = list(decide(now).steps)
     refused = [step for step in of_kind(steps, Refuse) if step.operation.id == operation.id]
     assert [step.code for step in refused] == ["instance_deleting" if status == "deleting" else "instance_state"]
 

@@ -235,6 +235,13 @@ def test_a_controller_whose_allocation_is_unknown_is_not_dialled() -> None:
     assert [name for name in hosts["all"]["hosts"] if name.startswith("controller")] == []
 
 
+def test_the_health_of_a_running_cluster_names_an_unknown_allocation() -> None:
+    now, _, _ = tick(between(without_allocation(cluster(serving(2)), 2), 300), FakeSlurm({"w2": FakeNode()}))
+    (reason,) = (now.instance.status_detail or {})["reasons"]
+    assert (reason["code"], reason["kind"], reason["id"]) == ("record_unreadable", "allocation", str(UUID(int=102)))
+    assert now.instance.health == "degraded"
+
+
 def test_a_teardown_does_not_take_an_unknown_controller_for_gone() -> None:
     one = serving(2)
     slurm = FakeSlurm({"w2": FakeNode(jobs={7})}, answers=False)

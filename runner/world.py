@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from uuid import UUID
 
-from runner import missing, wish
+from runner import missing, neighbours, wish
+from runner.neighbours import Neighbours
 from runner.plan import Act, AdapterError, Detail, Forgo
 from runner.platform.client import Client
 from runner.platform.models import Allocation, AppInstance, InstanceStatus, Member, Operation, Resolution, Unreadable
@@ -75,6 +76,8 @@ class World:
     unreadable: tuple[Unreadable, ...] = ()
     # Allocations that members or operations name and of which nothing is known.
     unknown_allocations: Mapping[UUID, Unreadable] = field(default_factory=lambda: MappingProxyType({}))
+    # Who else has the allocations that are asked for; None where nothing is about to begin.
+    neighbours: Neighbours | None = None
     # Numbers that this tick's claims have taken, by member; see runner/claims.py.
     fences: Mapping[UUID, int] = field(default_factory=lambda: MappingProxyType({}))
     # Whether this tick took over an operation whose holder vanished and may still be at work.
@@ -171,6 +174,7 @@ def observe(client: Client, instance: AppInstance, settings: Settings, *, everyt
         policy=policy,
         unreadable=(*members.unreadable, *operations.unreadable, *instance_operations.unreadable, *lost, *lost_whole),
         unknown_allocations=unknown,
+        neighbours=neighbours.read(client, instance) if neighbours.matter((*operations, *also), members) else None,
     )
 
 

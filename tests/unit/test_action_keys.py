@@ -19,7 +19,18 @@ ROOT = Path(__file__).resolve().parents[2]
 NOT_CALLS = {"clone", "now", "close"}
 METHODS = {name for name, _ in inspect.getmembers(Client, inspect.isfunction) if name[0] != "_"} - NOT_CALLS
 # Who calls: the runner with its service account; a person's commands; commands that read as either.
-RUNNER = {"tick", "world", "missing", "neighbours", "report", "ownership", "secrets", "trust_verb", "gpuaas"}
+RUNNER = {
+    "tick",
+    "world",
+    "missing",
+    "neighbours",
+    "left_over",
+    "report",
+    "ownership",
+    "secrets",
+    "trust_verb",
+    "gpuaas",
+}
 PERSON = {"operator"}
 EITHER = {"cli", "verbs", "explain"}
 SAMPLES: dict[Any, Any] = {

@@ -94,6 +94,24 @@ def test_the_log_names_the_record(platform: Platform, dialable: Project) -> None
     assert [one["status"] for one in shown(dialable, made, "/members")] == ["requested"]
 
 
+def test_an_unreadable_instance_is_left_alone_and_a_deploy_beside_it_waits(
+    platform: Platform, dialable: Project, hosts: Hosts
+) -> None:
+    lost = dialable.deploy(workers=0)
+    dialable.allocation_ids = dialable.allocation_ids[4:]
+    other = dialable.deploy(workers=0)
+    spoil(platform, "/app-instances$", lost["id"], app_slug=7)
+    for _ in range(2):
+        work(dialable)
+    platform.control.clear_faults()
+    assert shown(dialable, lost)["status"] == "requested"
+    assert [one["status"] for one in shown(dialable, lost, "/members")] == ["requested"]
+    # Whether the unreadable one has the machine is not known, so even a new deploy beside it waits.
+    assert shown(dialable, other)["status"] in ("requested", "deploying") and hosts.runs == []
+    work(dialable)
+    assert shown(dialable, other)["status"] == "running"
+
+
 def test_a_member_of_another_instance_in_the_list_counts_as_unreadable(
     platform: Platform, dialable: Project, deployed: Doc
 ) -> None:

@@ -128,7 +128,8 @@ def test_the_job_of_the_first_instance_runs_to_its_end(neighbours: Neighbours) -
 
 def test_a_host_with_a_munged_of_its_own_is_refused_and_stays_as_it_is(neighbours: Neighbours) -> None:
     fleet = neighbours.second.fleet
-    ends(fleet.exec(FOREIGN, ["sh", "-c", "test -e /etc/munge/munge.key || mungekey; systemctl start munge"]), 0)
+    own = "head -c 1024 /dev/urandom >$0 && chown munge: $0 && chmod 400 $0 && systemctl start munge"
+    ends(fleet.exec(FOREIGN, ["sh", "-c", own, "/etc/munge/munge.key"]), 0)
     before = picture(fleet, FOREIGN)
     operation = neighbours.refused(FOREIGN)
     assert operation["error"]["code"] == "host_has_slurm"

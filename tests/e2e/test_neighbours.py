@@ -226,7 +226,7 @@ def at(cluster: Cluster, host: str, temporary: Path) -> list[str]:
     listed = cluster.api.get(f"/projects/{cluster.variables['GPUAAS_PROJECT_ID']}/allocations").json()["items"]
     user = next(one["connection"]["username"] for one in listed if one["name"] == host)
     known = f"-o StrictHostKeyChecking=accept-new -o UserKnownHostsFile={temporary}/known_hosts"
-    return ["-i", f"{address},", "-u", user, "--ssh-common-args", known]
+    return ["-i", f"{address},", "-u", user, f"--ssh-common-args={known}"]
 
 
 def clean(cluster: Cluster, host: str, instance: str, temporary: Path) -> "subprocess.CompletedProcess[str]":

@@ -15,7 +15,7 @@ from runner.plan import AdapterError, Claim, Detail, Finish, Refuse, Step, Wait,
 from runner.platform.models import Member, MemberStatus, Operation, OperationStatus
 from runner.world import World
 
-RESULT_BYTES, MESSAGE_CHARS = 12_000, 300
+RESULT_BYTES, MESSAGE_CHARS, HOMES_SHOWN = 12_000, 300, 3
 VERBS = ("add", "drain", "remove", "replace")
 # In which states a member can be asked to do what; while another operation is at it, the later one waits.
 ALLOWED = {
@@ -161,9 +161,11 @@ def _bad_targets(world: World, operation: Operation) -> tuple[str, str] | None:
 
 def _bad_terms(operation: Operation) -> tuple[str, str] | None:
     try:
-        leaving.read_terms(operation.parameters)
+        terms = leaving.read_terms(operation.parameters)
     except IntentError as error:
         return error.code, error.message
+    if terms.remove_homes and operation.operation == "drain":
+        return "parameters_invalid", "parameters cannot be used: remove_homes is for remove and replace"
     return None
 
 
@@ -226,6 +228,7 @@ def member_result(member: Member, error: Detail | None) -> Detail:
     known = member.adapter_detail
     said = {key: value for key in ("did", "verdict") if (value := leaving.note(member).get(key))}
     cleaned = {"host_cleaned": known["host_cleaned"]} if "host_cleaned" in known else {}
+    homes = {"homes_left": known["homes_left"][:HOMES_SHOWN]} if known.get("homes_left") else {}
     return {
         "allocation_id": str(member.allocation_id),
         "status": member.status,
@@ -233,6 +236,7 @@ def member_result(member: Member, error: Detail | None) -> Detail:
         "error": {**error, "message": str(error.get("message"))[:MESSAGE_CHARS]} if error else None,
         **said,
         **cleaned,
+        **homes,
     }
 
 

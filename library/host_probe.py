@@ -16,8 +16,11 @@ from typing import Any
 
 from ansible.module_utils.adapter_error import INTERVENTION, AdapterError
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.converge_ledger import STATE_DIRECTORY, read
 from ansible.module_utils.converge_packages import installed_versions
 from ansible.module_utils.converge_people import judge_people
+from ansible.module_utils.foreign_data import judge_files
+from ansible.module_utils.host_database import judge_database
 from ansible.module_utils.host_gpus import gres, gres_conf, judge_count, read_gpus
 from ansible.module_utils.join_terms import judge_terms
 
@@ -46,6 +49,14 @@ options:
       accepts: {type: dict, required: true, description: "Series of a controller to series of workers it takes."}
       gpus: {type: int, description: How many GPUs the host must have; any number if not given.}
   people: {type: list, elements: dict, default: [], description: "Users the host is to get, each name, uid and gid."}
+  database:
+    type: dict
+    description: >-
+      The accounting database that the host is to get. One that is there and not ours, or a MariaDB that cannot have it,
+      is refused.
+    suboptions:
+      name: {type: str, required: true, description: The database.}
+      user: {type: str, required: true, description: Its user.}
 author: [gpuaas-slurm]
 """
 
@@ -179,12 +190,21 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> dict[str, str]:
             INTERVENTION,
         )
     judge_people(params["people"])
+    judge_foreign(params["database"])
     system = systems[0]
     told = {"system": system["name"], "slurm_version": found["installed"].get("slurmd") or system["slurm"]}
     if params["controller"]:
         judge_terms({**found, **told}, params["controller"], params["max_skew_seconds"])
         judge_count(found["gpus"], params["controller"]["gpus"])
     return told
+
+
+def judge_foreign(database: dict[str, str] | None) -> None:
+    """Refuse a host with data of others that we would take for ours. What our ledger has is ours."""
+    entries, _ = read(STATE_DIRECTORY / "ledger.json")
+    judge_files(entries)
+    if database and f"database:{database['name']}" not in entries:
+        judge_database(database["name"], database["user"])
 
 
 def main() -> None:
@@ -206,6 +226,10 @@ def main() -> None:
                 },
             },
             "people": {"type": "list", "elements": "dict", "default": []},
+            "database": {
+                "type": "dict",
+                "options": {"name": {"type": "str", "required": True}, "user": {"type": "str", "required": True}},
+            },
         },
         supports_check_mode=True,
     )

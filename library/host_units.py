@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from datetime import datetime
 from typing import Any
 
-from ansible.module_utils.adapter_error import INTERVENTION, REPAIRABLE, AdapterError
+from ansible.module_utils.adapter_error import INTERVENTION, AdapterError
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY
+from ansible.module_utils.converge_ledger import STATE_DIRECTORY, read
 from ansible.module_utils.converge_units import show, started_monotonic
+from ansible.module_utils.host_database import SERVER, foreign_databases
 from ansible.module_utils.host_turn import host_turn
+from ansible.module_utils.restore_entries import of_kind
 from ansible.module_utils.unit_orders import found_running, restart_older, stop_in_order
 
 DOCUMENTATION = r"""
@@ -21,7 +22,8 @@ module: host_units
 short_description: Stop units in order, or restart those that are older than a moment
 description:
   - Looks at what runs and does what is left to do, so it may be run again at any point.
-  - A unit that ran on the host before this cluster came is not stopped, and is named in what is returned.
+  - A unit that ran on the host before this cluster came, and a MariaDB with databases of others, is not stopped and is
+    named in what is returned.
 options:
   stop:
     type: list
@@ -56,18 +58,12 @@ elapsed: {type: float, returned: always, description: "Seconds since O(since) at
 """
 
 
-def ledger() -> dict[str, Any]:
-    try:
-        entries: dict[str, Any] = json.loads((STATE_DIRECTORY / "ledger.json").read_text())["entries"]
-    except FileNotFoundError:
-        return {}
-    except (ValueError, KeyError):
-        raise AdapterError(
-            "ledger_unreadable",
-            "The ledger on the host cannot be read, so it is not known whose services these are. Stop them by hand.",
-            REPAIRABLE,
-        ) from None
-    return entries
+def others() -> dict[str, str]:
+    """Units that are not ours to stop, and why."""
+    entries, _ = read(STATE_DIRECTORY / "ledger.json")
+    used = foreign_databases(of_kind(entries, "database"))
+    found = {SERVER: f"it holds databases of others: {', '.join(used[:5])}"} if used else {}
+    return found | found_running(entries)
 
 
 def read_moment(text: str) -> float:
@@ -82,7 +78,7 @@ def read_moment(text: str) -> float:
 def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
     since = read_moment(params["since"]) if params["since"] else None
     seconds = params["younger_than"] if since is None else time.time() - since
-    changes, left = stop_in_order(params["stop"], found_running(ledger()), dry)
+    changes, left = stop_in_order(params["stop"], others(), dry)
     changes += restart_older(params["restart"], seconds, dry)
     states = show([*params["stop"], *(unit["name"] for unit in params["restart"])])
     moment = time.time() - time.monotonic()

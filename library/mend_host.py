@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import time
@@ -11,7 +10,7 @@ from typing import Any
 
 from ansible.module_utils.adapter_error import REPAIRABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY
+from ansible.module_utils.converge_ledger import STATE_DIRECTORY, read
 from ansible.module_utils.converge_packages import finish_interrupted_install, install_interrupted, restore_policy
 from ansible.module_utils.converge_units import journal, show
 from ansible.module_utils.host_turn import host_turn
@@ -40,10 +39,7 @@ POLL_SECONDS = 0.1
 
 
 def units_of(component: str) -> list[str]:
-    try:
-        entries = json.loads((STATE_DIRECTORY / "ledger.json").read_text())["entries"]
-    except FileNotFoundError:
-        return []
+    entries, _ = read(STATE_DIRECTORY / "ledger.json")
     mine = {k: e for k, e in entries.items() if any(o.startswith(f"{component}/") for o in e["owners"])}
     # A worker's daemon can do nothing before munge runs.
     return sorted(of_kind(mine, "unit"), key=lambda name: (name != "munge", name))
@@ -80,6 +76,7 @@ def mend(component: str, seconds: float, dry: bool) -> dict[str, Any]:
 
 
 def _start(name: str, seconds: float) -> None:
+    since = time.time()
     for command in (("reset-failed", name), ("--no-block", "start", name)):
         subprocess.run(["systemctl", *command], capture_output=True, check=False, timeout=60)
     deadline = time.monotonic() + seconds
@@ -87,8 +84,8 @@ def _start(name: str, seconds: float) -> None:
         if time.monotonic() > deadline:
             raise AdapterError(
                 "unit_failed",
-                f"{name}.service does not start. Its last words: {' | '.join(journal(name))}. Put right what it names,"
-                " then run this again.",
+                f"{name}.service does not start. Its last words: {' | '.join(journal(name, since))}. Put right what it"
+                " names, then run this again.",
                 REPAIRABLE,
             )
         time.sleep(POLL_SECONDS)

@@ -74,6 +74,8 @@ data_left: {type: list, returned: "mode=clean", description: What others came to
 logs_kept: {type: str, returned: "keep_logs=true", description: Where logs were kept; none if there was nothing.}
 """
 
+# They came with the server, if it did not stand there before, and stay with it.
+SERVER_DIRECTORIES = ("/etc/mysql", "/etc/mysql/mariadb.conf.d")
 LEDGER = STATE_DIRECTORY / "ledger.json"
 # The message is for a person, the list for the member's record, which is bounded: a host with more left needs a person.
 NAMED, LISTED = 12, 50
@@ -106,6 +108,7 @@ def clean(
         settings = {name: before for name, before in paths.items() if name.startswith("/etc/mysql/")}
         changes += restore_paths(settings, STATE_DIRECTORY / "before")
         changes += server.drop()
+        paths = {name: before for name, before in paths.items() if name not in SERVER_DIRECTORIES}
     units = {name: before for name, before in units.items() if not (is_servers(name) and server.keeps_running)}
     changes += stop_units({name: before for name, before in units.items() if is_servers(name)})
     ours = [name for name in ours if not (is_servers(name) and server.stays)]

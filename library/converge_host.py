@@ -22,6 +22,7 @@ from ansible.module_utils.converge_packages import converge_packages, installed_
 from ansible.module_utils.converge_people import converge_people
 from ansible.module_utils.converge_units import dropin_path, note_units, restart, show
 from ansible.module_utils.foreign_packages import serve, theirs, withdraw
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
 from ansible.module_utils.host_database import note_databases
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.package_source import SOURCE_ARGUMENTS, clear_source, package_source
@@ -36,6 +37,7 @@ description:
   - Before the first change of a thing its state is noted in a ledger on the host, with the owner that asked.
 options:
   owner: {type: str, required: true, description: Who asks, for the ledger, as component/role.}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
   packages: {type: list, elements: str, default: [], description: Packages to have.}
   source:
     type: dict
@@ -238,6 +240,7 @@ def main() -> None:
     several: dict[str, Any] = {"type": "list", "elements": "dict", "default": []}
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "owner": {"type": "str", "required": True},
             "packages": {"type": "list", "elements": "str", "default": []},
             **SOURCE_ARGUMENTS,

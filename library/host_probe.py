@@ -16,10 +16,14 @@ from typing import Any
 
 from ansible.module_utils.adapter_error import INTERVENTION, AdapterError
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY, read
+from ansible.module_utils.converge_ledger import Document, Entries
 from ansible.module_utils.converge_packages import installed_versions
 from ansible.module_utils.converge_people import judge_people
+from ansible.module_utils.foreign_daemons import refuse_foreign_daemons
 from ansible.module_utils.foreign_data import judge_files
+from ansible.module_utils.host_claim import ABSENT, CLAIM_ARGUMENT, Claim, Holding
+from ansible.module_utils.host_claim import judge as judge_claim
+from ansible.module_utils.host_claim import look as look_at_owner
 from ansible.module_utils.host_database import judge_database
 from ansible.module_utils.host_gpus import gres, gres_conf, judge_count, read_gpus
 from ansible.module_utils.join_terms import judge_terms
@@ -57,6 +61,7 @@ options:
     suboptions:
       name: {type: str, required: true, description: The database.}
       user: {type: str, required: true, description: Its user.}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -158,6 +163,7 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
         raise AdapterError("not_root", "The login user may not become root. Give it sudo, then retry.", INTERVENTION)
     if not found["systemd"]:
         raise AdapterError("no_systemd", "The host does not run systemd. Allocate one that does.", INTERVENTION)
+    entries = judge_owner(Claim.of(params))
     if not HOSTNAME.fullmatch(found["hostname"]):
         raise AdapterError(
             "hostname_invalid",
@@ -190,7 +196,7 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
             INTERVENTION,
         )
     judge_people(params["people"])
-    judge_foreign(params["database"])
+    judge_foreign(entries, params["database"])
     version = found["installed"].get("slurmd") or systems[0]["slurm"]
     if params["controller"]:
         judge_terms({**found, "slurm_version": version}, params["controller"], params["max_skew_seconds"])
@@ -198,9 +204,21 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
     return str(version)
 
 
-def judge_foreign(database: dict[str, str] | None) -> None:
+def judge_owner(claim: Claim) -> Entries:
+    """A host that serves another instance, or another cluster altogether, is not ours to take. Gives our ledger."""
+    found: Holding = look_at_owner(claim)
+    try:
+        judge_claim(claim, found)
+    except AdapterError as error:
+        if error.code in ABSENT:
+            raise  # what concerns the number is for calls that change something
+    entries: Entries = (found.ledger or Document()).entries
+    refuse_foreign_daemons(entries)
+    return entries
+
+
+def judge_foreign(entries: Entries, database: dict[str, str] | None) -> None:
     """Refuse a host with data of others that we would take for ours. What our ledger has is ours."""
-    entries, _ = read(STATE_DIRECTORY / "ledger.json")
     judge_files(entries)
     if database and f"database:{database['name']}" not in entries:
         judge_database(database["name"], database["user"])
@@ -209,6 +227,7 @@ def judge_foreign(database: dict[str, str] | None) -> None:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "supported": {"type": "list", "elements": "dict", "required": True},
             "reference_epoch": {"type": "float"},
             "max_skew_seconds": {"type": "float", "default": 60},

@@ -10,8 +10,9 @@ from typing import Any
 
 from ansible.module_utils.adapter_error import INTERVENTION, AdapterError
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY, read
+from ansible.module_utils.converge_ledger import LEDGER, Document, read
 from ansible.module_utils.converge_units import show, started_monotonic
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
 from ansible.module_utils.host_database import SERVER, foreign_databases
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.restore_entries import of_kind
@@ -45,6 +46,7 @@ options:
   younger_than:
     type: float
     description: What started less than so many seconds ago is not restarted. For hosts that did not set the moment.
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -60,7 +62,7 @@ elapsed: {type: float, returned: always, description: "Seconds since O(since) at
 
 def others() -> dict[str, str]:
     """Units that are not ours to stop, and why."""
-    entries, _ = read(STATE_DIRECTORY / "ledger.json")
+    entries = (read(LEDGER) or Document()).entries
     used = foreign_databases(of_kind(entries, "database"))
     found = {SERVER: f"it holds databases of others: {', '.join(used[:5])}"} if used else {}
     return found | found_running(entries)
@@ -95,6 +97,7 @@ def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "stop": {"type": "list", "elements": "str", "default": []},
             "restart": {
                 "type": "list",

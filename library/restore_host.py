@@ -9,14 +9,15 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.adapter_error import REPAIRABLE, RETRYABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY, read, write
+from ansible.module_utils.converge_ledger import LEDGER, STATE_DIRECTORY, Document, read, write
 from ansible.module_utils.host_baseline import ACCOUNTS, Picture, left_behind, take
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT, Claim, read_mark, remove_mark
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.job_processes import end_jobs, running_jobs
 from ansible.module_utils.kept_logs import keep_logs
@@ -35,7 +36,8 @@ short_description: Stop a member's services, or take the member off its host alt
 description:
   - Goes by the ledger that converge_host keeps. Only what no other member on the host asked for is touched.
   - Order is units, databases, packages, trees, files, directories, users, homes; the ledger goes last, so that a run
-    which was cut off is taken up by the next. Without a ledger there is nothing to do.
+    which was cut off is taken up by the next. On a host that has no ledger of the call's instance there is nothing to
+    do, and nothing is touched.
   - A tree goes with its package. A MariaDB that was there before, that something else needs or that holds databases of
     others stays as it is, without our database. Homes stay unless O(remove_homes).
   - When the last member leaves, the host is compared with the picture of it that the ledger began with.
@@ -61,12 +63,14 @@ options:
     type: bool
     default: false
     description: Delete the homes that we made, on the root file system only. What is left is listed with the reason.
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
 RETURN = r"""
 changes: {type: list, returned: always, description: What changed, by name.}
 hostname: {type: str, returned: always, description: Short name of the host.}
+instance: {type: str, returned: always, description: The instance that the host says it serves.}
 units_noted: {type: list, returned: always, description: Units that this component once started here.}
 residue: {type: list, returned: "mode=clean", description: What is left and should not be.}
 homes_left: {type: list, returned: "mode=clean", description: "Homes of users that were made here, with the reason."}
@@ -76,7 +80,6 @@ logs_kept: {type: str, returned: "keep_logs=true", description: Where logs were 
 
 # They came with the server, if it did not stand there before, and stay with it.
 SERVER_DIRECTORIES = ("/etc/mysql", "/etc/mysql/mariadb.conf.d")
-LEDGER = STATE_DIRECTORY / "ledger.json"
 # The message is for a person, the list for the member's record, which is bounded: a host with more left needs a person.
 NAMED, LISTED = 12, 50
 
@@ -158,13 +161,14 @@ def _needed(entries: dict[str, dict[str, Any]]) -> list[str]:
     return list(still_needed(brought))
 
 
-def forget(entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str) -> None:
-    """The ledger goes last, and only when nobody else on the host needs it."""
-    rest = remaining(entries, component)
+def forget(known: Document, component: str) -> None:
+    """The ledger goes last, and only when nobody else on the host needs it; then the mark."""
+    rest = remaining(known.entries, component)
     if rest:
-        write(LEDGER, rest, baseline)
+        write(LEDGER, replace(known, entries=rest))
     else:
         shutil.rmtree(STATE_DIRECTORY)
+        remove_mark()
 
 
 def _remove_users(names: Iterable[str]) -> list[str]:
@@ -212,19 +216,27 @@ def stop(params: dict[str, Any]) -> list[str]:
     return changes + (end_jobs() if params["jobs"] == "end" else [])
 
 
-def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
-    (entries, baseline), component = read(LEDGER), params["owner"]
+def act(params: dict[str, Any], dry: bool, ours: bool) -> dict[str, Any]:
+    marked, found, component = read_mark(), read(LEDGER), params["owner"]
+    known = found if ours else None
+    entries, baseline = (known.entries, known.baseline) if known else ({}, None)
     mine = {key: entry for key, entry in entries.items() if any(o.startswith(f"{component}/") for o in entry["owners"])}
     told: dict[str, Any] = {
         "hostname": socket.gethostname().split(".")[0],
+        "instance": marked or (found.instance if found else None),
         "units_noted": sorted(of_kind(mine, "unit")),
         "changes": [],
     }
     if dry or params["mode"] == "look":
         return told
+    half_cleaned = known is None and marked is not None and marked == Claim.of(params).instance
     if params["mode"] == "stop":
-        told["changes"] = stop(params)
+        told["changes"] = stop(params) if known or half_cleaned else []
         return told
+    if known is None:
+        if half_cleaned:
+            remove_mark()
+        return told | {"residue": []}
     if params["keep_logs"]:
         told["logs_kept"] = keep_logs(mine, component, told["units_noted"])
     cleaned = clean(entries, baseline, component, remove_homes=params["remove_homes"])
@@ -233,8 +245,8 @@ def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
     if not told["residue"] and (why := obstacle(STATE_DIRECTORY, STATE_DIRECTORY.parent, list(mount_points()))):
         told["residue"] = [f"path {STATE_DIRECTORY} ({why})"]
     told["homes_left"], told["data_left"] = shortened(cleaned.homes), cleaned.server.reasons
-    if not told["residue"] and entries:
-        forget(entries, baseline, component)
+    if not told["residue"]:
+        forget(known, component)
         told["changes"].append("ledger")
     return told
 
@@ -258,6 +270,7 @@ def residue_left(residue: list[str]) -> AdapterError:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "mode": {"type": "str", "required": True, "choices": ["look", "stop", "clean"]},
             "owner": {"type": "str", "required": True},
             "units": {"type": "list", "elements": "str", "default": []},
@@ -267,8 +280,9 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    with host_turn(module, "cleaning the host", begin=False):
-        told = act(module.params, module.check_mode)
+    changes = module.params["mode"] != "look"
+    with host_turn(module, "cleaning the host", changes=changes, begin=False, absent_ok=True) as ours:
+        told = act(module.params, module.check_mode, ours)
     if told.get("residue"):
         problem = residue_left(told["residue"])
         module.fail_json(msg=problem.message, adapter_error=problem.as_dict(), **told)

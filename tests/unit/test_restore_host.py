@@ -202,7 +202,9 @@ def test_ledgers_of_an_earlier_release_give_up_nothing_that_may_be_others(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Packages were there before: of all trees only what our own daemons made may go, and no home."""
-    entries, baseline = read(path)
+    ledger = read(path)
+    assert ledger
+    entries, baseline = ledger.entries, ledger.baseline
     trees = of_kind(entries, "tree")
     filled = {name: [Path(name) / "foreign", Path(name) / "node_state"] for name in trees}
     monkeypatch.setattr("module_utils.restore_trees.strangers", lambda tree, _: filled[str(tree)])

@@ -137,6 +137,8 @@ _name = _matching(NODE_NAME)
 
 _ANY_MEMBER: Mapping[str, Reader] = {
     "config_version": _word,
+    "data_left": _texts,
+    "homes_left": _texts,
     "host_cleaned": _flag,
     "host_touched": _flag,
     "logs_kept": _word,

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from runner.decide import decide
+from runner.decide.operations import member_result
 from runner.plan import Claim, Finish, Refuse, SetMember, Wait
 from runner.platform.models import Operation
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
@@ -308,3 +309,36 @@ def test_a_handed_back_operation_is_claimed_again_by_the_same_runner() -> None:
     now, _, _ = tick(cluster(one, operations=(ask("drain", one),)), slurm)
     assert now.operations[0].claimed_by == now.runner_id
     assert [type(step) for step in decide(now).steps] == [Claim]
+
+
+# -- homes -----------------------------------------------------------------------------------------------------
+
+
+def test_homes_go_only_from_the_hosts_of_workers_whose_operation_says_so() -> None:
+    one, two = serving(2), serving(3)
+    slurm = FakeSlurm({"w2": FakeNode(), "w3": FakeNode()})
+    asked = (ask("remove", one, parameters={"remove_homes": True}), ask("remove", two))
+    _, _, plays = tick(cluster(one, two, operations=asked), slurm)
+    removals = [play for play in plays if play.playbook == "remove_worker"]
+    assert {member.id for play in removals for member in play.members} >= {one.id, two.id}
+    assert [play.terms["decommission_homes_of"] for play in removals] == [[str(one.id)]]
+
+
+@pytest.mark.parametrize(
+    ("verb", "value"), [("drain", True), ("remove", "yes"), ("remove", 1), ("replace", "true"), ("remove", None)]
+)
+def test_remove_homes_is_refused_unless_it_is_a_plain_yes_for_a_removal(verb: str, value: Any) -> None:
+    one = serving(2)
+    named = {"allocation_ids": add(5).allocation_ids} if verb == "replace" else {}
+    operation = ask(verb, one, parameters={"remove_homes": value}).model_copy(update=named)
+    plan = decide(cluster(one, operations=(operation,)))
+    (refusal,) = of_kind(plan.steps, Refuse)
+    assert refusal.code == "parameters_invalid" and plan.play is None
+
+
+def test_homes_that_are_left_stand_in_the_operations_result() -> None:
+    left = [f"/home/u{number}: kept" for number in range(5)]
+    one = serving(2)
+    told = member_result(one.model_copy(update={"adapter_detail": {**one.adapter_detail, "homes_left": left}}), None)
+    assert told["homes_left"] == left[:3]
+    assert "homes_left" not in member_result(one, None)

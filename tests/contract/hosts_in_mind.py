@@ -42,8 +42,8 @@ class Hosts:
             self.overlaps += self._busy & touched
             self._busy |= touched
             self.runs.append((runner.runner_id, step.playbook, frozenset(touched)))
-            for member_id, fence in step.fences.items():
-                self.numbers.setdefault(member_id, []).append((runner.runner_id, fence))
+            for member_id in touched & step.fences.keys():
+                self.numbers.setdefault(member_id, []).append((runner.runner_id, step.fences[member_id]))
         self.meanwhile()
         time.sleep(0.2)
         with self._lock:

@@ -223,6 +223,14 @@ def test_the_controllers_number_grows_when_an_operation_is_taken_over_from_one_w
     assert list(drain_under(timedelta(minutes=2)).fences.values()) == [6]
 
 
+def test_the_controllers_number_grows_when_a_claim_of_its_own_ran_out() -> None:
+    one = serving(2)
+    start = cluster(one, operations=(ask("drain", one),))
+    past = {"lease_expires_at": stamp(NOW - timedelta(seconds=1)), "fence": 5}
+    _, _, play = settle(start.with_member(held(start.members[0], **past)), decide)
+    assert play and play.playbook == "drain_worker" and list(play.fences.values()) == [6]
+
+
 def test_the_controllers_number_stays_when_an_operation_was_handed_back() -> None:
     assert list(drain_under(timedelta(0)).fences.values()) == [5]
 

@@ -108,6 +108,12 @@ def is_unsettled(member: Member) -> bool:
     return member.status in half_way or left or was_given_back(member) or bool(wish.on_trial(member))
 
 
+def back_in_service(member: Member) -> Detail:
+    """What a worker says that served as long as it was not drained, once it serves again."""
+    named = {"jobs_naming_node": None} if member.adapter_detail.get("jobs_naming_node") else {}
+    return {"phase": "serving", "jobs": [], "jobs_end_by": None, "drain_held_by": None, **named}
+
+
 def is_under_way(lifecycle: object) -> bool:
     """Whether the note of an instance operation has no verdict yet."""
     return isinstance(lifecycle, dict) and lifecycle.get("verdict") is None
@@ -115,7 +121,8 @@ def is_under_way(lifecycle: object) -> bool:
 
 def was_given_back(member: Member) -> bool:
     """Undrained by us, but the controller has not shown it serving yet: somebody has to look again."""
-    ended = (member.adapter_detail.get("leave") or {}).get("verdict") in ("failed", "cancelled")
+    note = member.adapter_detail.get("leave") or {}
+    ended = note.get("verdict") in (("done",) if note.get("verb") == "resume" else ("failed", "cancelled"))
     return member.status == MemberStatus.DRAINING and ended and not member.adapter_detail.get("drain_reason")
 
 

@@ -15,6 +15,7 @@ Shape = Callable[[Any], bool]
 TEXT_CHARS = 4000
 _YEARS = range(2000, 2200)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ADDRESS = re.compile(r"[1-9][0-9]{0,9}(_[0-9]{1,9}|_\[([0-9,:-]{1,60}(\.\.\.)?|\?)\]|\+[0-9]{1,4})?")
 
 
 def read_time(value: object) -> datetime | None:
@@ -47,8 +48,11 @@ def _id(value: Any) -> bool:
     return isinstance(value, str) and bool(_UUID.fullmatch(value))
 
 
-def _numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(is_count(one) for one in value)
+def _jobs(value: Any) -> bool:
+    """Addresses of jobs; up to version 1.0.0 they were ids."""
+    return isinstance(value, list) and all(
+        is_count(one) or (isinstance(one, str) and bool(_ADDRESS.fullmatch(one))) for one in value
+    )
 
 
 def _time(value: Any) -> bool:
@@ -92,7 +96,8 @@ _MEMBER: Mapping[str, Shape] = {
     "cpus": is_count,
     "memory_mb": is_count,
     "gpus": is_count,
-    "jobs": _numbers,
+    "jobs": _jobs,
+    "jobs_naming_node": _jobs,
     "jobs_remaining": is_count,
     "registered_in_controller": _flag,
     "host_cleaned": _flag,

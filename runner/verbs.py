@@ -131,6 +131,18 @@ def op_drain(
     _request("drain", target, as_json, component=component, members=members, parameters=terms)
 
 
+@op.command("resume")
+def op_resume(
+    target: Target,
+    members: Members,
+    component: Component = "worker",
+    parameter: Parameter = None,
+    as_json: Json = False,
+) -> None:
+    """Have workers serve again that an operation drained. A drain that a person set is left as it is."""
+    _request("resume", target, as_json, component=component, members=members, parameters=pairs(parameter))
+
+
 @op.command("remove")
 def op_remove(
     target: Target,

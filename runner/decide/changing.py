@@ -10,9 +10,9 @@ from runner import wish
 from runner.decide import claims
 from runner.decide.members import obstacle, read_time
 from runner.inventory import CONTROLLER, IntentError, cluster_name, host_name, read_config
+from runner.node_rules import SERVING_STATES
 from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
 from runner.platform.models import InstanceStatus, Member, MemberStatus
-from runner.slurm import SCHEDULABLE
 from runner.world import World
 
 # Slurm will not have it, or did not serve with it: the same wish would end the same way.
@@ -214,7 +214,7 @@ def _answers(world: World, member: Member) -> bool:
     if member.component_key == CONTROLLER or member.status != MemberStatus.READY or world.snapshot is None:
         return False
     node = (world.snapshot.nodes or {}).get(str(member.adapter_detail.get("worker_hostname")))
-    return node is not None and node.state in SCHEDULABLE and "NOT_RESPONDING" not in node.flags
+    return node is not None and node.state in SERVING_STATES and "NOT_RESPONDING" not in node.flags
 
 
 def _say(why: str, controller: Member, **said: object) -> SetMember:

@@ -82,7 +82,7 @@ def _refresh(world: World, controller: Member) -> list[Step]:
         if member is controller and not controller_problem(snapshot) and told not in STANDING:
             seen["last_adapter_error"] = None
         if status != member.status:
-            seen |= {"phase": "serving", "jobs": [], "jobs_end_by": None, "drain_held_by": None}
+            seen |= detail.back_in_service(member)
         if status != member.status or _differs(member, seen):
             steps.append(SetMember("as the controller shows it", member, status, seen))
     return steps

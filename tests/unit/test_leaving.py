@@ -29,7 +29,7 @@ def test_a_node_stays_draining_over_ticks_until_its_job_is_gone() -> None:
         now, steps, plays = tick(now, slurm)
         member = the(now, one)
         assert (member.status, member.adapter_detail["phase"]) == ("draining", "draining")
-        assert member.adapter_detail["jobs_remaining"] == 1 and member.adapter_detail["jobs"] == [7]
+        assert member.adapter_detail["jobs_remaining"] == 1 and member.adapter_detail["jobs"] == ["7"]
         assert not of_kind(steps, Finish)
         assert [play.playbook for play in plays] == ["drain_worker"]
     slurm.nodes["w2"].jobs.clear()
@@ -58,7 +58,7 @@ def test_at_the_deadline_remaining_jobs_are_ended_as_chosen_and_it_is_said(polic
     now, _, plays = tick(now, slurm)
     assert slurm.nodes["w2"].jobs == {7, 8}  # 60 s: not yet
     now, steps, plays = tick(now, slurm)
-    assert [play.work[policy] for play in plays if play.work.get(policy)] == [[7, 8]]
+    assert [play.work[policy] for play in plays if play.work.get(policy)] == [["7", "8"]]
     (finish,) = of_kind(steps, Finish)
     assert finish.status == "succeeded"
     assert finish.result["members"][str(one.id)]["did"] == f"{policy} of job 7, 8"

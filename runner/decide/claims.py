@@ -125,6 +125,6 @@ def _shared(world: World, play: Play) -> list[Member]:
 
 
 def _needs_number(world: World, controller: Member) -> bool:
-    """Whether it has none yet, or a runner that vanished may still use it: of the operation, or of a claim of its own."""
+    """Whether it has none yet, or a runner that vanished may still use it."""
     vanished = world.took_over or claims.lease(controller)[0] is not None
     return controller.id not in world.fences and (vanished or not claims.number(controller))

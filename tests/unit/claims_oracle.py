@@ -11,7 +11,7 @@ CHANGES = {
     "observe": set[str](),
     "drain_worker": {"controller"},
     "quiesce": {"controller"},
-    "follow": {"worker"},
+    "follow": CONTROLLER_AND_WORKERS,
     "deploy": CONTROLLER_AND_WORKERS,
     "add_worker": CONTROLLER_AND_WORKERS,
     "remove_worker": CONTROLLER_AND_WORKERS,

@@ -397,6 +397,21 @@ def test_a_write_puts_only_its_own_changes_into_the_newest_detail(scene: Scene) 
     assert {key: known[key] for key in newer} == newer
 
 
+def test_no_write_but_a_claim_changes_the_number(scene: Scene) -> None:
+    """Also not one that carries a host's own report."""
+    name = scene.worker()
+    with Client(scene.settings("left")) as client:
+        report, world = reporter_of(scene, client)
+        member = next(one for one in world.members if one.adapter_detail.get("worker_hostname") == name)
+        number = member.adapter_detail["fence"]
+        for wrong in (0, number + 5, None):
+            world = report.apply(SetMember("told", member, member.status, {"fence": wrong, "phase": str(wrong)}), world)
+            assert scene.members()[name]["adapter_detail"]["fence"] == number
+        world = report.apply(Claim("ours", member, member.status), world)
+        assert scene.members()[name]["adapter_detail"]["fence"] == world.fences[member.id] == number + 1
+        report.release()
+
+
 def test_a_write_decides_again_if_the_status_changed_and_stops_if_another_holds_the_member(scene: Scene) -> None:
     name = scene.worker()
     with Client(scene.settings("left")) as client:

@@ -1,6 +1,7 @@
 """Claims and their numbers: who may change a host, and under which number. `settle` checks every play of every test."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from runner import claims, inventory
 from runner.decide import decide
-from runner.plan import Claim, NewMember, Play, SetMember, Wait, stamp
+from runner.decide.claims import secured
+from runner.plan import Claim, NewMember, Plan, Play, SetMember, Wait, stamp
 from runner.platform.models import Member, Operation
 from runner.world import Policy, World
 from tests.unit import test_decide_properties, test_repair, test_wish
@@ -295,3 +297,25 @@ def test_between_ticks_nothing_is_held() -> None:
     now, _, play = settle(repair_of_a_worker()[0], decide)
     assert play
     assert not [one for one in between(now).members if one.adapter_detail.get("claimed_by")]
+
+
+@pytest.mark.parametrize(
+    ("status", "detail", "act", "first"),
+    [
+        ("requested", {}, "join", True),
+        ("reconciling", {}, "join", True),
+        ("ready", {}, "join", False),  # it gets users that are declared anew
+        ("requested", {"stopped": {"was": "ready"}}, "join", False),
+        ("reconciling", {}, "start", False),
+        ("failed", {}, "join", False),
+    ],
+)
+def test_a_first_play_is_a_join_of_a_member_that_never_served(status: str, detail: Any, act: Any, first: bool) -> None:
+    member = serving(2, status=status, adapter_detail=detail)
+    play = Play("x", "deploy", (member,), frozenset({(act, member.id)}))
+    start = cluster(member).later(fences={member.id: 1})
+    held_by_us = {"claimed_by": ME, "lease_expires_at": stamp(NOW + timedelta(minutes=1)), "fence": 1}
+    member = member.model_copy(update={"adapter_detail": member.adapter_detail | held_by_us})
+    play = replace(play, members=(member,))
+    (numbered,) = secured(start.with_member(member), Plan((play,))).steps
+    assert isinstance(numbered, Play) and (member.id in numbered.first) == first

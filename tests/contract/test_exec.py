@@ -8,16 +8,19 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from runner import by_hand
 from runner.inventory import IntentError
+from runner.operator import AskedWrong
 from runner.plan import stamp
 from sandbox.fleet.keys import KeyPair
 from tests.commands import ends
 from tests.platform_process import Doc, Project
 from tests.runner_process import COMMAND, environment, gpuaas_slurm
+from tests.unit.lifecycle import cluster, serving
 from tests.waits import until
 
 SHOW = (sys.executable, "-c", "import os; print(os.environ['GPUAAS_CLAIMS'])")
@@ -172,6 +175,14 @@ def _children(pid: int, command: str) -> list[str]:
         if int(words[1].split()[1]) == pid and f"({command}" in words[0]:
             found.append(one.parent.name)
     return found
+
+
+def test_a_command_is_not_given_more_claims_than_its_environment_can_hold() -> None:
+    largest = by_hand.Claims({UUID(int=2**127 + number): 2**40 for number in range(by_hand.MOST_MEMBERS)})
+    ends(subprocess.run(["true"], env=largest.environment, check=False, capture_output=True, text=True), 0)
+    many = cluster(*(serving(2) for _ in range(by_hand.MOST_MEMBERS)))
+    with pytest.raises(AskedWrong, match="--members"):
+        by_hand._chosen(many, [])
 
 
 def test_the_inventory_has_numbers_only_from_exec() -> None:

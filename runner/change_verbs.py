@@ -17,20 +17,27 @@ def configure(
     unset: Annotated[list[str] | None, typer.Option(help="A setting to take back, repeatable.")] = None,
     users: Annotated[Path | None, typer.Option(help="A JSON file with the whole list of users.")] = None,
     app_version: Annotated[str | None, typer.Option(help="Version of the app to have.")] = None,
+    access_credential: Annotated[
+        str | None, typer.Option(help="Id of the ssh credential to reach its hosts with, from the next tick on.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Change the configuration of a cluster that runs. The runner proves it, puts it live, or keeps the old one."""
-    if not (slurm or unset or users or app_version):
-        ways = "--slurm KEY=VALUE, --unset KEY, --users FILE or --app-version VERSION"
+    if not (slurm or unset or users or app_version or access_credential):
+        ways = "--slurm KEY=VALUE, --unset KEY, --users FILE, --app-version VERSION or --access-credential ID"
         raise operator.AskedWrong(f"nothing to change: say {ways}")
     listed = operator.read_users(users) if users else None
     with as_person() as (client, loaded):
         instance = operator.find_instance(client, loaded, target)
-        changed = operator.configure(client, instance, pairs(slurm), unset or [], app_version, listed)
+        changed = operator.configure(
+            client, instance, pairs(slurm), unset or [], app_version, listed, access_credential
+        )
         if as_json:
             view.print_json(changed.model_dump(mode="json"))
         else:
             view.out.print(f"instance {changed.id} is to have {changed.config}; next: gpuaas-slurm run")
+            if access_credential:
+                view.out.print(f"its hosts are reached with credential {changed.access_credential_id} from now on")
 
 
 Version = Annotated[

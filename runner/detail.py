@@ -108,6 +108,17 @@ def is_unsettled(member: Member) -> bool:
     return member.status in half_way or left or was_given_back(member) or bool(wish.on_trial(member))
 
 
+def operation_under_way(member: Member) -> str | None:
+    """The operation that a worker's own notes call under way: the one that takes it out, or the one that brings it."""
+    if member.component_key == CONTROLLER or member.status == MemberStatus.DELETED or is_stopped(member):
+        return None
+    leaving = member.adapter_detail.get("leave") or {}
+    if leaving and leaving.get("verdict") is None:
+        return leaving.get("operation_id")
+    unfinished = member.status in (MemberStatus.REQUESTED, MemberStatus.RECONCILING)
+    return member.adapter_detail.get("operation_id") if unfinished else None
+
+
 def back_in_service(member: Member) -> Detail:
     """What a worker says that served as long as it was not drained, once it serves again."""
     named = {"jobs_naming_node": None} if member.adapter_detail.get("jobs_naming_node") else {}

@@ -4,14 +4,14 @@ Healthy: everything asked for serves. Degraded: the cluster takes and runs jobs,
 not for long. Unhealthy: it takes or runs no jobs. Unknown: it could not be looked at. docs/health.md has the table.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from runner import hostkeys, wish
 from runner.inventory import CONTROLLER, host_name, node_name
 from runner.plan import Detail, ErrorClass
-from runner.platform.models import Health, Member, MemberStatus
+from runner.platform.models import Health, Member, MemberStatus, Unreadable
 from runner.slurm import (
     ControllerState,
     Node,
@@ -75,7 +75,9 @@ CAUSES: dict[str, Cause] = {
     "host_key_mismatch": Cause(Health.DEGRADED),
     # A failed worker is shown under its own last error's code; this one stands for all of them.
     "worker_failed": Cause(Health.DEGRADED),
+    "record_unreadable": Cause(Health.DEGRADED),
 }
+UNREADABLE = "record_unreadable"
 # With one of these a worker takes no job.
 NOT_SERVING = (
     "worker_absent",
@@ -96,6 +98,7 @@ class Finding:
     message: str
     member: Member | None = None
     shown_as: str | None = None
+    record: Unreadable | None = None
 
     @property
     def cause(self) -> Cause:
@@ -106,9 +109,12 @@ class Finding:
         return self.cause.klass == _DRIFT
 
 
-def health(snapshot: Snapshot | None, members: Sequence[Member], policy: Policy) -> tuple[Health, list[Detail]]:
+def health(
+    snapshot: Snapshot | None, members: Sequence[Member], policy: Policy, unreadable: Iterable[Unreadable] = ()
+) -> tuple[Health, list[Detail]]:
     """One word for a running instance, with its reasons as data; the worst come first."""
-    found = sorted(findings(snapshot, members, policy), key=lambda one: -WORST.index(one.cause.health))
+    found = [*_unreadable(unreadable), *findings(snapshot, members, policy)]
+    found = sorted(found, key=lambda one: -WORST.index(one.cause.health))
     word = found[0].cause.health if found else Health.HEALTHY
     reasons = [_reason(one, policy) for one in found]
     if len(reasons) > REASONS_SHOWN:
@@ -134,6 +140,16 @@ def findings(snapshot: Snapshot | None, members: Sequence[Member], policy: Polic
     return [*found, *_nobody_serves(members, workers), *workers]
 
 
+def unreadable_reasons(unreadable: Iterable[Unreadable]) -> list[Detail]:
+    """The reasons for records alone, for an instance whose runtime is not looked at."""
+    return [_reason(one, Policy()) for one in _unreadable(unreadable)]
+
+
+def _unreadable(unreadable: Iterable[Unreadable]) -> list[Finding]:
+    hint = "Have the platform's operators put it right"
+    return [Finding(UNREADABLE, f"{one}: nothing is concluded without it. {hint}", record=one) for one in unreadable]
+
+
 def _reason(finding: Finding, policy: Policy) -> Detail:
     member = finding.member
     reason: Detail = {
@@ -144,6 +160,8 @@ def _reason(finding: Finding, policy: Policy) -> Detail:
     }
     if member:
         reason |= {"member_id": str(member.id), "host": host_name(member)}
+    if finding.record:
+        reason |= {"kind": finding.record.kind, "id": finding.record.id}
     if member and finding.is_drift and member.adapter_detail.get("repair"):
         reason["repair"] = member.adapter_detail["repair"]
     return reason

@@ -78,6 +78,11 @@ def decommission(
     ask("decommission", target, as_json, terms | pairs(parameter))
 
 
+def retry(target: Target, as_json: Json = False) -> None:
+    """Try a failed deploy again. What is already there is kept."""
+    ask("retry", target, as_json, {})
+
+
 def rotate_credentials(target: Target, as_json: Json = False) -> None:
     """Give every host of a running cluster a new munge key at one moment. Jobs run on."""
     ask("rotate_credentials", target, as_json, {})
@@ -90,3 +95,4 @@ def add_to(op: typer.Typer) -> None:
     op.command("start")(start)
     op.command("restart")(restart)
     op.command("rotate-credentials")(rotate_credentials)
+    op.command("retry")(retry)

@@ -283,7 +283,7 @@ def build(
         allocation = allocations.get(member.allocation_id) if member.allocation_id else None
         try:
             if allocation is None:
-                raise IntentError("allocation_not_found", f"allocation {member.allocation_id} is not in this project")
+                raise IntentError("record_unreadable", f"allocation {member.allocation_id} could not be read")
             if allocation.status != "active":
                 raise IntentError(
                     "allocation_not_active", f"allocation {allocation.id} is {allocation.status}, not active"

@@ -103,8 +103,23 @@ def configure(
     unset: Sequence[str],
     app_version: str | None,
     users: list[dict[str, Any]] | None = None,
+    access_credential: str | None = None,
 ) -> AppInstance:
     """Write what is wished of a cluster that is there; the runner carries it out."""
+    body: dict[str, Any] = {"app_version": app_version} if app_version else {}
+    if access_credential is not None:
+        if _uuid(access_credential) is None:
+            raise AskedWrong(f"{access_credential!r} is not the id of an access credential")
+        body["access_credential_id"] = access_credential
+    if settings or unset or users is not None:
+        body["config"] = _changed(instance, settings, unset, users)
+    return client.patch_instance(instance, body, key=uuid.uuid4().hex)
+
+
+def _changed(
+    instance: AppInstance, settings: dict[str, Any], unset: Sequence[str], users: list[dict[str, Any]] | None
+) -> dict[str, Any]:
+    """The whole `config` with these changes: the platform takes it as a whole."""
     config = dict(instance.config or {})
     slurm = {key: value for key, value in (config.get("slurm") or {}).items() if _spelt(key) not in map(_spelt, unset)}
     absent = [name for name in unset if _spelt(name) not in map(_spelt, config.get("slurm") or {})]
@@ -116,8 +131,7 @@ def configure(
     config["slurm"] = slurm
     if users is not None:
         config["users"] = users
-    body: dict[str, Any] = {"config": config} | ({"app_version": app_version} if app_version else {})
-    return client.patch_instance(instance, body, key=uuid.uuid4().hex)
+    return config
 
 
 def _spelt(key: str) -> str:

@@ -196,6 +196,11 @@ class Wait(Step):
 
 
 @dataclass(frozen=True)
+class Warn(Wait):
+    """The same, and an operator has to know: the log says so at every tick."""
+
+
+@dataclass(frozen=True)
 class Plan:
     steps: tuple[Step, ...] = ()
 

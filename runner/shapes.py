@@ -86,6 +86,7 @@ _MEMBER: Mapping[str, Shape] = {
     "phase": _text,
     "operation_id": _id,
     "started_by": _id,
+    "retried_by": _id,
     "worker_hostname": _text,
     "controller_hostname": _text,
     "drain_reason": _text,

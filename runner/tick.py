@@ -14,7 +14,7 @@ from runner.decide import decide
 from runner.hostkeys import fingerprint, pin
 from runner.inventory import CONTROLLER, host_name, read_address
 from runner.leases import LostLease, Outdated
-from runner.plan import AdapterError, Pin, Plan, Play, SetMember, Step, stamp
+from runner.plan import AdapterError, Pin, Plan, Play, SetMember, Step, Warn, stamp
 from runner.platform.client import Client
 from runner.platform.errors import Conflict, PlatformError
 from runner.platform.models import AppInstance, InstanceStatus, MemberStatus
@@ -166,12 +166,14 @@ class _Tick:
         self._watch = watch
         self._world = observe(client, instance, settings)
         self._report = Reporter(client, settings, self._world)
+        self._warned: list[Warn] = []
 
     def run(self) -> None:
         try:
             again = 0
             for _ in range(MAX_ROUNDS):
                 plan = decide(self._world)
+                self._warn(plan)
                 if plan.idle or (plan.play and self._signals.stop.is_set()):
                     return
                 try:
@@ -189,6 +191,13 @@ class _Tick:
         finally:
             self._report.release()
             self._summary.failed_operations += self._report.failed_operations
+
+    def _warn(self, plan: Plan) -> None:
+        """Once in a tick, however many rounds it takes."""
+        for step in plan.steps:
+            if isinstance(step, Warn) and step not in self._warned:
+                self._warned.append(step)
+                log.get().warning("held back", subject=step.subject, why=step.why)
 
     def _write(self, plan: Plan) -> None:
         for step in plan.writes:

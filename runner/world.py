@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from uuid import UUID
 
-from runner import neighbours, wish
+from runner import missing, neighbours, wish
 from runner.neighbours import Neighbours
 from runner.plan import Act, AdapterError, Detail, Forgo
 from runner.platform.client import Client
-from runner.platform.models import Allocation, AppInstance, InstanceStatus, Member, Operation, Resolution
+from runner.platform.models import Allocation, AppInstance, InstanceStatus, Member, Operation, Resolution, Unreadable
 from runner.settings import Settings
 from runner.shapes import read_time
 from runner.slurm import Snapshot
@@ -72,6 +72,10 @@ class World:
     not_forgotten: AdapterError | None = None
     # What policy said of Slurm's packages when this tick asked; None as long as nobody did.
     packages: Resolution | None = None
+    # Members and operations that exist but cannot be read: nothing is concluded from what the lists do not show.
+    unreadable: tuple[Unreadable, ...] = ()
+    # Allocations that members or operations name and of which nothing is known.
+    unknown_allocations: Mapping[UUID, Unreadable] = field(default_factory=lambda: MappingProxyType({}))
     # Who else has the allocations that are asked for; None where nothing is about to begin.
     neighbours: Neighbours | None = None
     # Numbers that this tick's claims have taken, by member; see runner/claims.py.
@@ -100,8 +104,13 @@ class World:
         )
 
     def allocation_of(self, member: Member) -> Allocation | None:
-        """The machine it is on, if it is on one that we were told of."""
+        """The machine it is on. None: not known, which says nothing about whether it is there."""
         return self.allocations.get(member.allocation_id) if member.allocation_id else None
+
+    def is_not_found(self, allocation_id: UUID) -> bool:
+        """Whether the platform said of this allocation that there is none."""
+        found = self.allocations.get(allocation_id)
+        return found is not None and found.status == missing.NOT_FOUND
 
     def with_number(self, member: Member, fence: int) -> "World":
         """The world with a member that this tick has numbered."""
@@ -144,23 +153,28 @@ def observe(client: Client, instance: AppInstance, settings: Settings, *, everyt
     unsettled = bool((instance.status_detail or {}).get("unsettled"))
     dealt_with = (instance.status_detail or {}).get("wish")
     changed = instance.status == InstanceStatus.RUNNING and dealt_with not in (None, wish.digest(instance))
-    quiet = not (everything or operations or instance_operations or stale or unsettled or changed) and settled
-    members = () if quiet else tuple(client.members(instance.id))
-    if not quiet:
-        # Once more after the members: one that was made in between has its operation here, and is nobody's orphan.
-        operations = client.member_operations(instance.id, status=OPEN)
-    allocations = () if quiet else tuple(client.allocations())
+    asks = operations or instance_operations or operations.unreadable or instance_operations.unreadable
+    if settled and not (everything or asks or stale or unsettled or changed):
+        return World(instance=instance, now=now, runner_id=settings.runner_id, policy=policy, complete=False)
+    members = client.members(instance.id)
+    # Once more after the members: one that was made in between has its operation here, and is nobody's orphan.
+    operations = client.member_operations(instance.id, status=OPEN)
+    also, lost = missing.member_operations(client, instance, members, (*operations, *instance_operations))
+    whole, lost_whole = missing.instance_operations(client, instance, instance_operations)
+    listed = {allocation.id: allocation for allocation in client.allocations()}
+    asked_for, unknown = missing.allocations(client, listed, members, (*operations, *also))
     return World(
         instance=instance,
         now=now,
         runner_id=settings.runner_id,
-        members=members,
-        operations=tuple(sorted(operations, key=_age)),
-        instance_operations=tuple(sorted(instance_operations, key=_age)),
-        allocations={allocation.id: allocation for allocation in allocations},
+        members=tuple(members),
+        operations=tuple(sorted((*operations, *also), key=_age)),
+        instance_operations=tuple(sorted((*instance_operations, *whole), key=_age)),
+        allocations=listed | asked_for,
         policy=policy,
-        neighbours=neighbours.read(client, instance) if neighbours.matter(operations, members) else None,
-        complete=not quiet,
+        unreadable=(*members.unreadable, *operations.unreadable, *instance_operations.unreadable, *lost, *lost_whole),
+        unknown_allocations=unknown,
+        neighbours=neighbours.read(client, instance) if neighbours.matter((*operations, *also), members) else None,
     )
 
 

@@ -29,6 +29,11 @@ def action_keys(who: str) -> list[str]:
     return [entry["key"] for entry in yaml.safe_load(ACTION_KEYS_FILE.read_text())[who]]
 
 
+def person_keys() -> list[str]:
+    """What a project's own people hold: the keys for our operator verbs, and those for the platform's own pages."""
+    return [*action_keys("operator"), "scheduler.catalog.read", "scheduler.instance.delete"]
+
+
 @cache
 def _http(base_url: str) -> httpx.Client:
     """One for all principals: a client of its own costs more time than the calls a test makes with it."""
@@ -141,7 +146,7 @@ class Platform:
             project_id, "adapter", action_keys("service_account") if adapter_keys is None else adapter_keys
         )
         token = self.control.operator_token(
-            project_id, "operator", action_keys("operator") if operator_keys is None else operator_keys
+            project_id, "operator", person_keys() if operator_keys is None else operator_keys
         )
         credential_id = str(uuid.uuid4())
         self.control.put_credential(project_id, credential_id, username="login", private_key="not-a-real-key")

@@ -5,7 +5,19 @@ assumes that an earlier step worked: it looks at what is.
 """
 
 from runner import detail
-from runner.decide import changing, claims, lifecycle, meeting, repair, rotation, sourcing, teardown, upgrading
+from runner.decide import (
+    changing,
+    claims,
+    guards,
+    lifecycle,
+    meeting,
+    repair,
+    retrying,
+    rotation,
+    sourcing,
+    teardown,
+    upgrading,
+)
 from runner.decide.instance import instance_fails, look, report_instance, set_instance
 from runner.decide.lifecycle import Verb
 from runner.decide.members import UNFINISHED, conclude, fail, host_problem, take
@@ -22,6 +34,8 @@ from runner.world import World, is_stale
 
 __all__ = ["decide"]
 
+INSTANCE_FAILED = "the deploy of the instance has failed: put right what its reasons name, then ask for `op retry`"
+
 
 # What can be asked of a whole instance. Each verb is a module; see lifecycle.Verb.
 VERBS: dict[str, Verb] = {
@@ -32,6 +46,7 @@ VERBS: dict[str, Verb] = {
     "upgrade": Verb((InstanceStatus.RUNNING,), upgrading.upgrade, upgrading.check_upgrade),
     "rollback": Verb((InstanceStatus.RUNNING,), upgrading.rollback, upgrading.check_rollback),
     "rotate_credentials": rotation.VERB,
+    "retry": retrying.verb(lambda world: _cluster(world)),
 }
 
 
@@ -42,6 +57,11 @@ def decide(world: World) -> Plan:
         return Plan()
     if status not in set(InstanceStatus):
         return Plan((Wait(f"status {status!r} is not one we know: not ours to touch", "instance"),))
+    held_back = guards.scope(world)
+    if held_back is None:
+        held_back = guards.incomplete(world)
+    if held_back is not None:
+        return meeting.known_first(world, Plan(tuple(held_back)))
     noted = [*meeting.strangers(world), *claims.unreadable(world)]
     if noted:
         return Plan(tuple(noted))
@@ -68,7 +88,7 @@ def _decide(world: World) -> Plan:
         waits = (Wait(f"the instance is {status}", f"{op.operation} {str(op.id)[:8]}") for op in world.operations)
         return Plan((*steps, *waits))
     if status == InstanceStatus.FAILED:
-        return Plan((*steps, *end_all(world, "instance_failed", "the instance has failed: deploy a new one")))
+        return Plan((*steps, *end_all(world, "instance_failed", INSTANCE_FAILED)))
     return Plan((*steps, *_cluster(world)))
 
 

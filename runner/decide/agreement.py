@@ -112,7 +112,7 @@ def lost_controller(world: World, note: Detail, terms: Terms) -> str | None:
     if not known.get("controller_hostname") or detail.is_stopped(controller):
         return "its controller does not serve"
     allocation = world.allocation_of(controller)
-    if allocation is None or allocation.status != "active":
+    if allocation is not None and allocation.status != "active":
         return "its controller's allocation is gone"
     silent = read_time(note.get("controller_silent_since"))
     if silent and world.now >= silent + timedelta(seconds=terms.host_patience_seconds):

@@ -114,7 +114,7 @@ def end(
 ) -> list[Step]:
     """The verdict in the note, and the operation's end. Without an operation, a person called it off."""
     if health is None:
-        health, seen = judge(world.snapshot, world.members, world.policy)
+        health, seen = judge(world.snapshot, world.members, world.policy, world.unknown_allocations.values())
         reasons = seen if reasons is None else reasons
     told = {"code": error.code, "message": error.message} if error else None
     verdict = "cancelled" if operation is None else "failed" if error else "done"

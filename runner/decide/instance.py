@@ -32,7 +32,7 @@ def report_instance(world: World, controller: Member) -> list[Step]:
         return set_instance(world, InstanceStatus.DEPLOYING, Health.PROGRESSING, said, None)
     if snapshot is None and instance.status == InstanceStatus.RUNNING and not _was_tried(world, controller):
         return []  # nobody looked at the controller: what was said of the instance stands
-    word, reasons = health(snapshot, world.members, world.policy)
+    word, reasons = health(snapshot, world.members, world.policy, world.unknown_allocations.values())
     said = detail.of_instance(instance, snapshot, world.members, reasons, world.now)
     bundle = access.bundle(instance, snapshot, controller, world.members, world.allocations) if snapshot else None
     if instance.status == InstanceStatus.RUNNING or snapshot:

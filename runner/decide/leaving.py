@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 from runner import detail, hostkeys
 from runner.decide import evicting
 from runner.decide.evicting import JobTerms
-from runner.decide.members import host_problem, obstacle, read_time
+from runner.decide.members import host_problem, is_gone, obstacle, read_time
 from runner.decide.wants import Wants
 from runner.inventory import WORKER, IntentError, host_name, node_name
 from runner.node_rules import OUR_PREFIX as PREFIX
@@ -208,7 +208,7 @@ def _from_host(world: World, member: Member, terms: Terms) -> Progress:
         told = _set(member, MemberStatus.DELETING, {"phase": "stopping"}, "nothing is on it any more")
         return [replace(told, numbers=True)], Wants()
     allocation = world.allocation_of(member)
-    if allocation is None or allocation.status == "released":
+    if is_gone(allocation):
         return _without_host(world, member, "its allocation is released")
     problem, waiting = host_problem(world, member)
     if problem and problem.code in hostkeys.ANOTHER:

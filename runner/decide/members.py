@@ -4,8 +4,9 @@ from datetime import datetime, timedelta
 
 from runner import claims, detail, hostkeys
 from runner.inventory import CONTROLLER, IntentError, host_name, read_target
+from runner.missing import NOT_FOUND
 from runner.plan import AdapterError, Claim, Detail, SetMember, Step, Wait, stamp
-from runner.platform.models import Member, MemberStatus
+from runner.platform.models import Allocation, Member, MemberStatus
 from runner.shapes import read_time as read_time
 from runner.slurm import controller_problem, worker_problem
 from runner.world import Outcome, World
@@ -99,6 +100,8 @@ def host_problem(world: World, member: Member) -> tuple[AdapterError | None, str
     """(error, None), (None, what it waits for), or (None, None) for a host one can work on."""
     allocation = world.allocation_of(member)
     if allocation is None:
+        return None, unknown_allocation(world, member)
+    if allocation.status == NOT_FOUND:
         return AdapterError("allocation_not_found", f"allocation {member.allocation_id} is not in this project"), None
     if allocation.status in COMING:
         return None, f"allocation {allocation.id} is {allocation.status}"
@@ -112,6 +115,19 @@ def host_problem(world: World, member: Member) -> tuple[AdapterError | None, str
             return None, None  # its keys are pinned before it is played
         return AdapterError(problem.code, problem.message), None
     return None, None
+
+
+def unknown_allocation(world: World, member: Member) -> str:
+    """Why nothing is known of the member's machine. It may be there: whoever needs it waits."""
+    odd = world.unknown_allocations.get(member.allocation_id) if member.allocation_id else None
+    if odd:
+        return f"{odd}: nothing is done with its host until it can be read"
+    return f"allocation {member.allocation_id} of {host_name(member)} is not known: nothing is done with its host"
+
+
+def is_gone(allocation: Allocation | None) -> bool:
+    """Whether the machine is given back, by the platform's word about this one allocation."""
+    return allocation is not None and allocation.status in ("released", NOT_FOUND)
 
 
 def held_by_another(world: World, by: object, until: datetime | None) -> str | None:

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from runner import hostkeys
 from runner.decide import leaving
 from runner.decide.agreement import NAME, Agreement
-from runner.decide.members import host_problem, read_time
+from runner.decide.members import host_problem, is_gone, read_time
+from runner.health import UNREADABLE
 from runner.inventory import CONTROLLER, WORKER, host_name, node_name
 from runner.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
 from runner.platform.models import Member, MemberStatus
@@ -55,11 +56,12 @@ def leave(world: World, member: Member, agreed: Agreement) -> tuple[list[Step], 
     if member.component_key not in (CONTROLLER, WORKER):
         return [_without_host(member, f"{member.component_key!r} is no component of this app")], False
     allocation = world.allocation_of(member)
-    if allocation is None or allocation.status == "released":
+    if is_gone(allocation):
         return [_without_host(member, "its allocation is released")], False
     problem, waiting = host_problem(world, member)
     if problem or waiting:
-        return _silent(world, member, agreed, problem or AdapterError("allocation_not_active", str(waiting))), False
+        code = "allocation_not_active" if allocation else UNREADABLE
+        return _silent(world, member, agreed, problem or AdapterError(code, str(waiting))), False
     if not world.did("clean", member):
         return [], True
     outcome = world.outcomes.get(member.id)
@@ -94,7 +96,7 @@ def _not_clean(world: World, member: Member, agreed: Agreement, error: AdapterEr
 def _silent(world: World, member: Member, agreed: Agreement, error: AdapterError) -> list[Step]:
     """Nobody is held up by it. It ends when it answers again, when its allocation is released, or as asked for."""
     note = leaving.note(member)
-    if note.get("untouched"):
+    if note.get("untouched") and error.code != UNREADABLE:
         return [_without_host(member, f"nothing was ever set up on it ({error.code})")]
     since = read_time(note.get("unreachable_since")) or world.now
     if agreed.abandons and world.now >= since + agreed.patience:

@@ -68,6 +68,11 @@ def _claim(world: World, operation: Operation, label: str) -> Step:
     due = _next_try(world, operation)
     if due and due > world.now:
         return Wait(f"the next try is at {stamp(due)}", label)
+    known = set(world.allocations) | {member.allocation_id for member in joined_by(world, operation)}
+    unknown = next((one for one in operation.allocation_ids if one not in known), None)
+    if unknown:
+        odd = world.unknown_allocations.get(unknown)
+        return Wait(f"{odd or f'allocation {unknown} is not known'}: nothing begins until it can be read", label)
     if world.played:
         return Wait("the next tick takes it", label)
     count = len(operation.member_ids or operation.allocation_ids)
@@ -142,13 +147,14 @@ def _bad_allocations(
 ) -> tuple[str, str] | None:
     named = operation.allocation_ids
     if not named:
-        return "no_allocations", f"{operation.operation} names no allocation_ids: say which allocations become workers"
+        message = f"{operation.operation} names no allocation_ids. Name existing allocations: none is requested for you"
+        return "allocations_required", message
     if len(set(named)) != len(named):
         return "allocation_twice", f"{operation.operation} names the same allocation twice"
     for allocation in named:
         if allocation == placement.controller_allocation_id and not placement.same_node:
             return "allocation_is_controller", f"allocation {allocation} is the controller's and placement is split"
-        if allocation not in world.allocations:
+        if world.is_not_found(allocation):
             return "allocation_not_found", f"allocation {allocation} is not in this project"
         serving = _serving(world, allocation, operation)
         if serving or allocation in busy:

@@ -212,7 +212,8 @@ def _rest(
     members = [member for member in world.members if member.status != MemberStatus.DELETED]
     failed = [member for member in members if offhost.has_failed(member)]
     reasons = offhost.reasons(members)
-    if not waited_for and not note.get("secrets_forgotten") and not world.not_forgotten:
+    known = all(world.allocation_of(member) for member in members)  # else a host may be there that nobody cleaned
+    if not waited_for and known and not note.get("secrets_forgotten") and not world.not_forgotten:
         if not world.forgotten:
             return [ForgetSecrets("no member needs them any more")]
         note = note | {"secrets_forgotten": True}

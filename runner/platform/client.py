@@ -1,37 +1,38 @@
 """The one HTTP client: tokens, retries, idempotency keys, pages and errors, so that nobody else thinks of them."""
 
 import functools
-import json as json_module
-import math
-import random
-import re
 import ssl
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from runner import log
 from runner.platform import wire
+from runner.platform.answers import Listing, T, differs, first_problem, id_of, parse, pause_before, read
 from runner.platform.auth import TokenSource
 from runner.platform.clock import Clock
 from runner.platform.errors import NotFound, PlatformError, Unavailable, from_answer, unquoted
-from runner.platform.models import Allocation, AppInstance, Delivery, Member, Operation, Resolution, _Object
+from runner.platform.models import (
+    Allocation,
+    AppInstance,
+    Delivery,
+    Member,
+    Operation,
+    Resolution,
+    Unreadable,
+)
 from runner.settings import Settings
 
 PAGE, MAX_PAGES = 200, 5_000
-# A pause that outlasts all patience.
-NEVER = 1e9
-T = TypeVar("T", bound=_Object)
-M = TypeVar("M", bound=BaseModel)
+PROBLEM_CHARS = 200
 
 
 class Answer(NamedTuple):
@@ -86,27 +87,30 @@ class Client:
 
     # -- reads ---------------------------------------------------------------------------------------------
 
-    def instances(self, **filters: str | None) -> list[AppInstance]:
-        return list(self._pages(wire.instances(self.project), AppInstance, filters))
+    def instances(self, **filters: str | None) -> Listing[AppInstance]:
+        return self._list("app_instance", wire.instances(self.project), AppInstance, filters)
 
     def instance(self, instance_id: UUID) -> AppInstance:
         return self._one("GET", wire.instance(self.project, instance_id), AppInstance)
 
-    def members(self, instance_id: UUID) -> list[Member]:
-        return list(self._pages(wire.members(self.project, instance_id), Member, {}))
+    def members(self, instance_id: UUID) -> Listing[Member]:
+        return self._list("member", wire.members(self.project, instance_id), Member, app_instance_id=instance_id)
 
     def member(self, instance_id: UUID, member_id: UUID) -> Member:
         return self._one("GET", f"{wire.members(self.project, instance_id)}/{member_id}", Member)
 
-    def member_operations(self, instance_id: UUID, **filters: str | None) -> list[Operation]:
-        return list(self._pages(wire.member_operations(self.project, instance_id), Operation, filters))
+    def member_operations(self, instance_id: UUID, **filters: str | None) -> Listing[Operation]:
+        path = wire.member_operations(self.project, instance_id)
+        return self._list("member_operation", path, Operation, filters, app_instance_id=instance_id)
 
     def member_operation(self, instance_id: UUID, operation_id: UUID) -> Operation:
         return self._one("GET", f"{wire.member_operations(self.project, instance_id)}/{operation_id}", Operation)
 
-    def instance_operations(self, instance_id: UUID, **filters: str | None) -> list[Operation]:
-        found = self._pages(wire.instance_operations(self.project, instance_id), Operation, filters)
-        return [one.model_copy(update={"of_instance": True}) for one in found]
+    def instance_operations(self, instance_id: UUID, **filters: str | None) -> Listing[Operation]:
+        path = wire.instance_operations(self.project, instance_id)
+        found = self._list("instance_operation", path, Operation, filters, app_instance_id=instance_id)
+        found[:] = [one.model_copy(update={"of_instance": True}) for one in found]
+        return found
 
     def instance_operation(self, instance_id: UUID, operation_id: UUID) -> Operation:
         found = self._one("GET", f"{wire.instance_operations(self.project, instance_id)}/{operation_id}", Operation)
@@ -116,8 +120,11 @@ class Client:
         """An operation of either kind as it is now."""
         return self._operation("GET", instance_id, operation)
 
-    def allocations(self) -> list[Allocation]:
-        return list(self._pages(wire.allocations(self.project), Allocation, {}))
+    def allocations(self) -> Listing[Allocation]:
+        return self._list("allocation", wire.allocations(self.project), Allocation, project_id=self.project)
+
+    def allocation(self, allocation_id: UUID) -> Allocation:
+        return self._one("GET", f"{wire.allocations(self.project)}/{allocation_id}", Allocation)
 
     def events(self, instance_id: UUID) -> list[dict[str, Any]]:
         return list(self._raw_pages(wire.events(self.project, instance_id), {}))
@@ -175,7 +182,7 @@ class Client:
             key=uuid.uuid4().hex,
             correlation_id=correlation_id,
         )
-        return _read("POST", "deliveries", Delivery, answer.body)
+        return read("POST", "deliveries", Delivery, answer.body)
 
     def resolve_packages(self, instance: AppInstance) -> Resolution:
         """What policy says now: each time a new question, so that an earlier answer is not repeated."""
@@ -185,7 +192,7 @@ class Client:
             answer = self._call("POST", path, json=body, key=key, correlation_id=instance.correlation_id)
         except NotFound:
             return Resolution(decision="missing")
-        said = _read("POST", "artifact-resolutions", Resolution, answer.body)
+        said = read("POST", "artifact-resolutions", Resolution, answer.body)
         log.get(correlation_id=instance.correlation_id).info(
             "policy answered", decision=said.decision, rule=said.rule.get("id"), source=bool(said.source)
         )
@@ -208,17 +215,26 @@ class Client:
         correlation = correlation_id or (about.correlation_id if about else None)
         answer = self._call(method, path, json=body, key=key, match=match, correlation_id=correlation)
         stamped = {**answer.body, "etag": answer.etag} if answer.etag and isinstance(answer.body, dict) else answer.body
-        return _read(method, path, model, stamped)
+        return read(method, path, model, stamped)
 
-    def _pages(self, path: str, model: type[T], filters: Mapping[str, str | None]) -> Iterator[T]:
-        for item in self._raw_pages(path, filters):
+    def _list(
+        self, kind: str, path: str, model: type[T], filters: Mapping[str, str | None] | None = None, **owner: UUID
+    ) -> Listing[T]:
+        """Every record of a list. `owner` is a field that must have this value where the platform gives it."""
+        found: Listing[T] = Listing()
+        for item in self._raw_pages(path, filters or {}):
             try:
-                yield model.model_validate(item)
+                record = model.model_validate(item)
+                problem = next((f"{name} is another" for name, own in owner.items() if differs(record, name, own)), "")
             except ValidationError as error:
-                # One odd record must not stop the others; what we cannot read is not ours to touch.
-                log.get(path=path, id=item.get("id") if isinstance(item, dict) else None).warning(
-                    "object ignored: not readable", model=model.__name__, problem=_first(error)
-                )
+                problem = first_problem(error)
+            if not problem:
+                found.append(record)
+                continue
+            odd = Unreadable(kind, id_of(item), problem[:PROBLEM_CHARS])
+            found.unreadable.append(odd)
+            log.get(path=path, id=odd.id).warning("record not readable", kind=kind, problem=odd.problem)
+        return found
 
     def _raw_pages(self, path: str, filters: Mapping[str, str | None]) -> Iterator[Any]:
         cursor: str | None = None
@@ -272,7 +288,7 @@ class Client:
             if error.status == 401 and not anonymous and not fresh_token_tried and self._tokens.renewable():
                 fresh_token_tried = True
                 continue
-            pause = _pause(attempt, error, self.now())
+            pause = pause_before(attempt, error, self.now())
             if not isinstance(error, Unavailable) or time.monotonic() + pause > deadline:
                 raise error
             log.get(correlation_id=correlation_id).info(
@@ -299,7 +315,7 @@ class Client:
                 code="platform_unreachable",
             )
         self._clock.heard(answer.headers.get(wire.DATE))
-        body = _parse(answer.content)
+        body = parse(answer.content)
         if body is None:
             return Unavailable(
                 f"{call}: HTTP {answer.status_code} with a body that is no JSON object",
@@ -314,55 +330,7 @@ class Client:
         return refusal
 
 
-def _parse(content: bytes) -> dict[str, Any] | list[Any] | None:
-    """An object or a list of plain JSON; None for anything else."""
-    try:
-        body = json_module.loads(content, parse_constant=_no_number)
-        if _HALF_CHARACTER.search(content):
-            # Half a character cannot be written or shown again: it becomes a question mark.
-            body = json_module.loads(json_module.dumps(body, ensure_ascii=False).encode(errors="replace"))
-    except (ValueError, RecursionError):
-        return None
-    return body if isinstance(body, dict | list) else None
-
-
-def _no_number(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
-
-
-_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
-
-
 @functools.cache
 def _trust(ca_bundle: Path | None) -> ssl.SSLContext:
     """Loading the certificates takes a tenth of a second: once for all clones."""
     return ssl.create_default_context(cafile=ca_bundle)
-
-
-def _read(method: str, path: str, model: type[M], body: Any) -> M:
-    """The answer as what it should be. What is wrong with it is told without quoting it: it may hold a token."""
-    try:
-        return model.model_validate(body)
-    except ValidationError as error:
-        problem = f"{method} {path}: the answer is not a {model.__name__}: {_first(error)}"
-        raise Unavailable(problem, code="bad_answer") from None
-
-
-def _pause(attempt: int, error: PlatformError, now: datetime) -> float:
-    """Exponential with full jitter, or what the platform asked for."""
-    asked = error.context.get("retry_after")
-    if asked:
-        try:
-            seconds = float(asked)
-            return max(seconds, 0.0) if math.isfinite(seconds) else NEVER
-        except ValueError:
-            try:
-                return max((parsedate_to_datetime(asked) - now).total_seconds(), 0.0)
-            except (TypeError, ValueError):
-                pass
-    return random.uniform(0.1, min(0.25 * 2**attempt, 5.0))  # noqa: S311 - jitter, not a secret
-
-
-def _first(error: ValidationError) -> str:
-    problem = error.errors(include_input=False, include_url=False)[0]
-    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"

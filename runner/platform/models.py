@@ -1,5 +1,6 @@
 """The platform's objects as we read them: tolerant of what it adds, strict about what we rely on."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -49,6 +50,18 @@ class Health(StrEnum):
     DEGRADED = "degraded"
     UNHEALTHY = "unhealthy"
     UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A record that exists but cannot be used. Nothing may be concluded from its absence."""
+
+    kind: str
+    id: str | None
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.replace('_', ' ')} {self.id or 'without a usable id'} cannot be read ({self.problem})"
 
 
 class _Object(BaseModel):
@@ -104,6 +117,7 @@ class Member(_Object):
 class Operation(_Object):
     """A member operation or an instance operation: the same envelope."""
 
+    app_instance_id: UUID | None = None
     operation: str
     component_key: str | None = None
     member_ids: list[UUID] = Field(default_factory=list)
@@ -122,6 +136,7 @@ class Operation(_Object):
 
 
 class Allocation(_Object):
+    project_id: UUID | None = None
     status: str
     connection: dict[str, Any] | None = None
     sku: str | None = None

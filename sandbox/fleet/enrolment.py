@@ -67,11 +67,14 @@ class Enrolment:
 
 def enrol(control: ControlClient, app_directory: Path, known: Enrolment | None) -> Enrolment:
     """Register the app, and make the project and its principals unless they are known already."""
-    control.register_app(_yaml(app_directory / "manifest.yaml"))
+    manifest = _yaml(app_directory / "manifest.yaml")
+    control.register_app(manifest)
     # The hosts' own package sources will do, whatever an app installs; a deny at any level beats it.
     control.put_artifact_rule("sandbox-allows", scope="global", effect="allow", artifact="*")
     keys = _yaml(app_directory / "action-keys.yaml")
-    adapter_keys, operator_keys = ([entry["key"] for entry in keys[who]] for who in ("service_account", "operator"))
+    adapter_keys = [entry["key"] for entry in keys["service_account"]]
+    # The sandbox's person owns the project: beside the app's operator verbs, the catalog and deleting are theirs.
+    operator_keys = sorted(set(manifest["action_keys"].values()))
     if known is None:
         project = control.create_project(name="sandbox")
         account = control.create_service_account(project["project_id"], "adapter", adapter_keys)

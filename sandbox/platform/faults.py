@@ -22,7 +22,8 @@ class Fault(BaseModel):
     truncate: do it, then cut the answer in the middle. hang: wait, then go on. drop: close the connection at once.
     apply_then_drop: do it, then close without an answer. abort_transaction: fail just before the commit.
     strip_etags: do it, but tell no ETag, in the header or the body. hold: do nothing, and answer nothing until the
-    caller is gone. apply_then_hold: do it first.
+    caller is gone. apply_then_hold: do it first. spoil: do it, but in the answer change the record whose id is
+    `body.id`: its fields become `body.fields`, or it is left out of its list where there are none.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -36,6 +37,7 @@ class Fault(BaseModel):
         "apply_then_drop",
         "abort_transaction",
         "strip_etags",
+        "spoil",
         "hold",
         "apply_then_hold",
     ]

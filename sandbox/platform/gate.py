@@ -109,6 +109,8 @@ class Gate:
             transport.abort()
         elif fault.action == "strip_etags":
             await self._app(scope, receive, _without_etags(send))
+        elif fault.action == "spoil":
+            await self._app(scope, receive, _spoilt(send, fault.body))
         elif fault.action == "truncate":
             await self._app(scope, receive, _halved(send))
             transport.close()
@@ -143,21 +145,44 @@ async def _swallow(message: Message) -> None:
 
 def _without_etags(send: Send) -> Send:
     """As a platform that has no such thing."""
+
+    def strip(body: dict[str, Any]) -> None:
+        for item in body.get("items") or [body]:
+            item.pop("etag", None)
+
+    return _changed(send, strip, without=b"etag")
+
+
+def _spoilt(send: Send, spoilt: dict[str, Any]) -> Send:
+    """As a platform that keeps one record in a form of its own, or does not list it."""
+
+    def spoil(body: dict[str, Any]) -> None:
+        for item in [one for one in body.get("items") or [body] if one.get("id") == spoilt["id"]]:
+            if "fields" in spoilt:
+                item.update(spoilt["fields"])
+            else:
+                body["items"].remove(item)
+
+    return _changed(send, spoil, without=b"")
+
+
+def _changed(send: Send, change: Callable[[dict[str, Any]], None], *, without: bytes) -> Send:
+    """The answer with its body changed, and without that header."""
     started: Message = {}
 
-    async def stripped(message: Message) -> None:
+    async def changed(message: Message) -> None:
         if message["type"] == "http.response.start":
             started.update(message)
             return
         body = json.loads(message["body"]) if message.get("body") else None
-        for item in (body.get("items") or [body]) if isinstance(body, dict) else []:
-            item.pop("etag", None)
+        if isinstance(body, dict):
+            change(body)
         content = json.dumps(body).encode() if body is not None else b""
-        kept = [(name, value) for name, value in started["headers"] if name not in (b"etag", b"content-length")]
+        kept = [(name, value) for name, value in started["headers"] if name not in (without, b"content-length")]
         await send({**started, "headers": [*kept, (b"content-length", str(len(content)).encode())]})
         await send({"type": "http.response.body", "body": content})
 
-    return stripped
+    return changed
 
 
 def _halved(send: Send) -> Send:

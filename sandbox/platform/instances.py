@@ -12,7 +12,8 @@ from sandbox.platform.store import Doc
 KIND = "app_instance"
 TERMINAL = "deleted"
 # What a person may change on an instance that is there; the rest of it is its adapter's to report.
-WISHES = frozenset({"config", "app_version"})
+CREDENTIAL = "access_credential_id"
+WISHES = frozenset({"config", "app_version", CREDENTIAL})
 
 
 @operation("listAppInstances")
@@ -75,6 +76,11 @@ def _check_version(manifest: Doc, version: str) -> None:
         raise ApiError(404, "app_version_not_found", "the catalog has another version", available=[manifest["version"]])
 
 
+def _check_credential(call: Call, credential_id: str) -> None:
+    if call.tx.find("access_credential", credential_id, project=call.project) is None:
+        raise not_found("access_credential")
+
+
 def _check_references(call: Call, manifest: Doc, given: Doc) -> None:
     """What a deploy names must be there, in this project; otherwise it would fail later and further away."""
     body = call.given.body
@@ -88,8 +94,7 @@ def _check_references(call: Call, manifest: Doc, given: Doc) -> None:
             raise ApiError(
                 404, "allocation_not_found", "no such allocation in this project", allocation_id=allocation_id
             )
-    if call.tx.find("access_credential", body["access_credential_id"], project=call.project) is None:
-        raise not_found("access_credential")
+    _check_credential(call, body[CREDENTIAL])
     account = body.get("operator_service_account_id")
     if account is not None:
         row = call.tx.sql.execute(
@@ -116,12 +121,13 @@ def update(call: Call) -> Reply:
 def _wish(call: Call) -> Reply:
     row, body = call.current, call.given.body
     call.check_if_match(row)
-    if row.doc["status"] in ("deleting", TERMINAL):
+    if row.doc["status"] == TERMINAL or (row.doc["status"] == "deleting" and set(body) != {CREDENTIAL}):
         raise invalid_transition(f"the instance is {row.doc['status']}", current=row.doc["status"])
     app = apps.find(call.tx, row.doc["app_slug"])
     if app is None:
         raise not_found("app")
     wished = {name: body.get(name, row.doc[name]) for name in WISHES}
+    _check_credential(call, wished[CREDENTIAL])
     _check_version(app.doc, wished["app_version"])
     apps.check_input(app.doc, {"placement_intent": row.doc["placement_intent"], "config": wished["config"]})
     return shown(call.tx.save(row, wished), kind=KIND, changes=body)

@@ -14,6 +14,7 @@ from uuid import UUID
 import hvac
 from hvac import exceptions
 
+from runner.plan import AdapterError
 from sandbox.fleet.keys import KeyPair
 from sandbox.platform.app import DATABASE_FILE
 from tests.contract import mortal_runner
@@ -129,6 +130,18 @@ class Stage:
         last = self.read("/member-operations")[-1]
         answer = self._operator.patch(f"{self.path}/member-operations/{last['id']}", {"status": "cancelled"})
         assert answer.status_code == 200, answer.text
+
+    def break_controller(self) -> None:
+        """The next plays meet what only a person can put right."""
+        hosts = PaperHosts.load(self._hosts)
+        hosts.ctl_error = AdapterError("disk_full", "no space is left")
+        hosts.save(self._hosts)
+
+    def retry(self) -> None:
+        hosts = PaperHosts.load(self._hosts)
+        hosts.ctl_error = None
+        hosts.save(self._hosts)
+        self.ask_whole("retry")
 
     def start_job(self, number: int) -> None:
         hosts = PaperHosts.load(self._hosts)

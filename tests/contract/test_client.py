@@ -119,5 +119,8 @@ def test_one_unreadable_record_does_not_hide_the_others(platform: Platform, proj
     listed = [{"id": "not-a-uuid", "status": "active"}, {"id": str(uuid.UUID(int=5)), "status": "new"}]
     body = json.dumps({"items": listed})
     platform.control.inject_fault("status", r"/allocations$", times=1, status=200, body=body)
-    (read,) = client.allocations()
+    found = client.allocations()
+    (read,) = found
     assert (read.id, read.status) == (uuid.UUID(int=5), "new")
+    (odd,) = found.unreadable
+    assert (odd.kind, odd.id) == ("allocation", "not-a-uuid") and odd.problem.startswith("id: ")

@@ -13,7 +13,7 @@ from runner.platform.errors import PlatformError
 from tests.commands import ends
 from tests.contract.hosts_in_mind import Hosts
 from tests.platform_process import ACTION_KEYS_FILE, ROOT, Doc, Platform, Project, action_keys
-from tests.runner_process import environment, gpuaas_slurm, settings
+from tests.runner_process import answer, environment, gpuaas_slurm, settings
 
 LISTED: list[Doc] = yaml.safe_load(ACTION_KEYS_FILE.read_text())["service_account"]
 KEYS = [entry["key"] for entry in LISTED]
@@ -60,6 +60,20 @@ def test_the_listed_keys_suffice_and_no_call_is_made_that_is_not_listed(dialable
     account = dialable.service_account["service_account_id"]
     ours = [row for row in seen_at(dialable, mark) if row["principal"] in (account, None)]
     assert {known[row["method"], row["template"]] for row in ours} <= listed
+
+
+def test_an_operators_verbs_work_with_the_listed_keys_alone(platform: Platform) -> None:
+    project = platform.project(operator_keys=action_keys("operator"))
+    mine, (first, second, *_) = environment(project), project.allocation_ids
+    made = answer(mine, "deploy", "--controller", first, "--workers", second, "--name", "mine")
+    for what in ("instances", "members", "operations", "allocations"):
+        assert answer(mine, "get", what)
+    assert answer(mine, "status") and answer(mine, "configure", "mine", "--slurm", "KillWait=9")
+    member = answer(mine, "get", "members")[0]["id"]
+    asked = [answer(mine, "op", "drain", "mine", "--members", member), answer(mine, "op", "stop", "mine")]
+    for one in asked:
+        assert answer(mine, "op", "cancel", "mine", one["id"])["status"] == "cancelled"
+    ends(gpuaas_slurm(mine, "explain", made["correlation_id"]), 0)
 
 
 # By key: what is still done without it. A deploy is asked for; nothing of it may reach a host.

@@ -253,6 +253,51 @@ def _logins(cluster: Cluster, host: str) -> int:
     return len(cluster.on(host, "journalctl", "--unit=ssh", "--output=cat", "--no-pager").splitlines())
 
 
+def test_what_is_refused_changes_nothing_on_any_host(deployed: Deployed) -> None:
+    """The same list as in tests/contract/test_refusals.py, on hosts: nobody is logged in to and nothing is changed."""
+    one = deployed.split
+    members = {member["component_key"]: member["id"] for member in one.members()}
+    listed = one.api.get(f"/projects/{one.variables['GPUAAS_PROJECT_ID']}/allocations").json()["items"]
+    spare = next(allocation["id"] for allocation in listed if allocation["name"] == "gs-5")
+    asked = [
+        _ask(one, code, operation, component, [members[target] for target in targets], allocations)
+        for code, operation, component, targets, allocations in (
+            ("second_controller", "add", "controller", [], [spare]),
+            ("controller_not_supported", "drain", "controller", ["controller"], []),
+            ("controller_not_supported", "remove", "controller", ["controller"], []),
+            ("controller_not_supported", "replace", "controller", ["controller"], [spare]),
+            ("operation_unknown", "levitate", "worker", ["worker"], []),
+            ("component_unknown", "add", "gateway", [], [spare]),
+            ("allocations_required", "add", "worker", [], []),
+        )
+    ]
+    before = {host.name: _state_of(one, host.name) for host in deployed.fleet.hosts()}
+    ends(one.run(GPUAAS_OBSERVE_SECONDS="86400"), 1)
+    ended = {found["id"]: found for found in one.operations()}
+    assert [(ended[made]["status"], ended[made]["error"]["code"]) for _, made in asked] == [
+        ("failed", code) for code, _ in asked
+    ]
+    assert {host.name: _state_of(one, host.name) for host in deployed.fleet.hosts()} == before
+
+
+def _ask(
+    cluster: Cluster, code: str, operation: str, component: str, members: list[str], allocations: list[str]
+) -> tuple[str, str]:
+    """Straight to the API, as no command of ours would; gives back the code that is expected, and the operation."""
+    body = {"operation": operation, "component_key": component, "member_ids": members, "allocation_ids": allocations}
+    made = cluster.api.post(f"{cluster.path}/member-operations", body)
+    assert made.status_code == 201, made.text
+    return code, str(made.json()["id"])
+
+
+def _state_of(cluster: Cluster, host: str) -> tuple[str, str, int]:
+    """Every process of ours with its id, everything that we keep on the host, and how often it was logged in to."""
+    units = ("munge", "mariadb", "slurmdbd", "slurmctld", "slurmd")
+    processes = cluster.on(host, "systemctl", "show", "--property=Id,MainPID,ActiveEnterTimestampMonotonic", *units)
+    kept = "find /var/lib/gpuaas-slurm /run/gpuaas-slurm -type f -exec sha256sum {} + 2>/dev/null | sort; true"
+    return processes, cluster.on(host, "sh", "-c", kept), _logins(cluster, host)
+
+
 def test_a_look_at_the_cluster_reports_a_drain_by_a_person_and_leaves_it_theirs(deployed: Deployed) -> None:
     one = deployed.split
     host = one.controller_host

@@ -111,7 +111,7 @@ STORIES = (
 KILL_POINTS = (
     "deploy,add,bulk-add",
     "drain,drain-until-a-deadline,cancel-of-a-drain,remove,remove-of-a-busy-node,replace",
-    "stop,stop-under-a-job,start,restart",
+    "stop,stop-under-a-job,start,restart,retry",
     "upgrade,rollback,rotation,decommission",
 )
 

@@ -22,6 +22,7 @@ from tests.unit.worlds import (
     joined,
     mine,
     node,
+    not_found,
     of_kind,
     settle,
     snapshot,
@@ -181,14 +182,15 @@ def test_adding_to_a_running_cluster_plays_the_join_only() -> None:
         ({"component_key": "controller", "operation": "drain"}, "controller_not_supported"),
         ({"component_key": "gpu-fairy"}, "component_unknown"),
         ({"operation": "explode"}, "operation_unknown"),
-        ({"allocation_ids": []}, "no_allocations"),
+        ({"allocation_ids": []}, "allocations_required"),
         ({"allocation_ids": [UUID(int=104), UUID(int=104)]}, "allocation_twice"),
         ({"allocation_ids": [UUID(int=999)]}, "allocation_not_found"),
         ({"allocation_ids": [UUID(int=101)]}, "allocation_is_controller"),
     ],
 )
 def test_what_cannot_be_done_is_refused_at_once_and_touches_nothing(changes: Any, code: str) -> None:
-    plan = decide(deployed(operations=(add(4, **changes),)))
+    start = deployed(operations=(add(4, **changes),))
+    plan = decide(start.later(allocations={**start.allocations, UUID(int=999): not_found(899)}))
     (refusal,) = plan.steps
     assert isinstance(refusal, Refuse) and refusal.code == code and refusal.why
 
@@ -201,6 +203,21 @@ def test_an_allocation_that_serves_is_refused_and_one_that_failed_before_is_take
     failed = deployed(operations=(add(4),), workers=(worker(earlier, 4, status="failed"),))
     _, _, play = settle(failed, decide)
     assert play is not None
+
+
+@pytest.mark.parametrize("whose", ["nobody's", "ours", "another runner's"])
+def test_of_two_open_adds_of_one_allocation_the_later_is_refused(whose: str) -> None:
+    earlier, later = add(4, created_at=NOW - timedelta(minutes=2)), add(4, 5)
+    if whose == "ours":
+        earlier = mine(earlier)
+    elif whose == "another runner's":
+        lease = {"status": "running", "claimed_by": "other", "lease_expires_at": NOW + timedelta(minutes=1)}
+        earlier = earlier.model_copy(update=lease)
+    _, steps, play = settle(deployed(operations=(earlier, later)), decide)
+    (refusal,) = of_kind(steps, Refuse)
+    assert (refusal.operation.id, refusal.code) == (later.id, "allocation_in_use")
+    joining = [one for one in play.members if one.component_key == "worker"] if play else []
+    assert [one.allocation_id for one in joining] == ([] if whose == "another runner's" else [UUID(int=104)])
 
 
 @pytest.mark.parametrize("status", ["releasing", "released", "failed", "release_failed", "something-new"])

@@ -16,12 +16,13 @@ import pytest
 
 from runner.decide import decide
 from runner.foresee import imagine
-from runner.plan import Finish, Refuse
-from runner.platform.models import Operation
+from runner.plan import AdapterError, Finish, Refuse
+from runner.platform.models import Member, Operation
 from runner.world import World
 from tests.unit.fake_keys import FakeKeys, Killed
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
-from tests.unit.lifecycle import ask, ask_whole, cluster, serving
+from tests.unit.lifecycle import ask, ask_whole, cluster, serving, tick
+from tests.unit.worlds import world
 
 TICKS = 8
 # Longer than a lease lasts, so that whoever comes next may take over.
@@ -175,6 +176,21 @@ def rotate_then_add() -> Theatre:
     return Theatre(*_cluster(ask("add", allocations=(5,), id=UUID(int=0xDEF)), instance=rotation))
 
 
+def retry() -> Theatre:
+    slurm = FakeSlurm(ctl_error=AdapterError("credential_unavailable", "the credential was revoked"))
+    asked = ask("add", allocations=(2, 3), id=UUID(int=0xADD))
+    failed, _, _ = tick(world(operations=(asked,)), slurm)
+    failed = failed.later(members=tuple(one.model_copy(update={"id": _by_place(one)}) for one in failed.members))
+    assert failed.instance.status == "failed"
+    slurm.ctl_error = None
+    return Theatre(failed.later(instance_operations=(ask_whole("retry", id=OPERATION),)), slurm)
+
+
+def _by_place(member: Member) -> UUID:
+    """The same id in every telling."""
+    return UUID(int=(member.allocation_id.int if member.allocation_id else 0) << 100)
+
+
 STORIES = [
     add,
     drain,
@@ -184,6 +200,7 @@ STORIES = [
     remove_with_jobs_cancelled,
     replace,
     resume,
+    retry,
     rotate,
     rotate_then_add,
     rotate_with_a_host_in_the_way,
@@ -195,6 +212,7 @@ ENDS = {add: "succeeded", drain: "succeeded", remove: "succeeded", replace: "suc
     remove_with_jobs_cancelled: "succeeded",
     resume: "succeeded",
     rotate_then_add: "succeeded",
+    retry: "succeeded",
     drain_given_up: "failed",
     rotate_with_a_host_in_the_way: "failed",
     rotate_with_a_silent_host: "failed",

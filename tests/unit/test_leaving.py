@@ -214,7 +214,7 @@ def test_a_replacement_that_fails_leaves_the_old_one_serving() -> None:
         (lambda one: ask("drain", one, one), "member_twice"),
         (lambda one: ask("drain", serving(3)), "member_not_found"),
         (lambda one: ask("remove", controller(status="ready")), "controller_not_supported"),
-        (lambda one: ask("replace", one), "no_allocations"),
+        (lambda one: ask("replace", one), "allocations_required"),
         (lambda one: ask("replace", one, allocations=(5, 6)), "replace_uneven"),
         (lambda one: ask("drain", one, parameters={"deadline_seconds": -1}), "parameters_invalid"),
         (

@@ -8,6 +8,7 @@ import pytest
 from runner import inventory, wish
 from runner.decide import decide
 from runner.plan import AdapterError, Play, SetInstance, SetMember, stamp
+from runner.platform.answers import Listing
 from runner.platform.models import AppInstance, Member
 from runner.settings import Settings
 from runner.world import Outcome, World, observe
@@ -242,9 +243,9 @@ class QuietPlatform:
         return datetime.now(UTC)
 
     def __getattr__(self, name: str) -> Any:
-        def answer(*_: object, **__: object) -> list[object]:
+        def answer(*_: object, **__: object) -> Listing[Any]:
             self.read.append(name)
-            return []
+            return Listing()
 
         return answer
 

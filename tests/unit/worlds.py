@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 from runner import detail
 from runner.foresee import imagine
+from runner.missing import NOT_FOUND
 from runner.plan import Plan, Play, Step
 from runner.platform.models import Allocation, AppInstance, Member, Operation, Resolution
 from runner.slurm import ControllerState, Node, Snapshot
@@ -29,6 +30,11 @@ def allocation(number: int, **changes: Any) -> Allocation:
     return Allocation(**(fields | changes))
 
 
+def not_found(number: int) -> Allocation:
+    """One of which the platform said 404."""
+    return Allocation(id=UUID(int=100 + number), status=NOT_FOUND)
+
+
 def keyless(number: int) -> Allocation:
     """A machine whose host keys the platform does not tell."""
     return allocation(number, connection={"host": f"10.0.0.{number}", "port": 22, "username": "ops"})
@@ -41,6 +47,9 @@ def instance(**changes: Any) -> AppInstance:
         "project_id": PROJECT,
         "app_slug": "slurm-reference",
         "app_version": "1.0.0",
+        "operating_mode": "tenant_dedicated",
+        "control_plane_scope": "project",
+        "runtime_backend": "slurm",
         "status": "requested",
         "health": "unknown",
         "placement_intent": {

@@ -1,0 +1,119 @@
+"""Instances of a scope that this adapter does not serve, over the wire: no play, and at most one word."""
+
+import uuid
+from typing import Any
+
+import pytest
+
+from runner import tick
+from runner.platform.client import Client
+from tests.commands import ends
+from tests.contract.hosts_in_mind import Hosts
+from tests.platform_process import Doc, Platform, Project, our_manifest
+from tests.runner_process import environment, gpuaas_slurm, settings
+
+SCOPED = ("operating_mode", "control_plane_scope", "runtime_backend")
+
+
+def deploy(project: Project, **scope: str) -> Doc:
+    """An app like ours in all but its scope, as another team could register it."""
+    slug = f"slurm-{uuid.uuid4().hex[:8]}"
+    manifest = {**our_manifest(), "app_slug": slug, **scope}
+    project.platform.control.register_app(manifest)
+    first, *workers = project.allocation_ids[:2]
+    intent = {"mode": "split", "controller_allocation_id": first, "worker_allocation_ids": workers}
+    body = {"app_slug": slug, "app_version": manifest["version"], "placement_intent": intent, "config": {}}
+    answer = project.operator.post(
+        f"{project.path}/app-instances", body | {"access_credential_id": project.credential_id}
+    )
+    assert answer.status_code == 201, answer.text
+    made: Doc = answer.json()
+    return made
+
+
+def work(project: Project, slug: str) -> list[str]:
+    own = settings(project, app_slug=slug)
+    with Client(own) as client:
+        return tick.run_tick(client, own).problems
+
+
+def writes(project: Project, since: int) -> list[Doc]:
+    rows: list[Doc] = project.platform.control.requests(since)["requests"]
+    return [row for row in rows if row["method"] != "GET" and "/token" not in row["path"]]
+
+
+def shown(project: Project, made: Doc, what: str = "") -> Any:
+    found = project.operator.get(f"{project.path}/app-instances/{made['id']}{what}").json()
+    return found["items"] if what else found
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        {"operating_mode": "platform_managed"},
+        {"operating_mode": "platform_managed", "control_plane_scope": "tenant"},
+        {"control_plane_scope": "platform"},
+    ],
+    ids=lambda scope: "-".join(scope.values()),
+)
+def test_a_known_scope_that_is_not_served_fails_once_with_the_three_values(
+    dialable: Project, hosts: Hosts, scope: Doc
+) -> None:
+    made = deploy(dialable, **scope)
+    work(dialable, made["app_slug"])
+    mark = dialable.platform.control.requests()["last"]
+    work(dialable, made["app_slug"])
+    assert writes(dialable, mark) == [] and hosts.runs == []
+    instance, (operation,) = shown(dialable, made), shown(dialable, made, "/member-operations")
+    (reason,) = instance["status_detail"]["reasons"]
+    assert (instance["status"], reason["code"]) == ("failed", "scope_not_served")
+    assert all(f"{name} {made[name]!r}" in reason["message"] for name in SCOPED)
+    assert (operation["status"], operation["error"]["code"]) == ("failed", "scope_not_served")
+    kinds = [event["type"] for event in shown(dialable, made, "/events")]
+    assert kinds == ["apps.instance.requested", "apps.instance.failed"]
+
+
+def test_an_instance_attached_to_a_tenants_control_plane_is_left_alone(dialable: Project, hosts: Hosts) -> None:
+    made = deploy(dialable, control_plane_scope="tenant")
+    mark = dialable.platform.control.requests()["last"]
+    done = gpuaas_slurm(environment(dialable, GPUAAS_APP_SLUG=made["app_slug"]), "run")
+    ends(done, 0)
+    assert "attached to a tenant's control plane" in done.stderr
+    assert writes(dialable, mark) == [] and shown(dialable, made)["status"] == "requested"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"operating_mode": "quantum"}, {"control_plane_scope": None}, {"runtime_backend": None}], ids=str
+)
+def test_a_scope_that_is_not_known_is_left_alone(
+    platform: Platform, dialable: Project, hosts: Hosts, fields: Doc
+) -> None:
+    made = dialable.deploy(workers=1)
+    platform.control.inject_fault(
+        "spoil", "/app-instances", method="GET", times=1_000, body={"id": made["id"], "fields": fields}
+    )
+    mark = platform.control.requests()["last"]
+    done = gpuaas_slurm(environment(dialable), "run")
+    ends(done, 0)
+    assert "this scope is not known" in done.stderr
+    assert writes(dialable, mark) == [] and hosts.runs == []
+
+
+def test_a_running_cluster_that_shows_another_scope_is_left_as_it_is(
+    platform: Platform, dialable: Project, hosts: Hosts
+) -> None:
+    made = dialable.deploy(workers=1)
+    assert work(dialable, made["app_slug"]) == [] and shown(dialable, made)["status"] == "running"
+    body = {"operation": "add", "component_key": "worker", "allocation_ids": [dialable.allocation_ids[4]]}
+    path = f"{dialable.path}/app-instances/{made['id']}/member-operations"
+    assert dialable.operator.post(path, body).status_code == 201
+    fields = {"operating_mode": "platform_managed"}
+    platform.control.inject_fault(
+        "spoil", "/app-instances", method="GET", times=1_000, body={"id": made["id"], "fields": fields}
+    )
+    played, mark = len(hosts.runs), platform.control.requests()["last"]
+    assert work(dialable, made["app_slug"]) == []
+    assert writes(dialable, mark) == [] and len(hosts.runs) == played
+    platform.control.clear_faults()
+    assert work(dialable, made["app_slug"]) == []
+    assert shown(dialable, made, "/member-operations")[-1]["status"] == "succeeded"

@@ -1,0 +1,139 @@
+"""app/action-keys.yaml lists the calls that the code can make, for each principal, and no others."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+import yaml
+
+from runner.platform.client import Client
+from runner.platform.models import AppInstance, Member, Operation
+from runner.settings import Settings
+from tests.unit.worlds import PROJECT, add, controller, instance
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_CALLS = {"clone", "now", "close"}
+METHODS = {name for name, _ in inspect.getmembers(Client, inspect.isfunction) if name[0] != "_"} - NOT_CALLS
+# Who calls: the runner with its service account; a person's commands; commands that read as either.
+RUNNER = {
+    "tick",
+    "world",
+    "missing",
+    "neighbours",
+    "left_over",
+    "report",
+    "ownership",
+    "secrets",
+    "trust_verb",
+    "gpuaas",
+}
+PERSON = {"operator"}
+EITHER = {"cli", "verbs", "explain"}
+SAMPLES: dict[Any, Any] = {
+    UUID: UUID(int=5),
+    AppInstance: instance(),
+    Member: controller(),
+    Operation: add(2),
+    dict[str, Any]: {},
+    str: "x",
+}
+
+
+class Stop(Exception):
+    """The call was noted and is not made."""
+
+
+@pytest.fixture(scope="module")
+def templates() -> dict[tuple[str, str], str]:
+    contract = yaml.safe_load((ROOT / "contract" / "openapi.yaml").read_text())
+    return {
+        (method.upper(), re.sub(r"\{[a-z_]+\}", "[^/]+", path)): operation["operationId"]
+        for path, item in contract["paths"].items()
+        for method, operation in item.items()
+        if isinstance(operation, dict) and "operationId" in operation
+    }
+
+
+def calls_of(name: str, templates: dict[tuple[str, str], str]) -> set[str]:
+    """operationIds of everything that one method of the client asks the platform for."""
+    made: set[str] = set()
+
+    def note(method: str, path: str, **_: Any) -> None:
+        short = path.removeprefix("/api/v1")
+        made.update(one for (verb, shape), one in templates.items() if verb == method and re.fullmatch(shape, short))
+        raise Stop
+
+    method = inspect.signature(getattr(Client, name), eval_str=True)
+    for of_instance in (True, False):
+        given: dict[str, Any] = {}
+        for parameter in list(method.parameters.values())[1:]:
+            if parameter.name == "of_instance":
+                given["of_instance"] = of_instance
+            elif parameter.kind is not inspect.Parameter.VAR_KEYWORD and parameter.default is inspect.Parameter.empty:
+                given[parameter.name] = SAMPLES[parameter.annotation]
+        given = {
+            key: value.model_copy(update={"of_instance": of_instance}) if isinstance(value, Operation) else value
+            for key, value in given.items()
+        }
+        own: Any = {"base_url": "http://127.0.0.1:1", "project_id": PROJECT}
+        with Client(Settings(**own)) as client:
+            client._call = note  # type: ignore[method-assign, assignment]
+            with pytest.raises(Stop):
+                getattr(client, name)(**given)
+    return made
+
+
+def used_by(module: Path) -> set[str]:
+    """Methods of a client that the module names; a client is called `client`, `_client` or `_hasty` everywhere."""
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Attribute) and node.attr in METHODS:
+            owner = node.value
+            name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+            if name in ("client", "_client", "_hasty"):
+                found.add(node.attr)
+    return found
+
+
+def modules() -> dict[str, set[str]]:
+    files = [*(ROOT / "runner").glob("*.py"), *(ROOT / "runner" / "decide").glob("*.py")]
+    files += [ROOT / "inventory_plugins" / "gpuaas.py"]
+    return {file.stem: used for file in files if (used := used_by(file))}
+
+
+def listed(principal: str) -> set[str]:
+    entries = yaml.safe_load((ROOT / "app" / "action-keys.yaml").read_text())[principal]
+    calls = [call for entry in entries for call in entry["calls"]]
+    assert len(calls) == len(set(calls)), "a call is listed once"
+    return set(calls)
+
+
+def test_every_module_that_calls_the_platform_is_known_here() -> None:
+    assert set(modules()) == RUNNER | PERSON | EITHER
+
+
+def test_every_method_of_the_client_is_used_and_is_one_call_of_the_contract(
+    templates: dict[tuple[str, str], str],
+) -> None:
+    assert set.union(*modules().values()) == METHODS
+    assert {name: len(calls_of(name, templates)) for name in sorted(METHODS)} == {
+        name: 2 if name in ("operation_again", "create_operation", "patch_operation") else 1 for name in sorted(METHODS)
+    }
+
+
+@pytest.mark.parametrize(
+    ("principal", "who"),
+    [("service_account", RUNNER | EITHER), ("operator", PERSON | EITHER)],
+    ids=lambda one: str(one),
+)
+def test_the_listed_calls_are_those_that_the_code_can_make(
+    principal: str, who: set[str], templates: dict[tuple[str, str], str]
+) -> None:
+    used = {name for module, names in modules().items() if module in who for name in names}
+    can = {call for name in used for call in calls_of(name, templates)}
+    assert can - listed(principal) == set(), "called and not listed"
+    assert listed(principal) - can == set(), "listed and never called"

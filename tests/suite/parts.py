@@ -98,6 +98,7 @@ STORIES = (
     Story("takeover", 200, DEBIAN_13_IN_FULL),
     # One Debian only, which the module names itself: the adapter's decisions, not Slurm's output.
     Story("killed_anywhere", 600, {"trixie": "test"}),
+    Story("two_runners", 150, {"trixie": "full"}),
     Story("worker_faults", 500, {"trixie": "test"}),
     Story("artifacts", 240, {"trixie": "test"}, bare=True),
     Story("canaries", 220, {"bookworm": "test"}),

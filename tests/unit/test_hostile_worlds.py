@@ -48,6 +48,7 @@ FIELDS = (
     *("attempt", "operation_id", "next_attempt_at", "lease_expires_at", "claimed_by", "jobs", "cpus", "gpus", "phase"),
     *("worker_hostname", "registered_in_controller", "drain_reason", "host_cleaned", "started_by", "drain_held_by"),
     *("wish", "people_version", "config_version", "cluster_name", "package_version", "residue", "host_touched"),
+    "fence",
 )
 
 

@@ -93,6 +93,7 @@ STORIES = (
     Story("rotation,instance", 480, DEBIAN_13_IN_FULL),
     Story("access,gpus,users", 230, DEBIAN_13_IN_FULL),
     Story("bulk", 140, DEBIAN_13_IN_FULL),
+    Story("jobs", 150, DEBIAN_13_IN_FULL),
     Story("takeover", 200, DEBIAN_13_IN_FULL),
     # One Debian only, which the module names itself: the adapter's decisions, not Slurm's output.
     Story("killed_anywhere", 600, {"trixie": "test"}),

@@ -16,8 +16,13 @@ from typing import Any
 
 from ansible.module_utils.adapter_error import INTERVENTION, AdapterError
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.converge_ledger import Document
 from ansible.module_utils.converge_packages import installed_versions
 from ansible.module_utils.converge_people import judge_people
+from ansible.module_utils.foreign_daemons import refuse_foreign_daemons
+from ansible.module_utils.host_claim import ABSENT, CLAIM_ARGUMENT, Claim, Holding
+from ansible.module_utils.host_claim import judge as judge_claim
+from ansible.module_utils.host_claim import look as look_at_owner
 from ansible.module_utils.host_gpus import gres, gres_conf, judge_count, read_gpus
 from ansible.module_utils.join_terms import judge_terms
 
@@ -25,7 +30,7 @@ DOCUMENTATION = r"""
 module: host_probe
 short_description: Read what a host is, and check that it can be a member
 description:
-  - Read-only. Sets the fact C(probed_host).
+  - Read-only. What it returns is the host's word; the action plugin of the same name checks it for the roles.
 options:
   supported:
     type: list
@@ -46,6 +51,7 @@ options:
       accepts: {type: dict, required: true, description: "Series of a controller to series of workers it takes."}
       gpus: {type: int, description: How many GPUs the host must have; any number if not given.}
   people: {type: list, elements: dict, default: [], description: "Users the host is to get, each name, uid and gid."}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -132,8 +138,8 @@ def probe() -> dict[str, Any]:
     }
 
 
-def judge(found: dict[str, Any], params: dict[str, Any]) -> dict[str, str]:
-    """What this system is called, and its Slurm; raises what makes the host unfit."""
+def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
+    """The version of Slurm that the host has or would get; raises what makes the host unfit."""
     systems = [s for s in params["supported"] if (s["id"], s["version"]) == (found["os_id"], found["os_version"])]
     if not systems:
         known = ", ".join(f"{s['id']} {s['version']}" for s in params["supported"])
@@ -147,6 +153,7 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> dict[str, str]:
         raise AdapterError("not_root", "The login user may not become root. Give it sudo, then retry.", INTERVENTION)
     if not found["systemd"]:
         raise AdapterError("no_systemd", "The host does not run systemd. Allocate one that does.", INTERVENTION)
+    judge_owner(Claim.of(params))
     if not HOSTNAME.fullmatch(found["hostname"]):
         raise AdapterError(
             "hostname_invalid",
@@ -179,17 +186,28 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> dict[str, str]:
             INTERVENTION,
         )
     judge_people(params["people"])
-    system = systems[0]
-    told = {"system": system["name"], "slurm_version": found["installed"].get("slurmd") or system["slurm"]}
+    version = found["installed"].get("slurmd") or systems[0]["slurm"]
     if params["controller"]:
-        judge_terms({**found, **told}, params["controller"], params["max_skew_seconds"])
+        judge_terms({**found, "slurm_version": version}, params["controller"], params["max_skew_seconds"])
         judge_count(found["gpus"], params["controller"]["gpus"])
-    return told
+    return str(version)
+
+
+def judge_owner(claim: Claim) -> None:
+    """A host that serves another instance, or another cluster altogether, is not ours to take."""
+    found: Holding = look_at_owner(claim)
+    try:
+        judge_claim(claim, found)
+    except AdapterError as error:
+        if error.code in ABSENT:
+            raise  # what concerns the number is for calls that change something
+    refuse_foreign_daemons((found.ledger or Document()).entries)
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "supported": {"type": "list", "elements": "dict", "required": True},
             "reference_epoch": {"type": "float"},
             "max_skew_seconds": {"type": "float", "default": 60},
@@ -213,10 +231,10 @@ def main() -> None:
         found = probe()
         reference = module.params["reference_epoch"]
         found["skew"] = None if reference is None else found["epoch"] - reference
-        found.update(judge(found, module.params))
+        found["slurm_version"] = judge(found, module.params)
     except AdapterError as error:
         module.fail_json(msg=error.message, adapter_error=error.as_dict())
-    module.exit_json(changed=False, ansible_facts={"probed_host": found})
+    module.exit_json(changed=False, **found)
 
 
 if __name__ == "__main__":

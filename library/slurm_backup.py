@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible.module_utils.adapter_error import INTERVENTION, REPAIRABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.slurm_kept import Kept
 
@@ -30,6 +31,7 @@ options:
   state: {type: path, default: /var/lib/slurm/slurmctld, description: StateSaveLocation.}
   keep: {type: int, default: 2, description: How many to keep.}
   timeout: {type: float, default: 600, description: Seconds it may take.}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -111,6 +113,7 @@ def _sentence(why: str) -> str:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "owner": {"type": "str", "required": True},
             "name": {"type": "str", "required": True},
             "database": {"type": "str", "required": True},

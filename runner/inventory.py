@@ -16,7 +16,7 @@ from runner import hostkeys, people, wish
 from runner.dial import HOSTNAME, is_dialable
 from runner.intent import IntentError as IntentError
 from runner.people import Person
-from runner.platform.models import Allocation, AppInstance, Member
+from runner.platform.models import Allocation, AppInstance, Member, MemberStatus
 
 CONTROLLER = "controller"
 WORKER = "worker"
@@ -169,6 +169,19 @@ def node_name(member: Member) -> str | None:
     return known if isinstance(known, str) and HOSTNAME.fullmatch(known) else None
 
 
+def names_on_record(members: Iterable[Member]) -> dict[str, UUID]:
+    """Which member has which node, by the records."""
+    return {name: one.id for one in members if one.status != MemberStatus.DELETED and (name := node_name(one))}
+
+
+def nodes_on_record(members: list[Member], on_record: Iterable[Member] | None) -> dict[str, Any]:
+    """For plays with a worker whose node has no name on record yet: the names that its host may not give."""
+    if all(member.component_key != WORKER or node_name(member) for member in members):
+        return {}
+    names = names_on_record(members if on_record is None else on_record)
+    return {"slurm_nodes_on_record": {name: str(member_id) for name, member_id in names.items()}}
+
+
 def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
     target = read_target(allocation, member)
     if allocation.gpus is not None and not 0 <= allocation.gpus <= MAX_GPUS:
@@ -209,6 +222,15 @@ def _algorithms(key_type: str) -> str:
     return "rsa-sha2-512,rsa-sha2-256" if key_type == "ssh-rsa" else key_type
 
 
+def touched(members: Iterable[Member]) -> set[UUID | None]:
+    """Allocations whose hosts a member of the instance has changed and not been cleaned from."""
+    return {
+        member.allocation_id
+        for member in members
+        if member.adapter_detail.get("host_touched") and not member.adapter_detail.get("host_cleaned")
+    }
+
+
 def build(
     instance: AppInstance,
     members: Iterable[Member],
@@ -217,17 +239,19 @@ def build(
     terms: Mapping[str, Any] | None = None,
     fences: Mapping[UUID, int] | None = None,
     first: Container[UUID] = (),
+    on_record: Iterable[Member] | None = None,
 ) -> tuple[dict[str, Any], dict[UUID, IntentError]]:
     """The instance's inventory, and for each member that cannot be in it the reason.
 
     `fences` has the number of each member whose host may be changed (runner/claims.py), `first` those whose hosts have
-    nothing of this instance yet.
+    nothing of this instance yet; `on_record`: all members of the instance, where `members` are only those of one play.
     """
     hosts: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[str]] = {CONTROLLER: [], WORKER: []}
     problems: dict[UUID, IntentError] = {}
     users: dict[str, Any] = {"slurm_people_version": ""}
     members = list(members)
+    known = touched(members if on_record is None else on_record)
     controller = next((member for member in members if member.component_key == CONTROLLER), None)
     keep = controller is not None and wish.is_kept_back(instance, controller)
     wished = wish.digest(instance)
@@ -250,6 +274,7 @@ def build(
         # A play that comes for another reason renders neither what was refused nor what is not on trial yet.
         "slurm_config_keep": keep,
         "slurm_wish": wished,
+        **nodes_on_record(members, on_record),
         **(terms or {}),
     }
     for member in sorted(members, key=lambda one: (one.component_key, str(one.id))):
@@ -273,6 +298,7 @@ def build(
         except IntentError as problem:
             problems[member.id] = problem
             continue
+        variables["gpuaas_host_touched"] = member.allocation_id in known
         if fences and member.id in fences:
             variables |= {"gpuaas_fence": fences[member.id], "gpuaas_first_play": member.id in first}
         name = host_name(member)

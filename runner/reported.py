@@ -165,7 +165,7 @@ DETAIL: Mapping[str, Mapping[str, Reader]] = {
     "worker": {
         **_ANY_MEMBER,
         "cpus": _count,
-        "drain_held_by": _one_of("none", "us", "person"),
+        "drain_held_by": _one_of("none", "us", "person", "slurm"),
         "drain_reason": _text,
         "gpus": _count,
         "jobs_remaining": _count,

@@ -95,6 +95,7 @@ STORIES = (
     Story("bulk", 140, DEBIAN_13_IN_FULL),
     # Both in `full`; e2e decommission shows on Debian 13 in every merge what becomes of a server that others use.
     Story("foreign_data", 240, {"bookworm": "full", "trixie": "full"}, bare=True),
+    Story("jobs", 150, DEBIAN_13_IN_FULL),
     Story("takeover", 200, DEBIAN_13_IN_FULL),
     # One Debian only, which the module names itself: the adapter's decisions, not Slurm's output.
     Story("killed_anywhere", 600, {"trixie": "test"}),

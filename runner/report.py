@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from runner import claims, detail, log
+from runner.fitting import fitted
 from runner.leases import LostLease, OperationEnded, Outdated, Renewal
 from runner.ownership import at_work, check_still_ours
 from runner.plan import (
@@ -268,6 +269,7 @@ class Reporter:
             said = {**detail.filled(member), **member.unread, **changes}
             if numbers:
                 said[claims.FENCE] = _fence(member) + 1
+            said = fitted(member.component_key, said)
             if member.status == status and stored == said:
                 return member
             body: Detail = {"adapter_detail": said}

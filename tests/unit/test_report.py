@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from runner.fitting import RECORD_BYTES, size
 from runner.leases import LostLease
 from runner.plan import SetMember
 from runner.platform.errors import Conflict, NotFound, Unavailable
@@ -196,3 +197,13 @@ def test_a_member_of_a_teardown_that_nobody_asked_for_is_ours_by_the_keepers_cla
     client = Lost(member.model_copy(update={"etag": "new"}))
     client._members[keeper.id] = keeper.model_copy(update={"adapter_detail": {"claimed_by": claimed_by}})
     is_written_only_if(claimed_by == ME, client, member, world)
+
+
+def test_a_record_that_would_be_too_large_is_written_without_what_can_be_seen_again() -> None:
+    member = serving(2, etag="newest", status="reconciling")
+    report = reporter(FakeClient(), world=cluster(member))
+    large = {"residue": ["r" * 9000], "drain_reason": "d" * 9000, "host_cleaned": True}
+    report.apply(SetMember("test", member, "reconciling", large), cluster(member))
+    written = report.members[member.id].adapter_detail
+    assert size(written) <= RECORD_BYTES
+    assert (written["cut"], written["residue"], written["host_cleaned"]) == (["residue"], None, True)

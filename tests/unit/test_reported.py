@@ -55,10 +55,15 @@ def test_the_clusters_snapshot_comes_from_the_controllers_member_alone() -> None
 
 
 def test_a_report_that_a_module_returned_is_not_one() -> None:
-    for action in ("converge_host", "slurm_nodes", "ansible.builtin.debug", ""):
-        assert hear(report("controller-1", action, phase="serving", snapshot=SEEN), MEMBERS) is None
-    failed = {**report("controller-1", "slurm_nodes", phase="owned", snapshot=SEEN), "event": "runner_on_failed"}
-    assert (heard(failed).phase, heard(failed).snapshot) == (None, None)
+    for host, action in (("controller-1", "converge_host"), ("worker-1", "slurm_nodes"), ("worker-1", "")):
+        assert hear(report(host, action, phase="serving", snapshot=SEEN), MEMBERS) is None
+        failed = {**report(host, action, phase="owned", snapshot=SEEN), "event": "runner_on_failed"}
+        assert (heard(failed).phase, heard(failed).snapshot) == (None, None)
+
+
+def test_a_controller_whose_slurm_is_silent_still_shows_what_can_be_seen_without_it() -> None:
+    failed = {**report("controller-1", "slurm_nodes", phase="controller", snapshot=SEEN), "event": "runner_on_failed"}
+    assert translate([failed], MEMBERS).snapshot is not None
 
 
 @pytest.mark.parametrize("component", ["controller", "worker"])

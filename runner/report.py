@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from runner import claims, detail, log
+from runner.fitting import fitted
 from runner.leases import LostLease, OperationEnded, Outdated, Renewal
 from runner.ownership import at_work, check_still_ours
 from runner.plan import (
@@ -268,6 +269,7 @@ class Reporter:
             said = {**detail.filled(member), **member.unread, **changes}
             # Whatever is written, the number only grows, and only by a claim.
             said[claims.FENCE] = _fence(member) + 1 if numbers else stored.get(claims.FENCE, 0)
+            said = fitted(member.component_key, said)
             if member.status == status and {claims.FENCE: 0, **stored} == said:
                 return member
             body: Detail = {"adapter_detail": said}

@@ -106,6 +106,7 @@ STORIES = (
     Story("host_keys", 130, {"bookworm": "test"}),
     Story("host_faults", 90, {"bookworm": "test"}, bare=True),
     Story("image", 180, {"bookworm": "test"}),
+    Story("liar", 150, {"bookworm": "full"}),
     Story("platform_faults", 65, {"bookworm": "test"}),
     Story("neighbours", 240, {"bookworm": "full"}),
 )

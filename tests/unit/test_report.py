@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from runner.fitting import RECORD_BYTES, size
 from runner.leases import LostLease
 from runner.plan import SetMember, stamp
 from runner.platform.errors import Conflict, NotFound, Unavailable
@@ -214,3 +215,13 @@ def test_a_member_that_is_held_by_itself_is_renewed() -> None:
     report.renewal.stop()
     assert (sent[0]["claimed_by"], sent[0]["fence"]) == (ME, 3)
     assert report.members[member.id].adapter_detail["fence"] == 3
+
+
+def test_a_record_that_would_be_too_large_is_written_without_what_can_be_seen_again() -> None:
+    member = serving(2, etag="newest", status="reconciling")
+    report = reporter(FakeClient(), world=cluster(member))
+    large = {"residue": ["r" * 9000], "drain_reason": "d" * 9000, "host_cleaned": True}
+    report.apply(SetMember("test", member, "reconciling", large), cluster(member))
+    written = report.members[member.id].adapter_detail
+    assert size(written) <= RECORD_BYTES
+    assert (written["cut"], written["residue"], written["host_cleaned"]) == (["residue"], None, True)

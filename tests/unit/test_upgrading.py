@@ -108,6 +108,24 @@ def test_a_host_that_is_away_is_tried_a_few_times_and_each_try_counts_once() -> 
     assert (plays, [one.status for one in ends]) == (3, ["failed"])
 
 
+def test_a_controller_that_does_not_serve_after_its_move_is_tried_again_and_then_named() -> None:
+    now, _, play = settle(a_cluster(asked("upgrade")), decide)
+    steps: list[Any] = []
+    for later in range(10):
+        assert play is not None, "it is tried again"
+        down = after(now, play, moved(play), snapshot(SERVING, slurmdbd="failed"))
+        now, more, play = settle(down, decide)
+        steps += more
+        if of_kind(steps, Finish):
+            break
+        now, more, play = settle(
+            now.later(now=NOW + timedelta(minutes=later + 1), played=frozenset(), outcomes={}), decide
+        )
+        steps += more
+    (finish,) = of_kind(steps, Finish)
+    assert finish.status == "failed" and finish.error["code"] == "slurmdbd_not_active"
+
+
 def test_workers_that_did_not_move_fail_it_by_name_and_the_others_are_told() -> None:
     operation = asked("upgrade")
     now, _, play = settle(a_cluster(operation), decide)

@@ -36,6 +36,9 @@ class Policy:
     repair: bool = True
     min_free_mb: int = 1024
     ask_for_packages: bool = True
+    conversion_look_seconds: int = 45
+    conversion_idle_seconds: int = 900
+    conversion_limit_seconds: int = 7 * 86400
 
     @classmethod
     def of(cls, settings: Settings) -> "Policy":
@@ -46,6 +49,9 @@ class Policy:
             repair=settings.repair,
             min_free_mb=settings.min_free_mb,
             ask_for_packages=settings.artifact_policy == "platform",
+            conversion_look_seconds=settings.conversion_look_seconds,
+            conversion_idle_seconds=settings.conversion_idle_seconds,
+            conversion_limit_seconds=settings.conversion_limit_seconds,
         )
 
 

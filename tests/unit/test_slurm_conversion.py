@@ -1,5 +1,7 @@
 """slurmdbd is waited for as long as it works; dead, idle or endless ends the wait."""
 
+import os
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,9 +54,9 @@ class Host:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Host:
     made = Host()
-    monkeypatch.setattr(slurm_conversion.time, "time", lambda: made.now)
-    monkeypatch.setattr(slurm_conversion.time, "monotonic", lambda: made.now)
-    monkeypatch.setattr(slurm_conversion.time, "sleep", made.sleep)
+    monkeypatch.setattr(time, "time", lambda: made.now)
+    monkeypatch.setattr(time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(time, "sleep", made.sleep)
     monkeypatch.setattr(slurm_conversion, "show", made.show)
     monkeypatch.setattr(slurm_conversion, "reload_changed", made.show)
     monkeypatch.setattr(slurm_conversion, "restart", made.restart)
@@ -138,5 +140,5 @@ def test_cpu_time_is_that_of_the_process_and_of_its_ended_children(tmp_path: Pat
     fields = " ".join(str(number) for number in range(4, 30))
     (tmp_path / "12" / "stat").write_text(f"12 (a ) name) S {fields}\n")
     ticks = 14 + 15 + 16 + 17  # utime, stime, cutime, cstime, as proc(5) numbers them
-    assert cpu_seconds("12", tmp_path) == pytest.approx(ticks / slurm_conversion.os.sysconf("SC_CLK_TCK"))
+    assert cpu_seconds("12", tmp_path) == pytest.approx(ticks / os.sysconf("SC_CLK_TCK"))
     assert cpu_seconds("13", tmp_path) == 0.0

@@ -14,7 +14,7 @@ from module_utils.slurm_kept import Kept
 from module_utils.slurm_move import Mover
 
 OLD, MINOR, NEXT = "22.05.8-4", "22.05.9-1", "23.02.1-1"
-UNITS = [{"name": "slurmdbd", "converts": True}, {"name": "slurmctld"}]
+UNITS: list[dict[str, Any]] = [{"name": "slurmdbd", "converts": True}, {"name": "slurmctld"}]
 BACKUP = "/var/lib/gpuaas-slurm/slurm/backups/op-1"
 
 

@@ -2,14 +2,16 @@
 
 import gzip
 import json
+import os
 import shutil
+import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from module_utils import slurm_backups, slurm_restore
+from module_utils import slurm_backups, slurm_restore, slurm_watch
 from module_utils.adapter_error import REPAIRABLE, AdapterError
 from module_utils.slurm_backups import Backup
 from module_utils.slurm_kept import Kept
@@ -127,7 +129,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(slurm_restore, "stop", made.stop)
     monkeypatch.setattr(slurm_restore, "converge_units", made.start)
     monkeypatch.setattr(slurm_restore, "login", lambda _database: ("slurm", "secret"))
-    monkeypatch.setattr(slurm_restore.slurm_watch, "watch", lambda *_: None)
+    monkeypatch.setattr(slurm_watch, "watch", lambda *_: None)
     return made
 
 
@@ -280,7 +282,7 @@ def test_a_restore_that_fails_names_the_copy_aside(host: Host) -> None:
 def test_pruning_keeps_the_newest_of_each_kind_and_what_is_in_use(host: Host) -> None:
     for place, name in enumerate(["op-1", "op-2", "op-3", "before-restore-1"]):
         path = host.back_up(name).path
-        slurm_backups.os.utime(path, (place, place))
+        os.utime(path, (place, place))
     slurm_backups.prune(host.room, 1, {"op-1"})
     assert sorted(one.name for one in host.room.iterdir()) == ["before-restore-1", "op-1", "op-3"]
 
@@ -302,7 +304,7 @@ slurm_restore_login = slurm_restore.login
 def test_a_state_archive_with_foreign_names_is_refused(tmp_path: Path) -> None:
     archive = tmp_path / "state.tar.gz"
     (tmp_path / "x").write_text("x")
-    with slurm_backups.tarfile.open(archive, "w:gz") as packed:
+    with tarfile.open(archive, "w:gz") as packed:
         packed.add(tmp_path / "x", arcname="../../etc/passwd")
     with pytest.raises(ValueError, match="does not belong"):
         slurm_backups.unpack(archive, tmp_path / "into")

@@ -1,8 +1,8 @@
 """Upgrades within a series and across series, a slurmdbd that takes its time, and the way back by a restored backup.
 
-The packages come from a private repository: those of the suite under other versions, so that there is always one to move
-to. The "next series" has the same programs. Its slurmdbd is held, or fails, as long as a file says so: that shows how a
-conversion is waited for, not a conversion. On Debian 13 it is held for longer than the 300 s that a start once had.
+The packages come from a private repository: those of the suite under other versions, so that there is always one to
+move to. The "next series" has the same programs. Its slurmdbd is held, or fails, as long as a file says so: that shows
+how a conversion is waited for, not a conversion. On Debian 13 it is held for longer than the 300 s that a start had.
 
 One job runs from the beginning to the end, under everything. A story in order, on both suites.
 """

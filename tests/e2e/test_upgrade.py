@@ -68,7 +68,8 @@ class Story:
 
     def finished(self) -> list[str]:
         """Jobs that ended, as the accounting database has them."""
-        return self.on("sacct", "-aXnP", "--state=COMPLETED", "--starttime=now-1day", "--format=JobID").split()
+        rows = self.on("sacct", "-aXnP", "--starttime=now-1day", "--format=JobID,State").splitlines()
+        return [job for job, _, state in (row.partition("|") for row in rows) if state == "COMPLETED"]
 
     def complete_a_job(self) -> str:
         job = self.on("sbatch", "--parsable", "--output=/dev/null", "--wrap=true")

@@ -167,6 +167,7 @@ def test_a_restore_puts_database_and_state_back_and_keeps_what_was_there(host: H
         (lambda one: (one / "manifest.json").write_text('{"format": 9}'), "backup_unreadable"),
         (lambda one: (one / "state.tar.gz").write_bytes(b"x"), "backup_unreadable"),
         (lambda one: (one / f"{DATABASE}.sql.gz").unlink(), "backup_unreadable"),
+        (lambda one: other_dump(one / f"{DATABASE}.sql.gz"), "backup_unreadable"),
         (lambda one: shutil.rmtree(one), "backup_not_found"),
         (lambda one: said(one, cluster="other"), "backup_of_another_cluster"),
         (lambda one: said(one, database="other"), "backup_of_another_database"),
@@ -180,6 +181,12 @@ def test_a_backup_that_does_not_fit_is_refused_before_anything_is_stopped(host: 
     assert caught.value.code == code
     assert caught.value.message.startswith("Nothing was changed")
     assert (host.steps, host.holds()[0]) == ([], "jobs 1-20")
+
+
+def other_dump(path: Path) -> None:
+    """One that can be read and has its end, but is not the one that was taken."""
+    with gzip.open(path, "wt") as sink:
+        sink.write("jobs 1-3\n-- Dump completed on 2026-01-01\n")
 
 
 def said(backup: Path, **changes: Any) -> None:

@@ -46,6 +46,11 @@ def settings(project: Project, **changes: Any) -> Settings:
     return Settings(**values)
 
 
+def inherited() -> dict[str, str]:
+    """The environment of this process without settings of the adapter, which a person may have exported."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("GPUAAS_", "VAULT_"))}
+
+
 # Set by own_processes; not a context variable, because stories call the command from threads.
 _always_own_process = False
 
@@ -70,8 +75,7 @@ def gpuaas_slurm(
     The fork server runs it, which saves its start. A test that looks at how the process starts, or at what /proc shows
     of its arguments and environment, asks for a process of its own, here or with `own_processes`.
     """
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("GPUAAS_", "VAULT_"))}
-    argv, environment = [COMMAND, *arguments], {**inherited, **variables}
+    argv, environment = [COMMAND, *arguments], {**inherited(), **variables}
     if not (own_process or _always_own_process):
         return fork_server.run(cli.main, argv, environment, timeout)
     return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=timeout, check=False)

@@ -25,7 +25,7 @@ from tests.e2e.evidence import FleetEvidence
 from tests.leases import end_leases
 from tests.platform_process import ROOT, ApiClient, Doc
 from tests.post_mortem import watched
-from tests.runner_process import COMMAND, answer, gpuaas_slurm
+from tests.runner_process import COMMAND, answer, gpuaas_slurm, inherited
 from tests.waits import remember_answer
 from tests.waits import until as until
 
@@ -139,12 +139,11 @@ class Cluster:
 
     def start_run(self, **changes: str) -> Runner:
         """A runner that leads its own process group, as under a service manager."""
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("GPUAAS_", "VAULT_"))}
         arguments = ("run", "--instance", self.instance_id, "--json")
         call = begin(["gpuaas-slurm", *arguments], self.variables)
         runner = Runner(
             [COMMAND, *arguments],
-            env={**inherited, **self.variables, **changes},
+            env={**inherited(), **self.variables, **changes},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -93,6 +93,7 @@ STORIES = (
     Story("rotation,instance", 480, DEBIAN_13_IN_FULL),
     Story("access,gpus,users", 230, DEBIAN_13_IN_FULL),
     Story("bulk", 140, DEBIAN_13_IN_FULL),
+    Story("takeover", 200, DEBIAN_13_IN_FULL),
     # Both Debians in `full`: long, and `change` moves packages in every merge.
     Story("upgrade", 700, {"bookworm": "full", "trixie": "full"}),
     # One Debian only, which the module names itself: the adapter's decisions, not Slurm's output.

@@ -61,11 +61,23 @@ def start_slurmdbd(
     """Have the installed slurmdbd run and listen. Returns the changes made.
 
     `record` is what an earlier call saved. Raises StillConverting while slurmdbd works, and AdapterError once it died,
-    did nothing for too long or took too long.
+    did nothing for too long or took too long. After such an error the next call begins anew.
     """
+    try:
+        return _start_and_wait(unit, database, record, save, patience)
+    except AdapterError:
+        save({})
+        raise
+
+
+def _start_and_wait(
+    unit: dict[str, Any], database: str, record: Record, save: Callable[[Record], None], patience: Patience
+) -> list[str]:
     since, deadline = time.time(), time.monotonic() + patience.round
-    reload_changed([UNIT])
+    before = reload_changed([UNIT]).get(UNIT, {})
     changes = _start(unit, record)
+    # What systemd had restarted before this attempt does not count against it; our own restart sets its count to 0.
+    tolerated = record.get("restarts", 0 if changes else int(before.get("NRestarts") or 0)) + TOLERATED_RESTARTS
     while True:
         state = show([UNIT]).get(UNIT, {})
         alive = state.get("ActiveState") in ALIVE and not _is_old(state, unit, record)
@@ -73,9 +85,9 @@ def start_slurmdbd(
             save({})
             _lift_time_limit(False)
             return changes
-        _check_alive(state, since)
+        _check_alive(state, tolerated, since)
         if alive and time.time() - record.get("seen", 0) >= LOOK_SECONDS:
-            record = _look(record, state, database)
+            record = _look(record, state, database) | {"restarts": tolerated - TOLERATED_RESTARTS}
             save(record)
             _check_patience(record, patience)
         if time.monotonic() > deadline:
@@ -149,11 +161,11 @@ def statement_runs(database: str) -> bool:
     return done.returncode == 0 and done.stdout.strip().isdigit() and int(done.stdout) > 0
 
 
-def _check_alive(state: dict[str, str], since: float) -> None:
+def _check_alive(state: dict[str, str], tolerated: int, since: float) -> None:
     active = state.get("ActiveState")
     if active == "inactive" and state.get("ConditionResult") == "no":
         raise _failed("systemd skipped it on a condition", since)
-    if active == "failed" or int(state.get("NRestarts") or 0) > TOLERATED_RESTARTS:
+    if active == "failed" or int(state.get("NRestarts") or 0) > tolerated:
         raise _failed(f"it ends again and again (now {active})", since)
 
 

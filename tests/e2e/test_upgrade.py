@@ -182,7 +182,7 @@ def test_a_failed_upgrade_across_series_stops_where_it_is_and_names_the_way_back
     controller = story.cluster.process("gs-1", "slurmctld")
     story.on("touch", BREAK)
     asked = story.upgrade(NEXT[story.suite])
-    ends(story.cluster.run(), 1)
+    ends(story.cluster.run(GPUAAS_CONVERSION_LOOK_SECONDS="60"), 1)
     ended = story.outcome(asked)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "upgrade_unfinished")
     message = ended["error"]["message"]

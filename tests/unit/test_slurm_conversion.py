@@ -29,12 +29,14 @@ class Host:
     cpu_share: float = 0.0  # what it uses while time passes
     statement: bool = False
     listens_at: float = float("inf")
+    dies: bool = False  # systemd restarts it all the time
     restarted: list[str] = field(default_factory=list)
     saved: dict[str, Any] = field(default_factory=dict)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
         self.cpu += seconds * self.cpu_share
+        self.restarts += self.dies
 
     def show(self, _names: list[str]) -> dict[str, dict[str, str]]:
         state = {"ActiveState": self.active, "MainPID": str(self.pid), "NRestarts": str(self.restarts)}
@@ -42,7 +44,7 @@ class Host:
 
     def restart(self, unit: str) -> None:
         self.restarted.append(unit)
-        self.old, self.pid, self.cpu = False, self.pid + 1, 0.0
+        self.old, self.pid, self.cpu, self.restarts = False, self.pid + 1, 0.0, 0
 
     def start(self, patience: Patience = PATIENCE) -> list[str]:
         return start_slurmdbd(UNIT, "slurm_acct_db", dict(self.saved), self._save, patience)
@@ -127,10 +129,22 @@ def test_one_that_takes_longer_than_the_limit_is_a_failure(host: Host) -> None:
         host.start(Patience(round=5000, idle=60, limit=3600))
 
 
-@pytest.mark.parametrize("state", [{"active": "failed"}, {"restarts": 3}])
+@pytest.mark.parametrize("state", [{"active": "failed"}, {"dies": True}])
 def test_one_that_dies_is_a_failure_at_once(host: Host, state: dict[str, Any]) -> None:
-    host.old = False
     vars(host).update(state)
+    with pytest.raises(AdapterError, match="ends again and again"):
+        host.start()
+    assert host.saved == {}, "the next attempt begins anew"
+
+
+def test_one_that_died_before_and_works_now_is_waited_for(host: Host) -> None:
+    """An earlier attempt ended in failures; what made it fail is put right, and systemd has started it since."""
+    host.old, host.restarts, host.cpu_share = False, 50, 0.5
+    for _ in range(3):
+        with pytest.raises(StillConverting):
+            host.start()
+    assert host.restarted == []
+    host.dies = True
     with pytest.raises(AdapterError, match="ends again and again"):
         host.start()
 

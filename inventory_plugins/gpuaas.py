@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ description:
   - A host is a member, in a group by its component_key and a group by its instance.
   - A member that cannot be reached as recorded (an allocation that is not active, a connection that does not
     validate) is left out with a warning.
+  - Under C(gpuaas-slurm exec) a host has the number of its claim as C(gpuaas_fence). Without it a host of a cluster
+    refuses to be changed.
 options:
   plugin:
     description: Names this plugin.
@@ -59,7 +62,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
         return list(self._cache[key])
 
     def _fetch(self) -> list[dict[str, Any]]:
-        from runner import dial, operator, settings, tick
+        from runner import by_hand, dial, operator, settings, tick
         from runner import inventory as builder
         from runner.platform.client import Client
         from runner.platform.errors import PlatformError
@@ -67,13 +70,16 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
         trees = []
         try:
             loaded = settings.load()
+            fences = by_hand.read_claims(os.environ.get(by_hand.CLAIMS_VARIABLE))
             with Client(loaded, person=loaded.client_secret is None) as client:
                 wanted = self.get_option("instance")
                 only = operator.find_instance(client, loaded, wanted).id if wanted else None
                 allocations = {one.id: one for one in client.allocations()}
                 for instance in tick.choose(client, loaded, only):
                     members = [one for one in client.members(instance.id) if one.status != "deleted"]
-                    tree, problems = builder.build(instance, members, allocations)
+                    tree, problems = builder.build(
+                        instance, members, allocations, fences=fences, first=by_hand.first_timers(members)
+                    )
                     for member_id, problem in problems.items():
                         self.display.warning(f"member {member_id} left out: {problem.message}")
                     for name, why in dial.settle(tree).items():

@@ -8,6 +8,9 @@ from typing import Any, NoReturn
 
 from ansible.module_utils.adapter_error import RETRYABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.node_rules import drain_holder, is_drained
+from ansible.module_utils.slurm_evict import Evictions
+from ansible.module_utils.slurm_hold import hold_down
 from ansible.module_utils.slurm_leaving import (
     Verdict,
     check_names,
@@ -26,8 +29,8 @@ module: slurm_nodes
 short_description: Drain, resume and delete nodes, and report the cluster as it is afterwards
 description:
   - Runs on the controller. One call does all that is asked, each kind for many nodes at once, and then looks.
-  - Order is resume, drain, requeue, cancel, verify_delete, delete. What was done is read back from the controller,
-    never from what a command printed.
+  - Order is resume, hold_down, drain, requeue, unpin, cancel, verify_delete, delete. What was done is read back from
+    the controller, never from what a command printed.
   - Fails, and assumes nothing, if Slurm does not answer. What is seen of its daemons is then told with the failure.
 options:
   drain:
@@ -46,8 +49,25 @@ options:
     suboptions:
       nodes: {type: list, elements: str, required: true, description: Their names.}
       owner: {type: str, required: true, description: Only drains whose reason is this owner's are lifted.}
-  requeue: {type: list, elements: int, default: [], description: Jobs to put back into the queue.}
-  cancel: {type: list, elements: int, default: [], description: Jobs to cancel.}
+  hold_down:
+    type: bool
+    default: false
+    description: >-
+      Before a restart of daemons. Nodes that a person set DOWN are drained too, with the person's reason, since the
+      next registration of their slurmd would put them back to work. Alone, it does not fail if Slurm does not answer.
+  requeue:
+    type: list
+    elements: str
+    default: []
+    description: >-
+      Jobs to put back into the queue, by address (100, 100_7, 200+1). Of a heterogeneous job the whole is requeued.
+  unpin: {type: list, elements: str, default: [], description: Pending jobs whose required nodes are cleared.}
+  cancel:
+    type: list
+    elements: str
+    default: []
+    description: >-
+      Jobs to cancel, by address. Component zero of a heterogeneous job stands for the whole; another one goes alone.
   verify_delete:
     type: list
     elements: str
@@ -66,9 +86,17 @@ nodes:
   type: dict
   returned: success
   description: >-
-    By node. did is one of drained, already_draining, held_by_person, resumed, left, deletable, deleted, absent,
+    By node. did is one of drained, already_draining, held_by_person, held, resumed, left, deletable, deleted, absent,
     kept, unknown; reason is a sentence or null; code is set where a node may not be deleted.
-jobs: {type: dict, returned: success, description: "By job id: requeued, cancelled, gone, kept or unknown."}
+jobs:
+  type: dict
+  returned: success
+  description: >-
+    By address. did is requeued, unpinned, cancelled, gone or kept; reason says why not, or what else ended with it.
+drains:
+  type: dict
+  returned: success
+  description: Each node that is set to drain, with its reason, held_by (us, person or slurm) and whether it is drained.
 snapshot: {type: dict, returned: success, description: As slurm_snapshot gives it.}
 """
 
@@ -91,15 +119,28 @@ class Call:
 
     def answer(self) -> dict[str, Any]:
         self._resume(self._params["resume"])
+        if self._params["hold_down"]:
+            self._hold_down()
         self._drain(self._params["drain"])
-        self._requeue(self._params["requeue"])
-        self._cancel(self._params["cancel"])
+        self._evict()
         self._verify(self._params["verify_delete"])
         self._delete(self._params["delete"])
         snapshot = look(self._command)
-        if snapshot["nodes"] is None:
+        if snapshot["nodes"] is None and not self._only_holds():
             _silent("after the changes")
-        return {"nodes": self.nodes, "jobs": self.jobs, "changes": self.changes, "snapshot": snapshot}
+        nodes = snapshot["nodes"] or {}
+        drains = {name: _drain(node) for name, node in nodes.items() if "DRAIN" in node["flags"]}
+        return {
+            "nodes": self.nodes,
+            "jobs": self.jobs,
+            "drains": drains,
+            "changes": self.changes,
+            "snapshot": snapshot,
+        }
+
+    def _only_holds(self) -> bool:
+        """A daemon that is dead can be restarted: nothing could be held, and nothing else was asked."""
+        return self._params["hold_down"] and not any(value for key, value in self._params.items() if key != "hold_down")
 
     def _resume(self, orders: list[dict[str, Any]]) -> None:
         for order in orders:
@@ -144,44 +185,26 @@ class Call:
                 else:
                     self.nodes[name] = standing_drain(node)
 
-    def _requeue(self, ids: list[int]) -> None:
-        states = self._job_states(ids)
-        running = [number for number, state in states.items() if state not in (None, "PENDING")]
-        said = self._end(running, "requeued", "scontrol", "requeue", ",".join(map(str, running)))
-        self._judge(states, "requeued", ("COMPLETING", "PENDING"), said)
+    def _hold_down(self) -> None:
+        if self._dry:
+            return
+        held = hold_down(lambda: look_at_nodes(self._command)["nodes"], self._run)
+        self.nodes.update({name: verdict("held", reason) for name, reason in held.items()})
 
-    def _cancel(self, ids: list[int]) -> None:
-        states = self._job_states(ids)
-        open_jobs = [number for number, state in states.items() if state]
-        said = self._end(open_jobs, "cancelled", "scancel", *map(str, open_jobs))
-        self._judge(states, "cancelled", ("COMPLETING",), said)
+    def _evict(self) -> None:
+        evictions = Evictions(lambda: self._seen()["jobs"], self._run)
+        evictions.requeue(self._params["requeue"])
+        evictions.unpin(self._params["unpin"])
+        evictions.cancel(self._params["cancel"])
+        self.jobs = evictions.verdicts
 
-    def _end(self, ids: list[int], done: str, *command: str) -> str:
-        """One command for all: it goes on past a job it cannot end, and the next look tells which those are."""
-        if not ids:
-            return ""
-        self.changes.append(f"jobs {','.join(map(str, ids))} {done}")
+    def _run(self, change: str, command: tuple[str, ...]) -> str:
+        """Slurm's complaint, if any; whether it worked is for the next look."""
+        self.changes.append(change)
         if self._dry:
             return "Nothing was changed, this is a dry run."
         _, output, errors = run(*command)
         return errors or output.strip()
-
-    def _judge(self, before: dict[int, str | None], done: str, ending: tuple[str, ...], said: str) -> None:
-        after = self._job_states(list(before))
-        for number, state in before.items():
-            now = after[number]
-            if state is None:
-                self.jobs[str(number)] = verdict("gone")
-            elif now is None or now in ending:
-                self.jobs[str(number)] = verdict(done)
-            else:
-                self.jobs[str(number)] = verdict("kept", said or f"Job {number} is {now}.")
-
-    def _job_states(self, ids: list[int]) -> dict[int, str | None]:
-        if not ids:
-            return {}
-        states = {job["id"]: job["state"] for job in self._seen()["jobs"]}
-        return {number: states.get(number) for number in sorted(set(ids))}
 
     def _verify(self, names: list[str]) -> None:
         seen = self._seen() if names else {}
@@ -204,17 +227,22 @@ class Call:
         """One scontrol call for all names. Returns Slurm's complaint; whether it worked is for the next look."""
         if not names:
             return ""
-        self.changes.append(change)
-        if self._dry:
-            return "Nothing was changed, this is a dry run."
-        _, output, errors = run("scontrol", verb, f"NodeName={','.join(names)}", *settings)
-        return errors or output.strip() or "Slurm took the command, but the node is as it was. It is tried again."
+        said = self._run(change, ("scontrol", verb, f"NodeName={','.join(names)}", *settings))
+        return said or "Slurm took the command, but the node is as it was. It is tried again."
 
     def _seen(self) -> dict[str, Any]:
         seen: dict[str, Any] = look_at_nodes(self._command)
         if seen["nodes"] is None:
             _silent("")
         return seen
+
+
+def _drain(node: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "reason": node["reason"],
+        "held_by": drain_holder(node["flags"], node["reason"], node["reason_by"]),
+        "is_drained": is_drained(node["state"], node["flags"], node["jobs"]),
+    }
 
 
 def _silent(when: str) -> NoReturn:
@@ -229,12 +257,14 @@ def _silent(when: str) -> NoReturn:
 def main() -> None:
     names: dict[str, Any] = {"type": "list", "elements": "str", "required": True}
     orders: dict[str, Any] = {"type": "list", "elements": "dict", "default": []}
-    jobs: dict[str, Any] = {"type": "list", "elements": "int", "default": []}
+    jobs: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
         argument_spec={
             "drain": {**orders, "options": {"nodes": names, "reason": {"type": "str", "required": True}}},
             "resume": {**orders, "options": {"nodes": names, "owner": {"type": "str", "required": True}}},
+            "hold_down": {"type": "bool", "default": False},
             "requeue": jobs,
+            "unpin": jobs,
             "cancel": jobs,
             "verify_delete": {"type": "list", "elements": "str", "default": []},
             "delete": {"type": "list", "elements": "str", "default": []},

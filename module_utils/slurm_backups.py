@@ -58,11 +58,11 @@ class Backup:
         return {"name": self.name, "complete": self.is_complete, "mib": size >> 20, **known, "taken_at": taken}
 
 
-def take(target: Path, database: str, state: Path, seconds: float, **manifest: Any) -> Backup:
+def take(path: Path, /, database: str, state: Path, seconds: float, **manifest: Any) -> Backup:
     """A new backup, for root alone. The directory is made anew; it counts once it is marked complete."""
     before = os.umask(0o077)
     try:
-        return _take(target, database, state, seconds, manifest)
+        return _take(path, database, state, seconds, manifest)
     finally:
         os.umask(before)
 

@@ -96,6 +96,7 @@ class GoLive:
 
     def _load(self, how: str, before: Cluster) -> str | None:
         """Why it could not be loaded; None if slurmctld took it or was told to start with it."""
+        slurm_watch.hold_down()
         if how == RECONFIGURE:
             refused = slurm_watch.reconfigure()
             return f"scontrol reconfigure said: {refused}" if refused else None

@@ -11,12 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
 from .adapter_error import INTERVENTION, AdapterError
+from .node_rules import ANY_OPERATION, OUR_PREFIX, delete_obstacle, is_set_down_by_person
+from .slurm_jobs import naming
 
-# Reasons that start so are the adapter's own; all others are a person's.
-OUR_PREFIX = "gpuaas:"
-# A node of these states has work, or something is still being cleared away after work.
-BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
-SETTLED_STATES = frozenset({"IDLE", "DOWN"})
+_OPERATION = re.compile(r"gpuaas:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9A-Za-z-])")
 NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?")
 # scontrol reads these as every node there is.
 EVERY_NODE = frozenset({"all"})
@@ -94,7 +92,9 @@ def to_resume(names: Iterable[str], owner: str, nodes: Mapping[str, Any]) -> tup
 
 
 def owns(owner: str, reason: str | None) -> bool:
-    """Whether a drain reason is this owner's; `gpuaas:` alone owns whatever the adapter set."""
+    """Whether a drain reason is this owner's; `gpuaas:` alone owns whatever the adapter set, also by hand."""
+    if owner == ANY_OPERATION:
+        return bool(_OPERATION.match(reason or ""))
     if not owner.startswith(OUR_PREFIX) or not reason or not reason.startswith(owner):
         return False
     # One operation's id may be the start of another's.
@@ -112,54 +112,15 @@ def obstacle(name: str, seen: Mapping[str, Any]) -> Verdict | None:
     node = nodes.get(name)
     if node is None:
         return verdict("absent")
-    return (
-        _not_drained(name, node)
-        or _needed_by_jobs(name, node, jobs)
-        or _reserved(name, reservations)
-        or _unsettled(name, node)
-    )
+    reserved_by = [one["name"] for one in reservations if name in one["nodes"]]
+    found = delete_obstacle(name, node["state"], node["flags"], node["jobs"], naming(name, jobs), reserved_by)
+    return verdict("unknown" if found.code == "state_unknown" else "kept", found.message, found.code) if found else None
 
 
-def _not_drained(name: str, node: Mapping[str, Any]) -> Verdict | None:
-    words = {node["state"], *node["flags"]}
-    if "DRAIN" not in words or "UNDRAIN" in words:
-        return verdict("kept", f"Node {name} is not drained. Drain it first.", "not_drained")
-    if BUSY & words:
-        jobs = ", ".join(map(str, node["jobs"])) or "none that squeue lists"
-        return verdict(
-            "kept", f"Node {name} is still draining; jobs on it: {jobs}. Wait for them, or end them.", "not_drained"
-        )
-    return None
-
-
-def _needed_by_jobs(name: str, node: Mapping[str, Any], jobs: Iterable[Mapping[str, Any]]) -> Verdict | None:
-    if node["jobs"]:
-        ids = ", ".join(map(str, node["jobs"]))
-        return verdict("kept", f"Node {name} still has jobs: {ids}. Wait for them, or end them.", "jobs_need_node")
-    # A pending job that asks for this very node would end in NODE_FAIL once the node is gone.
-    waiting = [str(job["id"]) for job in jobs if name in job["required_nodes"] or name in job["nodes"]]
-    if waiting:
-        return verdict(
-            "kept",
-            f"Jobs that ask for node {name} by name are waiting: {', '.join(waiting)}."
-            f" Change them (scontrol update jobid=ID nodelist=) or cancel them.",
-            "jobs_need_node",
-        )
-    return None
-
-
-def _reserved(name: str, reservations: Iterable[Mapping[str, Any]]) -> Verdict | None:
-    holding = [reservation["name"] for reservation in reservations if name in reservation["nodes"]]
-    if not holding:
-        return None
-    return verdict(
-        "kept",
-        f"Node {name} is held by reservation {', '.join(holding)}. Take it out of there, or delete the reservation.",
-        "node_reserved",
-    )
-
-
-def _unsettled(name: str, node: Mapping[str, Any]) -> Verdict | None:
-    if node["state"] in SETTLED_STATES:
-        return None
-    return verdict("unknown", f"Node {name} is {node['state']}, which says nothing about jobs on it.", "state_unknown")
+def set_down_by_person(nodes: Mapping[str, Any]) -> dict[str, str]:
+    """Nodes that a person set DOWN, with the reason. A registration of slurmd would put them back to work."""
+    return {
+        name: node["reason"] or "set down by a person"
+        for name, node in sorted(nodes.items())
+        if is_set_down_by_person(node["state"], node["flags"], node["reason"], node["reason_by"])
+    }

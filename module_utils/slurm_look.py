@@ -13,15 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from .slurm_conf import is_intact
+from .slurm_jobs import parse_jobs, with_jobs
 from .slurm_partitions import parse_partitions
 from .slurm_reservations import parse_reservations
 from .slurm_samples import take_samples
-from .slurm_state import iso, parse_daemon, parse_jobs, parse_nodes, parse_slurmdbd_version, with_jobs
+from .slurm_state import iso, parse_daemon, parse_nodes, parse_slurmdbd_version
 
 CONFIGURATION = Path("/etc/slurm/slurm.conf")
 UNITS = {"munge": "munge", "slurmctld": "slurmctld", "slurmdbd": "slurmdbd", "mariadb": "mariadb"}
-# Times are printed in the host's zone unless told otherwise; C keeps the words we parse.
-ENVIRONMENT = {**os.environ, "TZ": "UTC", "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
+# Times are printed in the host's zone unless told otherwise; C keeps the words we parse; 0 is a list without a cut.
+ENVIRONMENT = {
+    **os.environ,
+    "TZ": "UTC",
+    "LC_ALL": "C",
+    "SLURM_TIME_FORMAT": "standard",
+    "SLURM_BITSTR_LEN": "0",
+}
 PATIENCE_SECONDS = 15
 SLURMDBD = ("sacctmgr", "--noheader", "show", "configuration")
 PARTITIONS = ("scontrol", "--all", "--oneliner", "show", "partitions")

@@ -1,4 +1,4 @@
-"""Slurm's own words about nodes and jobs, as one typed result for every supported version.
+"""Slurm's own words about nodes and daemons, as one typed result for every supported version.
 
 Slurm 22.05 answers `sinfo --json` with `state: "mixed"` and a list of flags; from 23.02 on
 `scontrol show nodes --json` answers `state: ["MIXED", "DRAIN"]` and numbers as {set, infinite, number}.
@@ -16,42 +16,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, TypedDict
 
-BASE_STATES = frozenset({"UNKNOWN", "DOWN", "IDLE", "ALLOCATED", "ERROR", "MIXED", "FUTURE"})
-SERVING_STATES = frozenset({"IDLE", "MIXED", "ALLOCATED"})
-# With one of these flags Slurm starts nothing on the node, whatever its base state says.
-HOLDING_FLAGS = frozenset(
-    {
-        "DRAIN",
-        "FAIL",
-        "INVALID_REG",
-        "MAINTENANCE",
-        "NOT_RESPONDING",
-        "POWERED_DOWN",
-        "POWERING_DOWN",
-        "POWERING_UP",
-        "POWER_DOWN",
-        "REBOOT_ISSUED",
-        "REBOOT_REQUESTED",
-    }
-)
-# Jobs in these states hold and want nothing any more. One in a state that is not here counts as still open: better to
-# wait for a job that has ended than to take a node from one that has not.
-ENDED_JOB_STATES = frozenset(
-    {
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "DEADLINE",
-        "FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "REVOKED",
-        "TIMEOUT",
-    }
-)
-# A pending job holds no node yet; every other open job does.
-NODELESS_JOB_STATES = frozenset({"PENDING"})
+from . import node_rules
+from .node_rules import BASE_STATES
 
 
 class Node(TypedDict):
@@ -67,15 +33,7 @@ class Node(TypedDict):
     slurmd_started_at: str | None
     features: list[str]
     partitions: list[str]
-    jobs: list[int]
-
-
-class Job(TypedDict):
-    id: int
-    state: str
-    nodes: list[str]
-    required_nodes: list[str]
-    end_time: str | None
+    jobs: list[str]
 
 
 class Daemon(TypedDict):
@@ -92,13 +50,12 @@ def iso(epoch: float) -> str:
 
 def is_serving(node: Node) -> bool:
     """Registered with values Slurm accepts, and free to be given work."""
-    return node["state"] in SERVING_STATES and not HOLDING_FLAGS.intersection(node["flags"])
+    return node_rules.is_serving(node["state"], node["flags"])
 
 
 def is_held(node: Node) -> bool:
     """Registered and answering, and kept from work by nothing but a drain."""
-    holding = HOLDING_FLAGS.intersection(node["flags"])
-    return node["state"] in SERVING_STATES and holding == {"DRAIN"}
+    return node_rules.is_held(node["state"], node["flags"])
 
 
 def has_come(node: Node, started: float | None = None) -> bool:
@@ -113,36 +70,13 @@ def has_come(node: Node, started: float | None = None) -> bool:
 
 def parse_nodes(answer: str | None) -> dict[str, Node] | None:
     """The nodes Slurm named, or None if the answer is not one (a controller away, cut off, not JSON)."""
-    listed = _listed(answer, "nodes")
-    if listed is None:
+    found = listed(answer, "nodes")
+    if found is None:
         return None
     try:
-        return {str(raw["name"]): _node(raw) for raw in listed}
+        return {str(raw["name"]): _node(raw) for raw in found}
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def parse_jobs(answer: str | None) -> list[Job] | None:
-    """Jobs that still hold or want nodes, oldest first; None if the answer cannot be trusted."""
-    listed = _listed(answer, "jobs")
-    if listed is None:
-        return None
-    try:
-        jobs = [_job(raw) for raw in listed]
-    except (KeyError, TypeError, ValueError):
-        return None
-    return sorted((job for job in jobs if job["state"] not in ENDED_JOB_STATES), key=lambda job: job["id"])
-
-
-def with_jobs(nodes: dict[str, Node], jobs: list[Job]) -> dict[str, Node]:
-    """Each node with the ids of the jobs that are on it."""
-    held: dict[str, list[int]] = {name: [] for name in nodes}
-    for job in jobs:
-        if job["state"] in NODELESS_JOB_STATES:
-            continue
-        for name in job["nodes"]:
-            held.setdefault(name, []).append(job["id"])
-    return {name: {**node, "jobs": held[name]} for name, node in nodes.items()}
 
 
 def parse_daemon(answer: str | None) -> Daemon:
@@ -177,7 +111,7 @@ def expand_hostlist(expression: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _listed(answer: str | None, key: str) -> list[dict[str, Any]] | None:
+def listed(answer: str | None, key: str) -> list[dict[str, Any]] | None:
     if not answer:
         return None
     try:
@@ -186,14 +120,14 @@ def _listed(answer: str | None, key: str) -> list[dict[str, Any]] | None:
         return None
     if not isinstance(document, dict) or document.get("errors"):
         return None
-    listed = document.get(key)
-    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+    found = document.get(key)
+    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
         return None
-    return listed
+    return found
 
 
 def _node(raw: dict[str, Any]) -> Node:
-    words = [str(word).upper() for word in _as_list(raw["state"])]
+    words = [str(word).upper() for word in as_list(raw["state"])]
     words += [str(flag).upper() for flag in raw.get("state_flags") or []]
     base = [word for word in words if word in BASE_STATES]
     return {
@@ -206,38 +140,25 @@ def _node(raw: dict[str, Any]) -> Node:
         "gres": str(raw.get("gres") or ""),
         "address": str(raw.get("address") or ""),
         "slurm_version": raw.get("slurmd_version") or raw.get("version") or None,
-        "slurmd_started_at": _moment(raw.get("slurmd_start_time")),
+        "slurmd_started_at": moment(raw.get("slurmd_start_time")),
         "features": sorted(_names(raw.get("features"))),
         "partitions": sorted(_names(raw.get("partitions"))),
         "jobs": [],
     }
 
 
-def _job(raw: dict[str, Any]) -> Job:
-    words = [str(word).upper() for word in _as_list(raw["job_state"])]
-    # 23.02 and later list COMPLETING beside the state the job ended in: what is still going on counts.
-    state = "COMPLETING" if "COMPLETING" in words else words[0]
-    return {
-        "id": int(raw["job_id"]),
-        "state": state,
-        "nodes": expand_hostlist(str(raw.get("nodes") or "")),
-        "required_nodes": expand_hostlist(str(raw.get("required_nodes") or "")),
-        "end_time": None if state == "PENDING" else _moment(raw.get("end_time")),
-    }
+def moment(value: object) -> str | None:
+    epoch = number(value)
+    return iso(epoch) if epoch else None
 
 
-def _moment(value: object) -> str | None:
-    number = _number(value)
-    return iso(number) if number else None
-
-
-def _number(value: object) -> int | None:
+def number(value: object) -> int | None:
     if isinstance(value, dict):
         return int(value["number"]) if value.get("set") and not value.get("infinite") else None
     return int(value) if isinstance(value, int | str) and str(value).isdigit() else None
 
 
-def _as_list(value: object) -> list[object]:
+def as_list(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from . import slurm_hold
 from .converge_units import TOLERATED_RESTARTS, journal, show
 from .slurm_look import ask, nodes_command, run
 from .slurm_state import is_serving, parse_daemon, parse_nodes
@@ -26,6 +27,15 @@ def look_at_cluster() -> Cluster:
     """Empty if it does not answer: then nothing can be held against what comes after."""
     found = parse_nodes(ask(*nodes_command())) or {}
     return Cluster(sorted(found), sorted(name for name, node in found.items() if is_serving(node)))
+
+
+def hold_down() -> None:
+    """Before a restart or a reconfigure, after which every slurmd registers anew; see slurm_hold."""
+
+    def order(_about: str, command: tuple[str, ...]) -> str:
+        return run(*command)[2]
+
+    slurm_hold.hold_down(lambda: parse_nodes(ask(*nodes_command())), order)
 
 
 def runs() -> bool:

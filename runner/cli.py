@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 from types import FrameType
@@ -11,7 +10,19 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from runner import access_verb, change_verbs, instance_verbs, log, memory, operator, secrets, trust_verb, verbs, view
+from runner import (
+    access_verb,
+    by_hand,
+    change_verbs,
+    instance_verbs,
+    log,
+    memory,
+    operator,
+    secrets,
+    trust_verb,
+    verbs,
+    view,
+)
 from runner.alone import Alone, NotAlone
 from runner.commands import CANNOT, FAILED, NOT_ALONE, OK, Json, Which, as_reader, load
 from runner.explain import explain
@@ -54,7 +65,7 @@ def main() -> None:
         for problem in error.problems:
             view.err.print(f"error: {view.plain(problem)}")
         sys.exit(CANNOT)
-    except NotAlone as error:
+    except (NotAlone, by_hand.Held) as error:
         view.err.print(f"error: {view.plain(str(error))}")
         sys.exit(NOT_ALONE)
     except (PlatformError, operator.AskedWrong, SecretsError, FileNotFoundError) as error:
@@ -166,18 +177,33 @@ def _everything(client: Client, one: AppInstance) -> dict[str, Any]:
 def exec_with_access(
     command: Annotated[list[str], typer.Argument(help="What to run, after --, for example ansible-playbook ...")],
     instance: Which = None,
+    members: Annotated[
+        str, typer.Option(help="Claim only these members, comma separated: id, start of an id, or node name.")
+    ] = "",
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Claim nothing: for a command that changes no host.")
+    ] = False,
 ) -> None:
-    """Run a command with this instance's ssh key in a private agent and its secrets within reach of plays."""
+    """Run a command with this instance's ssh key in a private agent and its secrets within reach of plays.
+
+    Its members are claimed while the command runs, so that no runner changes them. Exit code: the command's; 3: another
+    runner holds a member, and nothing was run.
+    """
     # The person's own command gets the person's own settings whole: the inventory plugin asks the platform with them.
     inherited = dict(os.environ)
     loaded = load()
     with Client(loaded) as client:
         one = operator.find_instance(client, loaded, instance)
-        with secrets.access(client, loaded, one) as environment:
+        with (
+            by_hand.claimed(client, loaded, one, verbs.listed(members), read_only=read_only) as held,
+            secrets.access(client, loaded, one) as environment,
+        ):
             try:
-                code = subprocess.run(command, env={**inherited, **environment}, check=False).returncode
+                code = by_hand.run(command, {**inherited, **environment, **held.environment}, held)
             except OSError as error:
                 _stop(f"{command[0]}: {error.strerror}")
+            if held.is_lost:
+                raise by_hand.Held("the claim was lost while the command ran, so it was ended. Look at its hosts")
     raise typer.Exit(code)
 
 

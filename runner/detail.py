@@ -11,8 +11,8 @@ from runner.plan import Detail, stamp
 from runner.platform.models import AppInstance, Member, MemberStatus
 from runner.slurm import Snapshot
 
-# What stands in status_detail until somebody says otherwise; the rest is said anew each time.
-KEPT = ("observed_at", "config_version", "versions", "lifecycle")
+# What is said anew in status_detail each time. The rest stands until it is said otherwise, also what we do not know.
+SAID_ANEW = ("wish", "reasons", "unsettled", "workers")
 _COMMON: Detail = {"phase": "requested", "last_adapter_error": None, "last_runtime_observed_at": None, "attempt": 0}
 _CONTROLLER: Detail = dict.fromkeys(
     (
@@ -108,6 +108,12 @@ def is_unsettled(member: Member) -> bool:
     return member.status in half_way or left or was_given_back(member) or bool(wish.on_trial(member))
 
 
+def back_in_service(member: Member) -> Detail:
+    """What a worker says that served as long as it was not drained, once it serves again."""
+    named = {"jobs_naming_node": None} if member.adapter_detail.get("jobs_naming_node") else {}
+    return {"phase": "serving", "jobs": [], "jobs_end_by": None, "drain_held_by": None, **named}
+
+
 def is_under_way(lifecycle: object) -> bool:
     """Whether the note of an instance operation has no verdict yet."""
     return isinstance(lifecycle, dict) and lifecycle.get("verdict") is None
@@ -115,7 +121,8 @@ def is_under_way(lifecycle: object) -> bool:
 
 def was_given_back(member: Member) -> bool:
     """Undrained by us, but the controller has not shown it serving yet: somebody has to look again."""
-    ended = (member.adapter_detail.get("leave") or {}).get("verdict") in ("failed", "cancelled")
+    note = member.adapter_detail.get("leave") or {}
+    ended = note.get("verdict") in (("done",) if note.get("verb") == "resume" else ("failed", "cancelled"))
     return member.status == MemberStatus.DRAINING and ended and not member.adapter_detail.get("drain_reason")
 
 
@@ -125,7 +132,7 @@ def of_instance(
     """status_detail: the cluster in a few lines, the three versions side by side."""
     workers = [member for member in members if member.component_key != CONTROLLER]
     kept = instance.status_detail or {}
-    seen: dict[str, Any] = {key: kept[key] for key in KEPT if key in kept}
+    seen: dict[str, Any] = {key: value for key, value in kept.items() if key not in SAID_ANEW}
     if snapshot:
         seen |= {
             "observed_at": stamp(now),
@@ -143,6 +150,12 @@ def of_instance(
             if (count := sum(worker.status == status for worker in workers)) and status != MemberStatus.DELETED
         },
     }
+
+
+def unknown(instance: AppInstance) -> Detail:
+    """What stands in status_detail and is not ours: a newer version's notes, say. Every write keeps it."""
+    ours = (*SAID_ANEW, "observed_at", "config_version", "versions", "lifecycle")
+    return {key: value for key, value in (instance.status_detail or {}).items() if key not in ours}
 
 
 def _versions(instance: AppInstance, snapshot: Snapshot) -> Detail:

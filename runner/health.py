@@ -13,13 +13,12 @@ from runner.inventory import CONTROLLER, host_name, node_name
 from runner.plan import Detail, ErrorClass
 from runner.platform.models import Health, Member, MemberStatus
 from runner.slurm import (
-    SCHEDULABLE,
-    UNFIT,
     ControllerState,
     Node,
     Snapshot,
     fits_window,
     is_held_by_a_person,
+    is_serving,
     upstream_version,
     wrong_resource,
 )
@@ -281,7 +280,7 @@ def _worker(snapshot: Snapshot, member: Member, name: str, node: Node) -> Iterat
         yield Finding("worker_down", f"{shown}: see that the host is up and slurmd runs on it", member)
     elif "NOT_RESPONDING" in node.flags:
         yield Finding("worker_not_responding", f"{shown}: see that the host is up and slurmd runs on it", member)
-    elif node.state not in SCHEDULABLE or node.flags & UNFIT:
+    elif not is_serving(node):
         yield Finding("worker_not_schedulable", f"{shown}, in which it takes no job", member)
     else:
         wrong = wrong_resource(node, member.adapter_detail)

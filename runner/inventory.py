@@ -5,7 +5,7 @@ so each value is checked by type first, and what does not pass is an error with 
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import UUID
@@ -215,8 +215,14 @@ def build(
     allocations: Mapping[UUID, Allocation],
     work: Mapping[str, Any] | None = None,
     terms: Mapping[str, Any] | None = None,
+    fences: Mapping[UUID, int] | None = None,
+    first: Container[UUID] = (),
 ) -> tuple[dict[str, Any], dict[UUID, IntentError]]:
-    """The instance's inventory, and for each member that cannot be in it the reason."""
+    """The instance's inventory, and for each member that cannot be in it the reason.
+
+    `fences` has the number of each member whose host may be changed (runner/claims.py), `first` those whose hosts have
+    nothing of this instance yet.
+    """
     hosts: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[str]] = {CONTROLLER: [], WORKER: []}
     problems: dict[UUID, IntentError] = {}
@@ -267,6 +273,8 @@ def build(
         except IntentError as problem:
             problems[member.id] = problem
             continue
+        if fences and member.id in fences:
+            variables |= {"gpuaas_fence": fences[member.id], "gpuaas_first_play": member.id in first}
         name = host_name(member)
         hosts[name] = variables
         groups[member.component_key].append(name)

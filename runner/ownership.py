@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterable
 from uuid import UUID
 
+from runner.claims import is_held_by
 from runner.inventory import CONTROLLER
 from runner.leases import LostLease
 from runner.platform.client import Client
@@ -18,22 +19,18 @@ def at_work(member: Member) -> str | None:
     return out or member.adapter_detail.get("operation_id")
 
 
-def holds(runner_id: str, member: Member) -> bool:
-    return member.adapter_detail.get("claimed_by") == runner_id
-
-
 def check_still_ours(
     client: Client, runner_id: str, instance_id: UUID, newest: Member, known: Iterable[Member]
 ) -> None:
     """Whoever is at the member now must be us: by its own claim, or by that on what is done to it."""
     origin = at_work(newest)
     if newest.component_key == CONTROLLER and newest.status != MemberStatus.READY:
-        if not holds(runner_id, newest):
+        if not is_held_by(runner_id, newest):
             raise LostLease(f"{newest.component_key} {newest.id} is another runner's now")
     elif origin == str(instance_id):
         # A teardown that nobody asked for is claimed by one of its members.
         for keeper in known:
-            if holds(runner_id, keeper) and not holds(runner_id, client.member(instance_id, keeper.id)):
+            if is_held_by(runner_id, keeper) and not is_held_by(runner_id, client.member(instance_id, keeper.id)):
                 raise LostLease(f"the teardown of {instance_id} is another runner's now")
     elif origin:
         operation = _operation(client, instance_id, UUID(origin))

@@ -1,6 +1,6 @@
 """The words of a plan: what decide may ask for. Data only; each step carries the reason it is there."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -93,6 +93,8 @@ class Claim(Step):
     subject: Operation | Member
     # A member that is being brought up is reconciling; one that is taken down stays what it is.
     status: str = "reconciling"
+    # False: a claim of ours on an operation holds the member already, so only its number grows.
+    hold: bool = True
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,8 @@ class SetMember(Step):
     detail: Detail = field(default_factory=dict)
     # Whether it draws the conclusion from how the member came out of a play; a note beside it does not.
     judges: bool = True
+    # Whether the write also takes the number for the play that follows; see runner/claims.py.
+    numbers: bool = False
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,9 @@ class Play(Step):
     terms: Detail = field(default_factory=dict)
     # What opens the package source, if it is a private one.
     package_credential: UUID | None = None
+    # The number under which each member's host is changed, and who is brought up for the first time.
+    fences: Mapping[UUID, int] = field(default_factory=dict)
+    first: frozenset[UUID] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -214,8 +221,8 @@ def shown(step: Step) -> dict[str, str]:
             subject, what = _operation(operation), f"refuse ({code})"
         case Claim(subject=Operation() as operation):
             subject, what = _operation(operation), "claim"
-        case Claim(subject=Member() as member):
-            subject, what = host_name(member), "claim"
+        case Claim(subject=Member() as member, hold=hold):
+            subject, what = host_name(member), "claim" if hold else "number"
         case NewMember(component_key=key, allocation_id=allocation):
             subject, what = f"{key} on allocation {str(allocation)[:8]}", "create member"
         case Pin(members=members):

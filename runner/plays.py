@@ -36,7 +36,9 @@ def play(
     """Run the playbook on the step's members; `listen` hears of each as it happens."""
     import ansible_runner  # here, because a quiet tick needs no Ansible
 
-    hosts, problems = inventory.build(world.instance, step.members, world.allocations, step.work, step.terms)
+    hosts, problems = inventory.build(
+        world.instance, step.members, world.allocations, step.work, step.terms, step.fences, step.first
+    )
     refused = dial.settle(hosts)
     for member in step.members:
         if why := refused.get(inventory.host_name(member)):

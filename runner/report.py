@@ -10,9 +10,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from runner import detail, log
-from runner.leases import LostLease, OperationEnded, renewing
-from runner.ownership import at_work, check_still_ours, holds
+from runner import claims, detail, log
+from runner.leases import LostLease, OperationEnded, Outdated, Renewal
+from runner.ownership import at_work, check_still_ours
 from runner.plan import (
     AdapterError,
     Announce,
@@ -38,6 +38,9 @@ from runner.translate import Heard
 from runner.vault import SecretsError, Vault
 from runner.world import World
 
+# A write that meets another's is based on the newest copy and sent again.
+WRITE_TRIES = 4
+
 
 class Reporter:
     """The one writer of a tick for one instance. Holds the newest copy of each object it has written."""
@@ -49,6 +52,7 @@ class Reporter:
         self.members: dict[UUID, Member] = {member.id: member for member in world.members}
         self.claimed: dict[UUID, Operation] = {}
         self.failed_operations = 0
+        self.renewal = Renewal(self._renew, settings.lease_seconds)
         self._lock = threading.RLock()
 
     @functools.cached_property
@@ -57,32 +61,47 @@ class Reporter:
         return self._client.clone(patience=0)
 
     def renew_copies(self, world: World) -> None:
-        """Take over what was just read, so that the next write is based on it."""
-        self.instance = world.instance
-        self.members = {member.id: member for member in world.members}
-        self.claimed = {
-            one.id: one
-            for one in (*world.operations, *world.instance_operations)
-            if one.id in self.claimed and one.claimed_by == self._settings.runner_id
-        }
+        """Take over what was just read, so that the next write is based on it; LostLease if it is not ours any more."""
+        with self._lock:
+            mine = self._settings.runner_id
+            held = [member.id for member in self.members.values() if claims.is_held_by(mine, member)]
+            before, self.instance = self.claimed, world.instance
+            self.members = {member.id: member for member in world.members}
+            open_now = [one for one in (*world.operations, *world.instance_operations) if one.id in before]
+            self.claimed = {one.id: one for one in open_now if one.claimed_by == mine}
+            for operation in open_now:
+                if operation.id not in self.claimed:
+                    raise LostLease(
+                        f"{operation.operation} {operation.id} was taken over by {operation.claimed_by} meanwhile"
+                    )
+            for member_id in held:
+                newest = self.members.get(member_id)
+                if newest and not claims.is_held_by(mine, newest):
+                    raise LostLease(f"{newest.component_key} {newest.id} was taken over meanwhile")
+            for member_id, fence in world.fences.items():
+                newest = self.members.get(member_id)
+                if newest and claims.number(newest) != fence:
+                    raise LostLease(f"{newest.component_key} {newest.id} was claimed anew meanwhile")
 
     def apply(self, step: Step, world: World) -> World:
         """Carry out one write and return the world with its result in it."""
         row = shown(step)
         self._log(step).info(row["step"], subject=row["subject"], why=row["why"])
+        self.renewal.check()
         with self._lock:
             match step:
                 case Refuse():
                     return self._refuse(step, world)
                 case Claim(subject=Operation() as operation):
-                    return world.with_operation(self._claim_operation(operation))
+                    took_over = world.took_over or claims.ran_out(operation)
+                    return world.with_operation(self._claim_operation(operation)).later(took_over=took_over)
                 case Claim(subject=Member() as member):
-                    return self._claim_member(member, step.status, world)
+                    return self._claim_member(member, step, world)
                 case NewMember():
                     return self._new_member(step, world)
                 case SetMember():
-                    member = self._write_member(step.member.id, step.status, step.detail)
-                    world = world.with_member(member)
+                    member = self._write_member(step.member.id, step.status, step.detail, numbers=step.numbers)
+                    world = world.with_number(member, _fence(member)) if step.numbers else world.with_member(member)
                     return world.judged(member) if step.judges else world
                 case SetInstance():
                     return self._set_instance(step, world)
@@ -109,22 +128,14 @@ class Reporter:
         try:
             with self._lock, self._asking(self._hasty):
                 self._write_member(member.id, status, changes)
-        except PlatformError as error:
-            self._log(member_id=member.id).warning("progress not shown", problem=error.message)
+        except (PlatformError, Outdated) as error:
+            self._log(member_id=member.id).warning("progress not shown", problem=str(error))
 
     # -- leases ----------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def leases_kept(self) -> Iterator[threading.Event]:
-        """Renew in the background; the event it yields is set when a lease was lost."""
-        with (
-            self._client.clone(patience=0) as client,
-            renewing(lambda: self._renew(client), self._settings.lease_seconds) as lost,
-        ):
-            yield lost
-
     def release(self) -> None:
         """Hand back what was claimed and is not finished, so that the next tick need not wait for the lease."""
+        self.renewal.stop()
         free: Detail = {"claimed_by": None, "lease_expires_at": None}
         for operation in list(self.claimed.values()):
             self._try_release(self._patch_operation, operation, {"lease_expires_at": stamp(self._client.now())})
@@ -135,11 +146,11 @@ class Reporter:
     def _try_release(self, write: Callable[..., object], *arguments: object) -> None:
         try:
             write(*arguments)
-        except (PlatformError, LostLease) as error:
+        except (PlatformError, LostLease, Outdated) as error:
             self._log().warning("not handed back; the lease will run out", problem=str(error))
 
     def _holds(self, member: Member) -> bool:
-        return holds(self._settings.runner_id, member)
+        return claims.is_held_by(self._settings.runner_id, member)
 
     def _until(self) -> str:
         return stamp(self._client.now() + timedelta(seconds=self._settings.lease_seconds))
@@ -153,18 +164,27 @@ class Reporter:
         finally:
             self._client = usual
 
-    def _renew(self, client: Client) -> None:
-        with self._lock, self._asking(client):
-            for operation in list(self.claimed.values()):
-                try:
-                    renewed = self._patch_operation(operation, {"lease_expires_at": self._until()})
-                    self.claimed[operation.id] = renewed
-                except OperationEnded as ended:
-                    # A person called this one off; the others of the same play are not to suffer for it.
-                    self._log(operation_id=operation.id).warning("not renewed", problem=str(ended))
-            for member in list(self.members.values()):
-                if self._holds(member):
-                    self._write_member(member.id, member.status, {"lease_expires_at": self._until()})
+    def _renew(self) -> None:
+        """Every lease once more: operations, and members that are held by themselves. The tick writes in between."""
+        with self._client.clone(patience=0) as client:
+            for operation_id in list(self.claimed):
+                with self._lock, self._asking(client):
+                    self._renew_operation(operation_id)
+            for member_id in list(self.members):
+                with self._lock, self._asking(client):
+                    member = self.members.get(member_id)
+                    if member and self._holds(member):
+                        self._write_member(member_id, member.status, {"lease_expires_at": self._until()})
+
+    def _renew_operation(self, operation_id: UUID) -> None:
+        operation = self.claimed.get(operation_id)
+        if operation is None:
+            return  # it has ended meanwhile
+        try:
+            self.claimed[operation_id] = self._patch_operation(operation, {"lease_expires_at": self._until()})
+        except OperationEnded as ended:
+            # A person called this one off; the others of the same play are not to suffer for it.
+            self._log(operation_id=operation_id).warning("not renewed", problem=str(ended))
 
     def _claim_operation(self, operation: Operation) -> Operation:
         body = {
@@ -176,6 +196,7 @@ class Reporter:
             known, operation = operation, self._client.operation_again(self.instance.id, operation)
             if (operation.status, operation.claimed_by) != (known.status, known.claimed_by):
                 raise LostLease(f"{operation.operation} {operation.id} was claimed by somebody else first")
+        self.renewal.start()
         try:
             claimed = self._patch_operation(operation, body)
         except Conflict as conflict:
@@ -183,19 +204,11 @@ class Reporter:
         self.claimed[operation.id] = claimed
         return claimed
 
-    def _claim_member(self, member: Member, status: str, world: World) -> World:
-        changes = {"claimed_by": self._settings.runner_id, "lease_expires_at": self._until()}
-        body = {"status": status, "adapter_detail": {**detail.filled(member), **changes}}
-        if member.etag is None:
-            known, member = member, self._client.member(self.instance.id, member.id)
-            if member.adapter_detail.get("claimed_by") != known.adapter_detail.get("claimed_by"):
-                raise LostLease(f"{member.component_key} {member.id} was claimed by somebody else first")
-        try:
-            claimed = self._patch_member(member, body)
-        except Conflict as conflict:
-            raise LostLease(f"{member.component_key} {member.id} was claimed by somebody else first") from conflict
-        self.members[member.id] = claimed
-        return world.with_member(claimed)
+    def _claim_member(self, member: Member, step: Claim, world: World) -> World:
+        self.renewal.start()
+        lease = {"claimed_by": self._settings.runner_id, "lease_expires_at": self._until()} if step.hold else {}
+        claimed = self._write_member(member.id, step.status, lease, numbers=True)
+        return world.with_number(claimed, _fence(claimed))
 
     # -- single writes ---------------------------------------------------------------------------------------
 
@@ -236,35 +249,56 @@ class Reporter:
         body = {
             "component_key": step.component_key,
             "allocation_id": str(step.allocation_id),
-            "adapter_detail": detail.blank(step.component_key, step.operation.id),
+            "adapter_detail": detail.blank(step.component_key, step.operation.id) | {claims.FENCE: 1},
         }
         key = _key("member", step.operation.id, step.allocation_id)
         correlation = step.operation.correlation_id
         member = self._client.create_member(self.instance.id, body, key=key, correlation_id=correlation)
         self.members[member.id] = member
-        return world.with_member(member)
+        # The answer may be that of another runner's request under the same key, which has its number 1 then.
+        return world.with_number(member, 1) if claims.is_first_claim(step.operation) else world.with_member(member)
 
-    def _write_member(self, member_id: UUID, status: str, changes: Detail) -> Member:
-        member = self.members[member_id]
-        said = {**detail.filled(member), **changes}
-        if member.status == status and member.adapter_detail == said:
-            return member
-        body: Detail = {"adapter_detail": said}
-        if member.status != status:
-            body["status"] = status
-        try:
-            written = self._patch_member(member, body)
-        except Conflict:
-            # Somebody wrote in between. Ours to overwrite only while the lease is ours.
-            newest = self._client.member(self.instance.id, member_id)
-            # Who carries out an operation on the instance holds all its members.
-            if not any(operation.of_instance for operation in self.claimed.values()):
-                check_still_ours(
-                    self._client, self._settings.runner_id, self.instance.id, newest, list(self.members.values())
-                )
-            written = self._patch_member(newest, body)
-        self.members[member_id] = written
-        return written
+    def _write_member(self, member_id: UUID, status: str, changes: Detail, *, numbers: bool = False) -> Member:
+        """Write these changes into the newest detail there is; nothing else in it is touched."""
+        known = self.members[member_id]
+        # A list may come without the ETags that a single read has.
+        member = known if known.etag else self._read_again(known, status, numbers)
+        for _ in range(WRITE_TRIES):
+            stored = {**member.adapter_detail, **member.unread}
+            said = {**detail.filled(member), **member.unread, **changes}
+            if numbers:
+                said[claims.FENCE] = _fence(member) + 1
+            if member.status == status and stored == said:
+                return member
+            body: Detail = {"adapter_detail": said}
+            if member.status != status:
+                body["status"] = status
+            try:
+                written = self._patch_member(member, body)
+            except Conflict:
+                member = self._read_again(known, status, numbers)
+                continue
+            self.members[member_id] = written
+            return written
+        raise Outdated(f"{known.component_key} {member_id} is being written by others all the time")
+
+    def _read_again(self, known: Member, status: str, numbers: bool) -> Member:
+        """The member as it is now, if our write still fits: it is ours, and what was decided on has not changed."""
+        newest = self._client.member(self.instance.id, known.id)
+        label, mine = f"{newest.component_key} {newest.id}", self._settings.runner_id
+        other = claims.other_holder(mine, self._client.now(), newest)
+        if other:
+            raise LostLease(f"{label} is held by {other[0]} until {stamp(other[1])}")
+        if self._holds(known) and not self._holds(newest):
+            raise LostLease(f"{label} is not ours any more")
+        if newest.status not in (known.status, status):
+            raise Outdated(f"{label} is {newest.status} now, and was {known.status}")
+        if claims.number(newest) is None or (numbers and claims.number(newest) != claims.number(known)):
+            raise Outdated(f"{label} was claimed meanwhile")
+        # Who carries out an operation on the instance holds all its members.
+        if newest.etag != known.etag and not any(operation.of_instance for operation in self.claimed.values()):
+            check_still_ours(self._client, mine, self.instance.id, newest, list(self.members.values()))
+        return newest
 
     def _patch_member(self, member: Member, body: Detail) -> Member:
         origin = member.correlation_id or self.instance.correlation_id
@@ -301,11 +335,22 @@ class Reporter:
             self.instance = self._client.patch_instance(self.instance, body, key=key)
         except Conflict:
             newest = self._client.instance(self.instance.id)
-            if newest.status != self.instance.status:
-                raise  # an operator stopped or deleted it meanwhile: read again, then decide
+            body["status_detail"] = self._merged(newest, step)
             key = _key("instance", newest.id, _version(newest), body)
             self.instance = self._client.patch_instance(newest, body, key=key)
         return world.later(instance=self.instance)
+
+    def _merged(self, newest: AppInstance, step: SetInstance) -> Detail:
+        """The newest status_detail with what this write changes; Outdated if the decision stood on something else."""
+        known, now = self.instance.status_detail or {}, newest.status_detail or {}
+        if newest.status != self.instance.status:
+            # An operator stopped or deleted it meanwhile, or another runner brought it further.
+            raise Outdated(f"the instance is {newest.status} now, and was {self.instance.status}")
+        if now.get("lifecycle") != known.get("lifecycle"):
+            raise Outdated("another runner went on with what is under way")
+        gone = known.keys() - step.detail.keys()
+        kept = {key: value for key, value in now.items() if key not in gone}
+        return kept | {key: value for key, value in step.detail.items() if known.get(key) != value}
 
     def _log(self, step: Step | None = None, **ids: Any) -> log.Logger:
         subject = getattr(step, "operation", None) or getattr(step, "member", None) or getattr(step, "subject", None)
@@ -314,6 +359,10 @@ class Reporter:
         elif isinstance(subject, Member):
             ids = {"member_id": subject.id, "operation_id": at_work(subject), **ids}
         return log.get(**ids)
+
+
+def _fence(member: Member) -> int:
+    return claims.number(member) or 0
 
 
 def _version(thing: AppInstance | Member | Operation) -> object:

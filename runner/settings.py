@@ -23,7 +23,7 @@ class SettingsError(Exception):
         super().__init__("; ".join(problems))
 
 
-def _default_runner_id() -> str:
+def default_runner_id() -> str:
     return f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:6]}"
 
 
@@ -73,7 +73,7 @@ class Settings(BaseSettings):
     vault_approle_mount: str = Field("approle", pattern=MOUNT, description="where Vault has its AppRole login")
     vault_mount: str = Field("secret", pattern=MOUNT, description="the KV v2 mount of the runtime secrets")
 
-    runner_id: str = Field(default_factory=_default_runner_id, max_length=128)
+    runner_id: str = Field(default_factory=default_runner_id, max_length=128)
     state_directory: Path = Field(
         default_factory=_default_state_directory, description="for the lock that is needed where there are no ETags"
     )

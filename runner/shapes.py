@@ -15,6 +15,7 @@ Shape = Callable[[Any], bool]
 TEXT_CHARS = 4000
 _YEARS = range(2000, 2200)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ADDRESS = re.compile(r"[1-9][0-9]{0,9}(_[0-9]{1,9}|_\[([0-9,:-]{1,60}(\.\.\.)?|\?)\]|\+[0-9]{1,4})?")
 
 
 def read_time(value: object) -> datetime | None:
@@ -30,13 +31,13 @@ def _text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= TEXT_CHARS
 
 
-def _count(value: Any) -> bool:
+def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**40
 
 
 def _tries(value: Any) -> bool:
     """Few enough to double a pause so often."""
-    return _count(value) and value <= 20
+    return is_count(value) and value <= 20
 
 
 def _flag(value: Any) -> bool:
@@ -47,8 +48,11 @@ def _id(value: Any) -> bool:
     return isinstance(value, str) and bool(_UUID.fullmatch(value))
 
 
-def _numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(_count(one) for one in value)
+def _jobs(value: Any) -> bool:
+    """Addresses of jobs; up to version 1.0.0 they were ids."""
+    return isinstance(value, list) and all(
+        is_count(one) or (isinstance(one, str) and bool(_ADDRESS.fullmatch(one))) for one in value
+    )
 
 
 def _time(value: Any) -> bool:
@@ -89,11 +93,12 @@ _MEMBER: Mapping[str, Shape] = {
     "lease_expires_at": _time,
     "next_attempt_at": _time,
     "attempt": _tries,
-    "cpus": _count,
-    "memory_mb": _count,
-    "gpus": _count,
-    "jobs": _numbers,
-    "jobs_remaining": _count,
+    "cpus": is_count,
+    "memory_mb": is_count,
+    "gpus": is_count,
+    "jobs": _jobs,
+    "jobs_naming_node": _jobs,
+    "jobs_remaining": is_count,
     "registered_in_controller": _flag,
     "host_cleaned": _flag,
 }
@@ -109,7 +114,7 @@ _NOTES: Mapping[str, Mapping[str, Shape]] = {
     "leave": _LEAVE,
     "repair": _REPAIR,
     "stopped": {"was": _text, "phase": _text},
-    "change": {"digest": _text, "attempt": _count, "next_attempt_at": _time},
+    "change": {"digest": _text, "attempt": is_count, "next_attempt_at": _time},
     "wish_refused": {"digest": _text, "code": _text, "message": _text},
 }
 _LIFECYCLE: Mapping[str, Shape] = {

@@ -8,23 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-SCHEDULABLE = frozenset({"IDLE", "MIXED", "ALLOCATED"})
-# The only base states in which a node can be without work; any other word is unknown to us and means nothing good.
-RESTING = frozenset({"IDLE", "DOWN"})
-# With any of these a registered node takes no job.
-UNFIT = frozenset(
-    {
-        "DRAIN",
-        "NOT_RESPONDING",
-        "INVALID_REG",
-        "FAIL",
-        "MAINTENANCE",
-        "POWERED_DOWN",
-        "POWERING_DOWN",
-        "REBOOT_ISSUED",
-    }
-)
-
+from runner import node_rules
+from runner.node_rules import Obstacle
 
 # Which slurmd a slurmctld takes, by series; the roles have the same table.
 WINDOW: dict[str, tuple[str, ...]] = {
@@ -35,11 +20,6 @@ WINDOW: dict[str, tuple[str, ...]] = {
     "24.11": ("23.02", "23.11", "24.05", "24.11"),
     "25.05": ("23.11", "24.05", "24.11", "25.05"),
 }
-# Drains that carry this are the adapter's; what follows says whose wish it was.
-OURS = "gpuaas:"
-BY_HAND = "gpuaas:manual:"
-# A slurmd that drains its own node does so as root, like a person; only its words tell.
-SLURMS_WORDS = ("Kill task failed",)
 
 
 class _Observed(BaseModel):
@@ -90,7 +70,7 @@ class Node(_Observed):
     slurmd_started_at: datetime | None = None
     features: list[str] = Field(default_factory=list)
     partitions: list[str] = Field(default_factory=list)
-    jobs: list[int] = Field(default_factory=list)
+    jobs: list[str] = Field(default_factory=list)  # addresses of the jobs on it
 
     @property
     def words(self) -> str:
@@ -111,6 +91,8 @@ class Node(_Observed):
 
 class Job(_Observed):
     id: int
+    # What people and Slurm call this job and no other: 100, 100_7, 100_[5-9], 200+1. See module_utils/slurm_jobs.py.
+    address: str
     state: str
     nodes: list[str] = Field(default_factory=list)
     required_nodes: list[str] = Field(default_factory=list)
@@ -144,6 +126,10 @@ class Snapshot(_Observed):
 
     def jobs_of(self, hostname: str) -> list[Job]:
         return [job for job in self.jobs or [] if hostname in job.nodes]
+
+    def jobs_naming(self, hostname: str) -> list[Job]:
+        """Jobs that hold this node or ask for it by name."""
+        return [job for job in self.jobs or [] if hostname in job.required_nodes or hostname in job.nodes]
 
     def timed(self, here: datetime) -> "Snapshot":
         """With the skew of the controller's clock, if this is the time by ours at which the snapshot came."""
@@ -212,8 +198,7 @@ def worker_problem(
             "not_registered",
             f"the controller does not know a node {hostname}: see slurmd's journal on the worker",
         )
-    unfit = node.flags & (UNFIT - {"DRAIN"} if may_be_held else UNFIT)
-    if node.state not in SCHEDULABLE or unfit:
+    if not (is_serving(node) or (may_be_held and node_rules.is_held(node.state, node.flags))):
         because = f" ({node.reason})" if node.reason else ""
         return "not_schedulable", f"the controller shows {hostname} as {node.words}{because}"
     wrong = wrong_resource(node, host)
@@ -229,15 +214,12 @@ def wrong_resource(node: Node, host: dict[str, Any]) -> str | None:
     return None
 
 
+def is_serving(node: Node) -> bool:
+    return node_rules.is_serving(node.state, node.flags)
+
+
 def is_held_by_a_person(node: Node) -> bool:
-    """Drained or set down by somebody, not by Slurm itself and not by an operation."""
-    reason = node.reason or ""
-    by_slurm = node.reason_by == "slurm" or reason.startswith(SLURMS_WORDS)
-    if "DRAIN" not in node.flags:
-        return node.state == "DOWN" and bool(node.reason_by) and not by_slurm
-    if reason.startswith(OURS):
-        return reason.startswith(BY_HAND)
-    return not by_slurm
+    return node_rules.is_held_by_person(node.state, node.flags, node.reason, node.reason_by)
 
 
 def series(version: str) -> str:
@@ -255,24 +237,16 @@ def upstream_version(package: str | None) -> str | None:
 
 
 def is_drained(node: Node) -> bool:
-    """Drained means: told to drain, and nothing on it. The DRAIN flag alone only means that it was told."""
-    quiet = node.state in RESTING and not node.flags & {"COMPLETING", "UNDRAIN"}
-    return "DRAIN" in node.flags and quiet and not node.jobs
+    return node_rules.is_drained(node.state, node.flags, node.jobs)
 
 
-def deletion_problem(snapshot: Snapshot, hostname: str) -> tuple[str, str] | None:
-    """Why a node must not be deleted now (code, sentence); None when it may. What cannot be known stands in the way."""
+def deletion_problem(snapshot: Snapshot, hostname: str) -> Obstacle | None:
+    """Why a node must not be deleted now; None when it may. What cannot be known stands in the way."""
     if snapshot.nodes is None or snapshot.jobs is None or snapshot.reservations is None:
-        return "state_unknown", "the controller could not tell nodes, jobs and reservations"
+        return Obstacle("state_unknown", "the controller could not tell nodes, jobs and reservations")
     node = snapshot.nodes.get(hostname)
     if node is None:
         return None
-    if not is_drained(node):
-        return "not_drained", f"{hostname} is {node.words} with {len(node.jobs)} job(s) on it"
-    named = [job.id for job in snapshot.jobs if hostname in job.required_nodes or hostname in job.nodes]
-    if named:
-        return "jobs_need_node", f"job(s) {', '.join(map(str, named))} name {hostname}: change or cancel them"
-    holding = [one.name for one in snapshot.reservations if hostname in one.nodes]
-    if holding:
-        return "node_reserved", f"reservation {', '.join(holding)} holds {hostname}: release it"
-    return None
+    named_by = [job.address for job in snapshot.jobs_naming(hostname)]
+    reserved_by = [one.name for one in snapshot.reservations if hostname in one.nodes]
+    return node_rules.delete_obstacle(hostname, node.state, node.flags, node.jobs, named_by, reserved_by)

@@ -13,7 +13,7 @@ from runner.alone import Alone
 from runner.decide import decide
 from runner.hostkeys import fingerprint, pin
 from runner.inventory import CONTROLLER, host_name, read_address
-from runner.leases import LostLease
+from runner.leases import LostLease, Outdated
 from runner.plan import AdapterError, Pin, Plan, Play, SetMember, Step, stamp
 from runner.platform.client import Client
 from runner.platform.errors import Conflict, PlatformError
@@ -29,6 +29,21 @@ from runner.world import Outcome, World, observe
 
 # A tick settles in a handful of rounds; this only stops a policy that asks for the same thing for ever.
 MAX_ROUNDS = 200
+# How often a tick decides again because others wrote in between; then it leaves the instance to them.
+MAX_AGAIN = 5
+
+# What a tick has found out and done, and keeps when it reads the platform again.
+OF_THIS_TICK = (
+    "snapshot",
+    "outcomes",
+    "unseen",
+    "played",
+    "forgotten",
+    "not_forgotten",
+    "packages",  # policy is asked once a tick
+    "fences",
+    "took_over",
+)
 
 Watcher = Callable[[str, Heard], None]
 
@@ -154,11 +169,20 @@ class _Tick:
 
     def run(self) -> None:
         try:
+            again = 0
             for _ in range(MAX_ROUNDS):
                 plan = decide(self._world)
                 if plan.idle or (plan.play and self._signals.stop.is_set()):
                     return
-                self._write(plan)
+                try:
+                    self._write(plan)
+                except Outdated as change:
+                    again += 1
+                    if again > MAX_AGAIN:
+                        raise LostLease(f"others change it all the time: {change}") from None
+                    log.get().info("decided again", why=str(change))
+                    self._read_again()
+                    continue
                 if plan.play:
                     self._act(plan.play)
             raise AssertionError("the plan does not settle: this is a bug in decide")
@@ -196,31 +220,29 @@ class _Tick:
     def _act(self, step: Play) -> None:
         self._summary.plays += 1
         log.get().info("play", playbook=step.playbook, members=len(step.members), why=step.why)
-        with self._report.leases_kept() as lost:
-            story = self._play(step, lost)
-            if lost.is_set():
-                raise LostLease("the lease ran out while the play did")
+        self._report.renewal.check()
+        story = self._play(step)
+        self._report.renewal.check()
         # Whatever happened meanwhile counts: read everything anew before judging the outcome.
+        self._read_again(snapshot=story.snapshot, outcomes=story.outcomes, played=self._world.played | step.acts)
+
+    def _read_again(self, **changes: object) -> None:
+        """The world as it is now, with what this tick has done and found out so far."""
         fresh = self._client.instance(self._world.instance.id)
         world = observe(self._client, fresh, self._settings, everything=True)
-        held = set(self._report.claimed)
+        known = {name: getattr(self._world, name) for name in OF_THIS_TICK}
+        world = world.later(**(known | changes))
         self._report.renew_copies(world)
-        taken = [one for one in (*world.operations, *world.instance_operations) if one.id in held]
-        taken = [one for one in taken if one.id not in self._report.claimed]
-        if taken:
-            raise LostLease(f"{taken[0].operation} {taken[0].id} was taken over by {taken[0].claimed_by} meanwhile")
-        played = self._world.played | step.acts
-        kept = {"unseen": self._world.unseen, "packages": self._world.packages}  # policy is asked once a tick
-        self._world = world.later(snapshot=story.snapshot, outcomes=story.outcomes, played=played, **kept)
+        self._world = world
 
-    def _play(self, step: Play, lost: threading.Event) -> Story:
+    def _play(self, step: Play) -> Story:
         def listen(heard: Heard) -> None:
             self._report.hear(heard)
             if self._watch:
                 self._watch(host_name(self._report.members[heard.member_id]), heard)
 
         def give_up() -> bool:
-            return lost.is_set() or self._signals.abort.is_set()
+            return self._report.renewal.is_lost or self._signals.abort.is_set()
 
         try:
             refused: list[SecretsError] = []

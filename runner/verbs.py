@@ -43,7 +43,7 @@ def deploy(
             client,
             loaded,
             controller=controller,
-            workers=_list(workers),
+            workers=listed(workers),
             same_node=same_node,
             name=name,
             config=config,
@@ -72,8 +72,8 @@ def _request(
             operator.find_instance(client, loaded, target),
             verb,
             component_key=component,
-            members=_list(members),
-            allocations=_list(allocations),
+            members=listed(members),
+            allocations=listed(allocations),
             parameters=parameters,
         )
         if as_json:
@@ -129,6 +129,18 @@ def op_drain(
     """Let workers finish their jobs and take no new ones."""
     terms = _terms(parameter, reason, deadline, on_deadline)
     _request("drain", target, as_json, component=component, members=members, parameters=terms)
+
+
+@op.command("resume")
+def op_resume(
+    target: Target,
+    members: Members,
+    component: Component = "worker",
+    parameter: Parameter = None,
+    as_json: Json = False,
+) -> None:
+    """Have workers serve again that an operation drained. A drain that a person set is left as it is."""
+    _request("resume", target, as_json, component=component, members=members, parameters=pairs(parameter))
 
 
 @op.command("remove")
@@ -225,7 +237,7 @@ def _list_of(found: list[T], row: Callable[[T], view.Row], as_json: bool, empty:
     view.show(rows, as_json=as_json, empty=empty)
 
 
-def _list(text: str) -> list[str]:
+def listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

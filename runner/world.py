@@ -77,6 +77,10 @@ class World:
     not_forgotten: AdapterError | None = None
     # What policy said of Slurm's packages when this tick asked; None as long as nobody did.
     packages: Resolution | None = None
+    # Numbers that this tick's claims have taken, by member; see runner/claims.py.
+    fences: Mapping[UUID, int] = field(default_factory=lambda: MappingProxyType({}))
+    # Whether this tick took over an operation whose holder vanished and may still be at work.
+    took_over: bool = False
     # False on a quiet tick: members and allocations were not read, because nothing asks for them.
     complete: bool = True
 
@@ -101,6 +105,10 @@ class World:
     def allocation_of(self, member: Member) -> Allocation | None:
         """The machine it is on, if it is on one that we were told of."""
         return self.allocations.get(member.allocation_id) if member.allocation_id else None
+
+    def with_number(self, member: Member, fence: int) -> "World":
+        """The world with a member that this tick has numbered."""
+        return self.with_member(member).later(fences={**self.fences, member.id: fence})
 
     def did(self, kind: str, member: Member) -> bool:
         """Whether this tick has done that to the member already."""

@@ -5,7 +5,7 @@ assumes that an earlier step worked: it looks at what is.
 """
 
 from runner import detail
-from runner.decide import changing, lifecycle, meeting, repair, rotation, sourcing, teardown, upgrading
+from runner.decide import changing, claims, lifecycle, meeting, repair, rotation, sourcing, teardown, upgrading
 from runner.decide.instance import instance_fails, look, report_instance, set_instance
 from runner.decide.lifecycle import Verb
 from runner.decide.members import UNFINISHED, conclude, fail, host_problem, take
@@ -41,11 +41,11 @@ def decide(world: World) -> Plan:
         return Plan()
     if status not in set(InstanceStatus):
         return Plan((Wait(f"status {status!r} is not one we know: not ours to touch", "instance"),))
-    noted = meeting.strangers(world)
+    noted = [*meeting.strangers(world), *claims.unreadable(world)]
     if noted:
         return Plan(tuple(noted))
-    # Policy first: a host that is to get nothing is not even looked at.
-    return meeting.known_first(world, sourcing.governed(world, _decide(world)))
+    # Policy first: a host that is to get nothing is neither claimed nor looked at.
+    return meeting.known_first(world, claims.secured(world, sourcing.governed(world, _decide(world))))
 
 
 def _decide(world: World) -> Plan:
@@ -158,18 +158,28 @@ def _play(world: World, controller: Member, bootstrap: bool, wants: Wants) -> li
     change = changing.play(world, controller) if world.instance.status == InstanceStatus.RUNNING else []
     if change and isinstance(change[-1], Play):
         return change
+    held = claims.not_now(world, controller)
+    if held and wants.members:
+        waits = [Wait(f"the controller: {held}", host_name(member)) for member in wants.members]
+        return [*waits, *_unasked(world, controller, change)]
     if wants.joins:
         return [Play(f"{len(wants.joins)} worker(s) join in one run", "add_worker", joining, acts)]
-    play = wants.drain_play(world, controller) or wants.remove_play(controller) or changing.follow(world, controller)
-    if play:
-        return [play]
+    play = wants.drain_play(world, controller) or wants.remove_play(controller)
+    return [play] if play else _unasked(world, controller, change)
+
+
+def _unasked(world: World, controller: Member, change: list[Step]) -> list[Step]:
+    """What no open operation asks for: workers follow, drift is put right, the cluster is looked at."""
+    following = changing.follow(world, controller)
+    if following and isinstance(following[-1], Play):
+        return following
     if changing.needs_look(world, controller):
-        return [look(controller, "what became of a change is not seen yet")]
+        return [*following, look(controller, "what became of a change is not seen yet")]
     mending = repair.steps(world, controller)
     if mending or world.played:
-        return [*change, *mending]
+        return [*change, *following, *mending]
     if any(detail.was_given_back(member) for member in world.members):
         return [look(controller, "a worker that was given back is not seen serving yet")]
     if is_stale(world.instance, world.now, world.policy):
         return [look(controller, "what is known of the cluster is old")]
-    return []
+    return [*following]

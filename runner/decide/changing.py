@@ -7,11 +7,12 @@ until it changes; whatever else goes wrong is tried again, less and less often.
 from datetime import timedelta
 
 from runner import wish
-from runner.decide.members import read_time
+from runner.decide import claims
+from runner.decide.members import obstacle, read_time
 from runner.inventory import CONTROLLER, IntentError, cluster_name, host_name, read_config
+from runner.node_rules import SERVING_STATES
 from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
 from runner.platform.models import InstanceStatus, Member, MemberStatus
-from runner.slurm import SCHEDULABLE
 from runner.world import World
 
 # Slurm will not have it, or did not serve with it: the same wish would end the same way.
@@ -58,9 +59,15 @@ def play(world: World, controller: Member, terms: Detail | None = None) -> list[
     due = read_time(trial.get("next_attempt_at"))
     if due and due > world.now:
         return [Wait(f"the changed configuration is tried again at {stamp(due)}", host_name(controller))]
+    held = claims.not_now(world, controller)
+    if held:
+        return [Wait(held, host_name(controller))]
     why = "what is wished has changed: it goes live if Slurm accepts it"
     # Whoever is declared anew must exist on the workers before the controller lets them submit.
     workers = _ready_workers(world) if _people_changed(world, controller) else []
+    held_workers = [one for one in workers if obstacle(world, one)]
+    if held_workers:
+        return _waits(world, held_workers)
     acts: set[Act] = {("change", controller.id), *(("join", member.id) for member in workers)}
     terms = {**(terms or {}), **({"keep_drains": True} if workers else {})}
     return [Play(why, "deploy", (controller, *workers), frozenset(acts), terms=terms)]
@@ -91,25 +98,43 @@ def _is_unsaid(world: World, controller: Member) -> bool:
     return running and dealt_with is not None and not wish.on_trial(controller) and said != dealt_with
 
 
-def follow(world: World, controller: Member) -> Play | None:
-    """Workers that run another configuration than their controller, as far as is known, and can be asked."""
+def follow(world: World, controller: Member) -> list[Step]:
+    """Workers that run another configuration than their controller, as far as is known, and can be asked.
+
+    One that another runner holds is left out and named; a later tick asks it.
+    """
     if world.snapshot is None or world.snapshot.nodes is None:
-        return None
+        return []
     acts: frozenset[Act]
     lacking = [member for member in world.members if _lacks_people(world, member, controller)]
-    if lacking:
-        acts = frozenset(("join", member.id) for member in lacking)
-        why = f"{len(lacking)} worker(s) get the users that are declared now"
-        return Play(why, "add_worker", (controller, *lacking), acts, terms={"keep_drains": True})
+    free, waits = _free(world, controller, lacking)
+    if free:
+        acts = frozenset(("join", member.id) for member in free)
+        why = f"{len(free)} worker(s) get the users that are declared now"
+        return [*waits, Play(why, "add_worker", (controller, *free), acts, terms={"keep_drains": True})]
     seen = world.snapshot.controller
     if seen.config_intact is False or seen.config_loaded is False:
-        return None  # what somebody wrote by hand is nobody's to follow: it is put right first
+        return waits  # what somebody wrote by hand is nobody's to follow: it is put right first
     serves = seen.config_version
     behind = [member for member in world.members if serves and _is_behind(world, member, serves)]
-    if not behind:
-        return None
-    acts = frozenset(("follow", member.id) for member in behind)
-    return Play(f"{len(behind)} worker(s) take the controller's configuration", "follow", (controller, *behind), acts)
+    free, more = _free(world, controller, behind)
+    if not free:
+        return [*waits, *more]
+    acts = frozenset(("follow", member.id) for member in free)
+    why = f"{len(free)} worker(s) take the controller's configuration"
+    return [*waits, *more, Play(why, "follow", (controller, *free), acts)]
+
+
+def _free(world: World, controller: Member, members: list[Member]) -> tuple[list[Member], list[Step]]:
+    """Who can be claimed now, and a Wait that names the holder for everybody else."""
+    held = claims.not_now(world, controller)
+    if held:
+        return [], [Wait(held, host_name(one)) for one in members]
+    return [one for one in members if not obstacle(world, one)], _waits(world, members)
+
+
+def _waits(world: World, members: list[Member]) -> list[Step]:
+    return [Wait(why, host_name(one)) for one in members if (why := obstacle(world, one))]
 
 
 def followed(world: World) -> list[Step]:
@@ -189,7 +214,7 @@ def _answers(world: World, member: Member) -> bool:
     if member.component_key == CONTROLLER or member.status != MemberStatus.READY or world.snapshot is None:
         return False
     node = (world.snapshot.nodes or {}).get(str(member.adapter_detail.get("worker_hostname")))
-    return node is not None and node.state in SCHEDULABLE and "NOT_RESPONDING" not in node.flags
+    return node is not None and node.state in SERVING_STATES and "NOT_RESPONDING" not in node.flags
 
 
 def _say(why: str, controller: Member, **said: object) -> SetMember:

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from runner import access, detail, hostkeys
+from runner import access, claims, detail, hostkeys
 from runner.decide import leaving
 from runner.decide.members import UNFINISHED, fail, read_time
 from runner.decide.operations import end_all
@@ -14,6 +14,8 @@ from runner.slurm import controller_problem, worker_problem
 from runner.world import Outcome, World
 
 LOOKED_AT = "last_runtime_observed_at"
+# What the controller's health does not take back.
+STANDING = (*hostkeys.CODES, claims.UNREADABLE)
 NEWS = timedelta(minutes=5)
 ANNOUNCED = (InstanceStatus.RUNNING, InstanceStatus.FAILED, InstanceStatus.DELETING, InstanceStatus.DELETED)
 
@@ -77,10 +79,10 @@ def _refresh(world: World, controller: Member) -> list[Step]:
             continue
         seen = detail.of_controller(snapshot) if member is controller else detail.of_worker(snapshot, hostname)
         told = (member.adapter_detail.get("last_adapter_error") or {}).get("code")
-        if member is controller and not controller_problem(snapshot) and told not in hostkeys.CODES:
+        if member is controller and not controller_problem(snapshot) and told not in STANDING:
             seen["last_adapter_error"] = None
         if status != member.status:
-            seen |= {"phase": "serving", "jobs": [], "jobs_end_by": None, "drain_held_by": None}
+            seen |= detail.back_in_service(member)
         if status != member.status or _differs(member, seen):
             steps.append(SetMember("as the controller shows it", member, status, seen))
     return steps
@@ -120,7 +122,7 @@ def instance_fails(world: World, error: AdapterError) -> list[Step]:
         if member.component_key == CONTROLLER and member.status in UNFINISHED
     ]
     steps += end_all(world, error.code, f"the deploy failed: {error.message}")
-    said = {"reasons": [{"code": error.code, "message": error.message}]}
+    said = detail.unknown(world.instance) | {"reasons": [{"code": error.code, "message": error.message}]}
     return [*steps, *set_instance(world, InstanceStatus.FAILED, Health.UNHEALTHY, said, None)]
 
 

@@ -1,6 +1,6 @@
 """How a worker joins: its record first, then the play, then the controller's word."""
 
-from runner.decide.members import UNFINISHED, conclude, fail, host_problem, read_time
+from runner.decide.members import UNFINISHED, conclude, fail, host_problem, obstacle, read_time
 from runner.inventory import WORKER, host_name
 from runner.plan import AdapterError, NewMember, SetMember, Step, Wait, stamp
 from runner.platform.models import Member, MemberStatus, Operation
@@ -40,6 +40,8 @@ def join(world: World, operation: Operation, controller: Member) -> tuple[list[S
             steps.append(fail(world, member, error))
         elif due and due > world.now:
             steps.append(Wait(f"the next try is at {stamp(due)}", host_name(member)))
+        elif held := obstacle(world, member):
+            steps.append(Wait(held, host_name(member)))
         elif world.did("join", member):
             steps.append(Wait("the play did not get to it; the next tick goes on", host_name(member)))
         else:

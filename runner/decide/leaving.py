@@ -6,49 +6,32 @@ agreed with an operation stands in the member's own `leave` note, so any runner 
 """
 
 import re
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError
 
 from runner import detail, hostkeys
-from runner.decide.members import host_problem, read_time
+from runner.decide import evicting
+from runner.decide.evicting import JobTerms
+from runner.decide.members import host_problem, obstacle, read_time
 from runner.decide.wants import Wants
 from runner.inventory import WORKER, IntentError, host_name, node_name
+from runner.node_rules import OUR_PREFIX as PREFIX
+from runner.node_rules import drain_holder
 from runner.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
 from runner.platform.models import Member, MemberStatus
-from runner.slurm import Node, Snapshot, deletion_problem, is_drained
+from runner.slurm import Job, Node, Snapshot, deletion_problem, is_drained
 from runner.world import World
 
-PREFIX = "gpuaas:"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-JOBS_SHOWN = 20
 # What the play itself found in the way: not an error of the attempt, but a reason to look again later.
 NOT_YET = ("not_drained", "jobs_need_node", "node_reserved", "state_unknown")
 
 M = TypeVar("M", bound=BaseModel)
 Progress = tuple[list[Step], Wants]
-
-
-class JobTerms(BaseModel):
-    """What becomes of running jobs: `parameters` of whatever waits for them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    reason: str = Field("", max_length=120, pattern=r"^[A-Za-z0-9 _.,:/@+-]*$")
-    deadline_seconds: int | None = Field(None, ge=0, le=31_536_000)
-    on_deadline: Literal["give_up", "requeue", "cancel"] | None = None
-
-    @model_validator(mode="after")
-    def _together(self) -> Self:
-        if self.on_deadline and self.deadline_seconds is None:
-            raise ValueError("on_deadline needs deadline_seconds")
-        return self
-
-    @property
-    def at_deadline(self) -> str:
-        return self.on_deadline or "give_up"
 
 
 class Terms(JobTerms):
@@ -93,7 +76,8 @@ def verdict(member: Member, operation_id: UUID) -> str | None:
 def leave(world: World, member: Member, operation_id: UUID, verb: str, terms: Terms) -> Progress:
     """The next step of a worker on its way out. `verb` is drain or remove."""
     if not belongs_to(member, operation_id):
-        return [begin(world, member, operation_id, verb)], Wants()
+        held = obstacle(world, member)
+        return [Wait(held, host_name(member)) if held else begin(world, member, operation_id, verb)], Wants()
     if note(member).get("verdict"):
         return [], Wants()
     return _on_its_way(world, member, verb, terms)
@@ -118,17 +102,19 @@ def _on_its_way(world: World, member: Member, verb: str, terms: Terms) -> Progre
         return held
     if hostname is None or snapshot is None or hostname not in (snapshot.nodes or {}):
         if verb == "drain":
-            problem = AdapterError("node_absent", f"the controller has no node {hostname}: there is nothing to drain")
-            return [_end(world, member, problem)], Wants()
+            absent = AdapterError("node_absent", f"the controller has no node {hostname}: there is nothing to drain")
+            return [_end(world, member, absent)], Wants()
         return _from_host(world, member, terms)
     if verb == "drain":
         seen = detail.of_worker(snapshot, hostname) | {"jobs": [], "jobs_end_by": None, "phase": "drained"}
         return [
             _set(member, MemberStatus.DRAINING, seen | _verdict(member, "done"), "drained, and nothing on it")
         ], Wants()
-    obstacle = deletion_problem(snapshot, hostname)
-    if obstacle:
-        return [*_show(member, snapshot, hostname), Wait(obstacle[1], host_name(member))], Wants()
+    problem = deletion_problem(snapshot, hostname)
+    if problem and problem.code == "jobs_need_node":
+        return _until_deadline(world, member, snapshot, terms, snapshot.jobs_naming(hostname), problem.message)
+    if problem:
+        return [*_show(member, snapshot, hostname), Wait(problem.message, host_name(member))], Wants()
     return _from_host(world, member, terms)
 
 
@@ -152,48 +138,62 @@ def at_work(world: World, member: Member, verb: str, terms: Terms) -> Progress |
 
 
 def _draining(world: World, member: Member, snapshot: Snapshot, hostname: str, node: Node, terms: Terms) -> Progress:
-    steps = _show(member, snapshot, hostname)
+    jobs = [job for job in snapshot.jobs_of(hostname) if job.state != "PENDING"]
+    return _until_deadline(world, member, snapshot, terms, jobs, _what_is_left(snapshot, hostname, node))
+
+
+def _until_deadline(
+    world: World, member: Member, snapshot: Snapshot, terms: Terms, jobs: list[Job], left: str
+) -> Progress:
+    """Wait for the jobs in the way; past the deadline do with them what the operation says."""
+    steps = _show(member, snapshot, str(node_name(member)))
+    wait: Progress = ([*steps, Wait(left, host_name(member))], Wants())
     since = read_time(note(member).get("since")) or world.now
-    overdue = terms.deadline_seconds is not None and world.now >= since + timedelta(seconds=terms.deadline_seconds)
-    if not overdue:
-        return [*steps, Wait(_what_is_left(snapshot, hostname, node), host_name(member))], Wants()
+    if terms.deadline_seconds is None or world.now < since + timedelta(seconds=terms.deadline_seconds):
+        return wait
     if terms.at_deadline == "give_up":
+        if member.status == MemberStatus.DELETING:
+            return wait  # partly off its host already: it cannot be given back
         if not world.did("resume", member):
             return steps, Wants(resumes={f"{PREFIX}{note(member)['operation_id']}": [member]})
-        left = _what_is_left(snapshot, hostname, node)
-        over = AdapterError("drain_deadline", f"not drained in {terms.deadline_seconds} s, so given up: {left}")
+        over = AdapterError("drain_deadline", f"not free in {terms.deadline_seconds} s, so given up: {left}")
         return [_end(world, member, over, did="gave up")], Wants()
-    jobs = sorted(node.jobs)
-    more = f" and {len(jobs) - JOBS_SHOWN} more" if len(jobs) > JOBS_SHOWN else ""
-    done = f"{terms.at_deadline} of job {', '.join(map(str, jobs[:JOBS_SHOWN]))}{more}"
+    jobs = [job for job in jobs if evicting.is_open(job)]
     if not jobs or world.did("evict", member):
-        return [*steps, Wait(_what_is_left(snapshot, hostname, node), host_name(member))], Wants()
-    if note(member).get("did") != done:
-        # Said before it is done: a kill in between must not leave jobs ended by nobody.
-        told = {"leave": note(member) | {"did": done}}
+        return wait
+    done = evicting.announcement(terms.at_deadline, jobs)
+    if not evicting.is_announced(note(member).get("did"), done):
+        # Written before it is done: a kill in between must not leave jobs ended by nobody.
+        told = {"leave": note(member) | {"did": evicting.did_too(note(member).get("did"), done)}}
         return [_set(member, member.status, told, f"the deadline has passed: {done}")], Wants()
-    evicted = dict.fromkeys(jobs, member)
-    return steps, Wants(requeues=evicted) if terms.at_deadline == "requeue" else Wants(cancels=evicted)
+    return steps, Wants.evicting(terms.at_deadline, jobs, member)
 
 
 def _show(member: Member, snapshot: Snapshot, hostname: str) -> list[Step]:
     """Bring what is said of a draining worker up to date: which jobs are left, and until when at the latest."""
     jobs = snapshot.jobs_of(hostname)
+    waiting = [job for job in snapshot.jobs_naming(hostname) if job.state == "PENDING"]
     ends = [job.end_time for job in jobs if job.end_time]
     node = (snapshot.nodes or {}).get(hostname)
     seen = detail.of_worker(snapshot, hostname) | {
-        "jobs": [job.id for job in jobs][:JOBS_SHOWN],
+        "jobs": evicting.addresses(jobs),
         "jobs_end_by": stamp(max(ends)) if ends else None,
-        "drain_held_by": "us" if node and (node.reason or "").startswith(PREFIX) else "person",
+        "drain_held_by": drain_holder(node.flags, node.reason, node.reason_by) if node else None,
     }
+    # Absent as long as nobody asks for the node by name.
+    named = evicting.addresses(waiting) or None
+    if named or member.adapter_detail.get("jobs_naming_node"):
+        seen["jobs_naming_node"] = named
     if all(member.adapter_detail.get(key) == value for key, value in seen.items()):
         return []
     return [_set(member, member.status, seen, "as the controller shows it")]
 
 
 def _what_is_left(snapshot: Snapshot, hostname: str, node: Node) -> str:
-    jobs = ", ".join(str(job.id) for job in snapshot.jobs_of(hostname)[:JOBS_SHOWN])
-    return f"{hostname} is {node.words}" + (f" with job {jobs} on it" if jobs else "")
+    jobs, naming = snapshot.jobs_of(hostname), snapshot.jobs_naming(hostname)
+    if jobs:
+        return f"{hostname} is {node.words} with {evicting.named(jobs)} on it"
+    return f"{hostname} is {node.words}" + (f", and {evicting.named(naming)} waits for it by name" if naming else "")
 
 
 # -- from the host -------------------------------------------------------------------------------------------
@@ -201,8 +201,12 @@ def _what_is_left(snapshot: Snapshot, hostname: str, node: Node) -> str:
 
 def _from_host(world: World, member: Member, terms: Terms) -> Progress:
     """Nothing is on it any more, or it was never in: take it off the host and out of Slurm."""
+    held = obstacle(world, member)
+    if held:
+        return [Wait(held, host_name(member))], Wants()
     if member.status != MemberStatus.DELETING:
-        return [_set(member, MemberStatus.DELETING, {"phase": "stopping"}, "nothing is on it any more")], Wants()
+        told = _set(member, MemberStatus.DELETING, {"phase": "stopping"}, "nothing is on it any more")
+        return [replace(told, numbers=True)], Wants()
     allocation = world.allocation_of(member)
     if allocation is None or allocation.status == "released":
         return _without_host(world, member, "its allocation is released")

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from runner import detail
 from runner.decide.instance import set_instance
-from runner.decide.members import held_by_another, is_ours
-from runner.inventory import IntentError
+from runner.decide.members import held_by_another, is_ours, obstacle
+from runner.inventory import IntentError, host_name
 from runner.plan import AdapterError, Claim, Detail, Finish, Refuse, Step, Wait, stamp
-from runner.platform.models import Health, InstanceStatus, Operation, OperationStatus
+from runner.platform.models import Health, InstanceStatus, MemberStatus, Operation, OperationStatus
 from runner.world import World
 
 
@@ -96,6 +96,9 @@ def _take(world: World, operation: Operation, verb: Verb) -> tuple[list[Step], b
     busy = next((one for one in world.operations if held_by_another(world, one.claimed_by, one.lease_expires_at)), None)
     if busy and busy.status == OperationStatus.RUNNING:
         return [Wait(f"{_label(busy)} is another runner's at this moment", _label(operation))], False
+    held = _held_member(world)
+    if held:
+        return [Wait(held, _label(operation))], False
     if operation.status == OperationStatus.RUNNING:
         held = held_by_another(world, operation.claimed_by, operation.lease_expires_at)
         if held:
@@ -105,6 +108,15 @@ def _take(world: World, operation: Operation, verb: Verb) -> tuple[list[Step], b
     if world.played:
         return [Wait("the next tick takes it", _label(operation))], False
     return [Claim(f"{operation.operation} was asked for", operation)], False
+
+
+def _held_member(world: World) -> str | None:
+    """A member that another runner holds by itself, or that cannot be claimed: the whole waits for it."""
+    for member in world.members:
+        why = obstacle(world, member) if member.status != MemberStatus.DELETED else None
+        if why:
+            return f"{host_name(member)}: {why}"
+    return None
 
 
 def kept_waiting(world: World) -> Operation | None:

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from runner import detail, hostkeys
+from runner import claims, detail, hostkeys
 from runner.inventory import CONTROLLER, IntentError, host_name, read_target
 from runner.plan import AdapterError, Claim, Detail, SetMember, Step, Wait, stamp
 from runner.platform.models import Member, MemberStatus
@@ -15,19 +15,30 @@ COMING = ("requested", "provisioning")
 
 
 def take(world: World, member: Member, why: str) -> tuple[list[Step], bool]:
-    """Claim a member's bootstrap unless somebody else holds it or its next try is not due."""
-    known = member.adapter_detail
-    held = held_by_another(world, known.get("claimed_by"), read_time(known.get("lease_expires_at")))
+    """Claim a member's bootstrap unless another runner holds it or its next try is not due."""
+    held = obstacle(world, member)
     if held:
         return [Wait(held, host_name(member))], False
-    due = read_time(known.get("next_attempt_at"))
+    due = read_time(member.adapter_detail.get("next_attempt_at"))
     if due and due > world.now:
         return [Wait(f"the next try is at {stamp(due)}", host_name(member))], False
     if world.played:
         return [Wait("the next tick goes on with it", host_name(member))], False
-    if not is_ours(world, known.get("claimed_by"), read_time(known.get("lease_expires_at"))):
+    if not is_claimed(world, member):
         return [Claim(why, member)], False
     return [], True
+
+
+def obstacle(world: World, member: Member) -> str | None:
+    """Why the member cannot be claimed now: another runner holds it, or its number cannot be read."""
+    if claims.number(member) is None:
+        return f"the number of its claims (adapter_detail.{claims.FENCE}) cannot be read"
+    return held_by_another(world, *claims.lease(member))
+
+
+def is_claimed(world: World, member: Member) -> bool:
+    """Whether this tick has claimed the member by itself. A claim of an earlier tick has an earlier number."""
+    return member.id in world.fences and is_ours(world, *claims.lease(member))
 
 
 def conclude(world: World, member: Member, outcome: Outcome) -> list[Step]:

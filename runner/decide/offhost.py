@@ -51,7 +51,7 @@ def leave(world: World, member: Member, agreed: Agreement) -> tuple[list[Step], 
         return [], False  # a person has to put something right, and then asks again
     if member.status != MemberStatus.DELETING:
         said = {"phase": "stopping", "leave": note | {"verdict": None, "error": None, "attempts": 0}}
-        return [SetMember("nothing is on it any more", member, MemberStatus.DELETING, said)], False
+        return [SetMember("nothing is on it any more", member, MemberStatus.DELETING, said, numbers=True)], False
     if member.component_key not in (CONTROLLER, WORKER):
         return [_without_host(member, f"{member.component_key!r} is no component of this app")], False
     allocation = world.allocation_of(member)

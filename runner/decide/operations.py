@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from runner.decide import leaving
+from runner.decide import leaving, resuming
 from runner.decide.joining import UNFINISHED, join, joined_by
 from runner.decide.members import conclude, fail, held_by_another, is_ours, read_time
 from runner.decide.wants import Wants
@@ -16,10 +16,11 @@ from runner.platform.models import Member, MemberStatus, Operation, OperationSta
 from runner.world import World
 
 RESULT_BYTES, MESSAGE_CHARS = 12_000, 300
-VERBS = ("add", "drain", "remove", "replace")
+VERBS = ("add", "drain", "resume", "remove", "replace")
 # In which states a member can be asked to do what; while another operation is at it, the later one waits.
 ALLOWED = {
     "drain": (MemberStatus.READY, MemberStatus.DRAINING),
+    "resume": (MemberStatus.READY, MemberStatus.DRAINING),
     "remove": tuple(status for status in MemberStatus if status != MemberStatus.DELETED),
     "replace": tuple(status for status in MemberStatus if status != MemberStatus.DELETED),
 }
@@ -83,18 +84,24 @@ def _carry_out(world: World, operation: Operation, controller: Member) -> tuple[
         lost = [member for member in arrived if member.status != MemberStatus.READY]
         if verb == "add" or lost:
             return [*steps, _finish_add(operation, arrived)], wants
-    terms = leaving.read_terms(operation.parameters)
     targets = _targets(world, operation)
     for member in targets:
         if controller.status != MemberStatus.READY:
             steps.append(Wait("the controller is not ready", host_name(member)))
             continue
-        own, wanted = leaving.leave(world, member, operation.id, "drain" if verb == "drain" else "remove", terms)
+        own, wanted = _step(world, operation, member)
         steps += own
         wants.add(wanted)
     if all(leaving.verdict(member, operation.id) for member in targets):
         steps.append(_finish_leave(operation, targets, arrived))
     return steps, wants
+
+
+def _step(world: World, operation: Operation, member: Member) -> leaving.Progress:
+    if operation.operation == resuming.VERB:
+        return resuming.resume(world, member, operation.id)
+    verb = "drain" if operation.operation == "drain" else "remove"
+    return leaving.leave(world, member, operation.id, verb, leaving.read_terms(operation.parameters))
 
 
 # -- refusals ------------------------------------------------------------------------------------------------
@@ -161,7 +168,7 @@ def _bad_targets(world: World, operation: Operation) -> tuple[str, str] | None:
 
 def _bad_terms(operation: Operation) -> tuple[str, str] | None:
     try:
-        leaving.read_terms(operation.parameters)
+        leaving.read_as(resuming.Terms if operation.operation == resuming.VERB else leaving.Terms, operation.parameters)
     except IntentError as error:
         return error.code, error.message
     return None

@@ -12,8 +12,9 @@ cannot be reached, which only spends time.
 from datetime import timedelta
 
 from runner import detail
+from runner.decide import claims
 from runner.decide.instance import look
-from runner.decide.members import host_problem, read_time
+from runner.decide.members import host_problem, obstacle, read_time
 from runner.health import Finding, findings
 from runner.inventory import CONTROLLER, host_name
 from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
@@ -74,12 +75,13 @@ def _may(world: World) -> bool:
 def _begin(world: World, controller: Member, drift: dict[str, list[Finding]]) -> list[Step]:
     """The next repair: the controller first, since what it says of workers counts only once it is in order."""
     waits: list[Step] = []
+    held = claims.not_now(world, controller)
     for group in ((controller,), tuple(one for one in world.members if one.component_key != CONTROLLER)):
         due = []
         for member in group:
             if str(member.id) not in drift or world.did("repair", member):
                 continue
-            why_not = _why_not(world, member)
+            why_not = _why_not(world, member) or held or obstacle(world, member)
             if why_not:
                 waits.append(Wait(why_not, host_name(member)))
             else:

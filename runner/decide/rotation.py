@@ -15,9 +15,9 @@ from runner.decide import lifecycle
 from runner.decide.lifecycle import Verb
 from runner.decide.members import read_time
 from runner.inventory import CONTROLLER, WORKER, IntentError, host_name, node_name
+from runner.node_rules import SERVING_STATES
 from runner.plan import Act, AdapterError, Detail, Play, Step, Wait, stamp
 from runner.platform.models import Health, InstanceStatus, Member, MemberStatus, Operation
-from runner.slurm import SCHEDULABLE
 from runner.world import Outcome, World
 
 # Who has the cluster's key and is not about to lose it. Whoever joins later gets the new one by joining.
@@ -172,7 +172,7 @@ def _has_jobs(world: World, member: Member) -> bool:
     if nodes is None:
         return True
     node = nodes.get(node_name(member) or "")
-    return node is not None and bool(node.jobs) and node.state in SCHEDULABLE and "NOT_RESPONDING" not in node.flags
+    return node is not None and bool(node.jobs) and node.state in SERVING_STATES and "NOT_RESPONDING" not in node.flags
 
 
 def _try_again(world: World, operation: Operation | None, known: Detail, error: AdapterError) -> list[Step] | None:

@@ -1,16 +1,18 @@
 """Stop: the cluster ends cleanly, and start brings the same one back.
 
-No node is drained. The open partitions are closed on the controller, so that what waits goes on waiting and nothing new
-starts; every tick looks at what still runs; when nothing does, the daemons are stopped in the order that loses nothing.
+No node is drained. The partitions that start jobs are closed on the controller, so that what waits goes on waiting and
+nothing new starts; every tick looks at what still runs; when nothing does, the daemons are stopped in the order that
+loses nothing.
 To the note it adds `phase` (closing, waiting, reopening, stopping; then how it ended), `partitions` (the state of each
-before us: only those that were UP are ours to open again), `jobs`, `did`, `not_reached`.
+before us: those that were UP or DRAIN are ours to bring back), `jobs`, `did`, `not_reached`.
 """
 
 from datetime import timedelta
 
 from runner import detail
-from runner.decide import clusterwide, leaving, lifecycle
+from runner.decide import clusterwide, evicting, leaving, lifecycle
 from runner.decide.clusterwide import controller_of, label, partitions, workers_of
+from runner.decide.evicting import JobTerms
 from runner.decide.instance import look
 from runner.decide.members import read_time
 from runner.inventory import CONTROLLER, host_name
@@ -22,6 +24,9 @@ from runner.world import World
 # What the play found in the way: not an error of the attempt, but a reason to wait on.
 NOT_QUIET = ("jobs_running",)
 NAMED = 20
+# What a partition is set to while the cluster is being stopped. One in DRAIN takes no new jobs but starts those that
+# wait; INACTIVE does neither. DOWN and INACTIVE start nothing already.
+CLOSED = {"UP": "DOWN", "DRAIN": "INACTIVE"}
 SILENT = "the controller could not be asked; nothing is assumed"
 
 
@@ -29,7 +34,7 @@ def carry_out(world: World, operation: Operation) -> list[Step]:
     known = lifecycle.noted(world, operation)
     if known.get("verdict"):
         return clusterwide.ended(operation, known, _result(known))
-    terms = leaving.read_as(leaving.JobTerms, operation.parameters)
+    terms = leaving.read_as(JobTerms, operation.parameters)
     return _go_on(world, operation, known, terms)
 
 
@@ -42,7 +47,7 @@ def called_off(world: World) -> list[Step]:
     return _reopen(world, None, known, controller)
 
 
-def _go_on(world: World, operation: Operation, known: Detail, terms: leaving.JobTerms) -> list[Step]:
+def _go_on(world: World, operation: Operation, known: Detail, terms: JobTerms) -> list[Step]:
     controller = controller_of(world)
     phase = known.get("phase")
     if phase == "stopping":
@@ -65,9 +70,7 @@ def _go_on(world: World, operation: Operation, known: Detail, terms: leaving.Job
 # -- closed, and waiting -------------------------------------------------------------------------------------
 
 
-def _begin(
-    world: World, operation: Operation, known: Detail, controller: Member, terms: leaving.JobTerms
-) -> list[Step]:
+def _begin(world: World, operation: Operation, known: Detail, controller: Member, terms: JobTerms) -> list[Step]:
     """Which partitions are open is noted before one is closed: a successor must know which are ours to open."""
     found = world.snapshot.partitions if world.snapshot else None
     if found is None and not world.did("look", controller):
@@ -79,14 +82,14 @@ def _begin(
 
 
 def _close(world: World, known: Detail, controller: Member) -> Play:
-    closing = {name: "DOWN" for name, state in sorted(partitions(known).items()) if state == "UP"}
+    closing = {name: CLOSED[state] for name, state in sorted(partitions(known).items()) if state in CLOSED}
     jobs = running_jobs(world.snapshot)
-    still = f", and wait for {_jobs(jobs)}" if jobs else ""
+    still = f", and wait for {evicting.named(jobs)}" if jobs else ""
     why = f"close {', '.join(closing) or 'nothing'}: what waits goes on waiting{still}"
     return Play(why, "quiesce", (controller,), frozenset({("quiet", controller.id)}), {"partitions": closing})
 
 
-def _silent(world: World, operation: Operation, known: Detail, terms: leaving.JobTerms) -> list[Step]:
+def _silent(world: World, operation: Operation, known: Detail, terms: JobTerms) -> list[Step]:
     if known and _overdue(world, known, terms):
         return _give_up(world, operation, terms, SILENT)
     phase = known.get("phase") or "closing"
@@ -96,14 +99,14 @@ def _silent(world: World, operation: Operation, known: Detail, terms: leaving.Jo
 
 
 def _wait_for(
-    world: World, operation: Operation, known: Detail, controller: Member, terms: leaving.JobTerms, jobs: list[Job]
+    world: World, operation: Operation, known: Detail, controller: Member, terms: JobTerms, jobs: list[Job]
 ) -> list[Step]:
-    words = f"waits for {_jobs(jobs)}"
+    words = f"waits for {evicting.named(jobs)}"
     ends = [job.end_time for job in jobs if job.end_time]
     told: Detail = {
         "phase": "waiting",
         "waiting": words,
-        "jobs": [job.id for job in jobs][: leaving.JOBS_SHOWN],
+        "jobs": evicting.addresses(jobs),
         "jobs_left": len(jobs),
         "jobs_end_by": stamp(max(ends)) if ends else None,
     }
@@ -111,20 +114,20 @@ def _wait_for(
         return [*lifecycle.say(world, operation, reasons=[_reason(words)], **told), Wait(words, label(operation))]
     if terms.at_deadline == "give_up":
         return _give_up(world, operation, terms, words)
-    ending = [job for job in jobs if job.state != "COMPLETING"]
-    did = f"{terms.at_deadline} of {_jobs(ending)}"
+    ending = [job for job in jobs if evicting.is_open(job)]
+    did = evicting.announcement(terms.at_deadline, ending)
     if ending and not world.did("evict", controller):
         if known.get("did") != did:
             # Said before it is done: a kill in between must not leave jobs ended by nobody.
             return lifecycle.say(
                 world, operation, reasons=[_reason(f"the deadline has passed: {did}")], did=did, **told
             )
-        work = {"partitions": {}, terms.at_deadline: sorted(job.id for job in ending)}
+        work = {"partitions": {}, terms.at_deadline: sorted(job.address for job in ending)}
         return [Play(did, "quiesce", (controller,), frozenset({("evict", controller.id)}), work)]
     return [*lifecycle.say(world, operation, reasons=[_reason(words)], **told), Wait(words, label(operation))]
 
 
-def _overdue(world: World, known: Detail, terms: leaving.JobTerms) -> bool:
+def _overdue(world: World, known: Detail, terms: JobTerms) -> bool:
     since = read_time(known.get("since")) or world.now
     return terms.deadline_seconds is not None and world.now >= since + timedelta(seconds=terms.deadline_seconds)
 
@@ -132,7 +135,7 @@ def _overdue(world: World, known: Detail, terms: leaving.JobTerms) -> bool:
 # -- open again ----------------------------------------------------------------------------------------------
 
 
-def _give_up(world: World, operation: Operation, terms: leaving.JobTerms, words: str) -> list[Step]:
+def _give_up(world: World, operation: Operation, terms: JobTerms, words: str) -> list[Step]:
     message = f"not quiet in {terms.deadline_seconds} s, so given up and opened again: {words}"
     return _fails(world, operation, AdapterError("stop_deadline", message))
 
@@ -146,18 +149,22 @@ def _fails(world: World, operation: Operation, error: AdapterError) -> list[Step
 
 def _reopen(world: World, operation: Operation | None, known: Detail, controller: Member) -> list[Step]:
     """Open what we closed, and see it open; a partition that a person had closed stays closed."""
-    ours = {name: "UP" for name, state in sorted(partitions(known).items()) if state == "UP"}
+    ours = {name: state for name, state in sorted(partitions(known).items()) if state in CLOSED}
     if not world.did("resume", controller):
         later = clusterwide.not_due(world, known)
         if later:
             return [Wait(later, label(operation))]
-        why = f"open {', '.join(ours)} again" if ours else "nothing was closed by us"
+        why = (
+            f"{', '.join(f'{name} {state}' for name, state in ours.items())} again"
+            if ours
+            else "nothing was closed by us"
+        )
         acts: frozenset[Act] = frozenset({("resume", controller.id)})
         return [Play(why, "quiesce", (controller,), acts, {"partitions": ours})]
     seen = world.snapshot.partitions if world.snapshot else None
     failure = known.get("failure") or {}
     error = AdapterError(str(failure.get("code")), str(failure.get("message"))) if failure else None
-    if seen is not None and all(seen.get(name, "UP") == "UP" for name in ours):
+    if seen is not None and all(seen.get(name, state) == state for name, state in ours.items()):
         return clusterwide.end(world, operation, _result(known), error=error, phase="open")
     outcome = world.outcomes.get(controller.id)
     if outcome is None:
@@ -168,7 +175,8 @@ def _reopen(world: World, operation: Operation | None, known: Detail, controller
     )
     if again:
         return again
-    message = f"{', '.join(ours)} may still be closed, open with `scontrol update PartitionName=... State=UP`"
+    states = ", ".join(f"{name} (was {state})" for name, state in ours.items())
+    message = f"{states} may still be closed: bring each back with `scontrol update PartitionName=... State=...`"
     error = AdapterError(
         error.code if error else "not_reopened", f"{error.message if error else problem.message}. {message}"
     )
@@ -272,10 +280,4 @@ def _reason(words: str, code: str = "stopping") -> Detail:
     return {"code": code, "message": f"the cluster is being stopped: {words}" if code == "stopping" else words}
 
 
-def _jobs(jobs: list[Job]) -> str:
-    listed = ", ".join(str(job.id) for job in sorted(jobs, key=lambda job: job.id)[: leaving.JOBS_SHOWN])
-    more = f" and {len(jobs) - leaving.JOBS_SHOWN} more" if len(jobs) > leaving.JOBS_SHOWN else ""
-    return f"job {listed}{more}"
-
-
-STOP = lifecycle.Verb((InstanceStatus.RUNNING,), carry_out, clusterwide.takes(leaving.JobTerms), called_off)
+STOP = lifecycle.Verb((InstanceStatus.RUNNING,), carry_out, clusterwide.takes(JobTerms), called_off)

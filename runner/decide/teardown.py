@@ -19,7 +19,7 @@ from runner.decide.agreement import (
 )
 from runner.decide.instance import set_instance
 from runner.decide.lifecycle import Verb
-from runner.decide.members import held_by_another, is_ours, read_time
+from runner.decide.members import held_by_another, is_claimed, is_ours, obstacle, read_time
 from runner.decide.operations import fitted, member_result
 from runner.decide.wants import Wants
 from runner.health import REASONS_SHOWN
@@ -99,12 +99,9 @@ def _settle(world: World) -> list[Step]:
     steps += [Wait(f"{_label(asked[0])} came first: it ends with that", _label(one)) for one in asked[1:]]
     keeper = _keeper(world)
     if keeper and not mine:
-        known = keeper.adapter_detail
-        by, until = known.get("claimed_by"), read_time(known.get("lease_expires_at"))
-        held = held_by_another(world, by, until)
-        if held:
-            steps.append(Wait(held, host_name(keeper)))
-        elif not is_ours(world, by, until):
+        held = [Wait(why, host_name(one)) for one in _alive(world) if (why := obstacle(world, one))]
+        steps += held
+        if not held and not is_claimed(world, keeper):
             steps.append(Claim("the instance is taken down by one runner at a time", keeper, keeper.status))
     return steps
 
@@ -123,18 +120,18 @@ def _taken(world: World, operation: Operation, *, claim_accepted: bool = False) 
 
 
 def _is_anothers(world: World) -> bool:
-    """Whether another runner is at it: then nothing is begun."""
-    keeper = _keeper(world)
-    known = keeper.adapter_detail if keeper else {}
+    """Whether another runner is at it, or at one of its members: then nothing is begun."""
     held = [(one.claimed_by, one.lease_expires_at) for one in (*world.operations, *world.instance_operations)]
-    held.append((known.get("claimed_by"), read_time(known.get("lease_expires_at"))))
-    return any(held_by_another(world, by, until) for by, until in held)
+    return any(held_by_another(world, *one) for one in held) or any(obstacle(world, one) for one in _alive(world))
+
+
+def _alive(world: World) -> list[Member]:
+    return [member for member in world.members if member.status != MemberStatus.DELETED]
 
 
 def _keeper(world: World) -> Member | None:
     """The member whose claim keeps two runners apart, operation or not: the controller while there is one."""
-    alive = [member for member in world.members if member.status != MemberStatus.DELETED]
-    return min(alive, key=lambda one: (one.component_key != CONTROLLER, str(one.id)), default=None)
+    return min(_alive(world), key=lambda one: (one.component_key != CONTROLLER, str(one.id)), default=None)
 
 
 # -- members ---------------------------------------------------------------------------------------------------

@@ -1,10 +1,14 @@
 """What the open operations want done on hosts now, gathered so that it becomes as few plays as possible."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
+from runner.decide.evicting import reach
 from runner.inventory import node_name
 from runner.plan import Act, Detail, Play
 from runner.platform.models import Member
+from runner.slurm import Job
 from runner.world import World
 
 
@@ -13,10 +17,19 @@ class Wants:
     joins: list[Member] = field(default_factory=list)
     drains: dict[str, list[Member]] = field(default_factory=dict)  # by the reason the node shall show
     resumes: dict[str, list[Member]] = field(default_factory=dict)  # by the owner the node's reason must have
-    requeues: dict[int, Member] = field(default_factory=dict)
-    cancels: dict[int, Member] = field(default_factory=dict)
+    # Jobs by their address, each with the member that it is in the way of.
+    requeues: dict[str, Member] = field(default_factory=dict)
+    unpins: dict[str, Member] = field(default_factory=dict)
+    cancels: dict[str, Member] = field(default_factory=dict)
     removes: list[Member] = field(default_factory=list)
     forgets: list[Member] = field(default_factory=list)
+
+    @classmethod
+    def evicting(cls, how: str, jobs: Sequence[Job], member: Member) -> Self:
+        """Jobs out of a member's way. A requeue of one that waits for the node by name clears its required nodes."""
+        running = {job.address: member for job in jobs if job.state != "PENDING"}
+        waiting = {job.address: member for job in jobs if job.state == "PENDING"}
+        return cls(cancels=running | waiting) if how == "cancel" else cls(requeues=running, unpins=waiting)
 
     def add(self, other: "Wants") -> None:
         self.joins += other.joins
@@ -25,21 +38,31 @@ class Wants:
         for owner, members in other.resumes.items():
             self.resumes.setdefault(owner, []).extend(members)
         self.requeues |= other.requeues
+        self.unpins |= other.unpins
         self.cancels |= other.cancels
         self.removes += other.removes
         self.forgets += other.forgets
+
+    @property
+    def members(self) -> list[Member]:
+        """Everybody for whom the controller is to be asked for something."""
+        named = [*self.joins, *self.removes, *self.forgets, *self.requeues.values(), *self.cancels.values()]
+        named += [one for group in (self.drains, self.resumes) for members in group.values() for one in members]
+        return list({one.id: one for one in named}.values())
 
     def drain_play(self, world: World, controller: Member) -> Play | None:
         """Everything that is only a word with the controller, in one run and one call for each reason."""
         acts: set[Act] = {("drain", member.id) for members in self.drains.values() for member in members}
         acts |= {("resume", member.id) for members in self.resumes.values() for member in members}
-        acts |= {("evict", member.id) for member in (*self.requeues.values(), *self.cancels.values())}
+        evicted = (*self.requeues.values(), *self.unpins.values(), *self.cancels.values())
+        acts |= {("evict", member.id) for member in evicted}
         if not acts:
             return None
         work: Detail = {
             "drain": [{"nodes": _nodes(members), "reason": reason} for reason, members in sorted(self.drains.items())],
             "resume": [{"nodes": _nodes(members), "owner": owner} for owner, members in sorted(self.resumes.items())],
             "requeue": sorted(self.requeues),
+            "unpin": sorted(self.unpins),
             "cancel": sorted(self.cancels),
         }
         return Play(self._about(world), "drain_worker", (controller,), frozenset(acts), work)
@@ -61,9 +84,10 @@ class Wants:
             parts += [f"drain {node_name(member)}{_in_the_way(world, member)}" for member in members]
         for members in self.resumes.values():
             parts += [f"undrain {node_name(member)} if the drain is ours" for member in members]
-        for word, jobs in (("requeue", self.requeues), ("cancel", self.cancels)):
+        words = {"requeue": self.requeues, "clear the required nodes of": self.unpins, "cancel": self.cancels}
+        for word, jobs in words.items():
             if jobs:
-                parts.append(f"{word} job(s) {', '.join(map(str, sorted(jobs)))}")
+                parts.append(f"{word} job(s) {', '.join(reach(word, address) for address in sorted(jobs))}")
         return "; ".join(parts)
 
 
@@ -74,7 +98,7 @@ def _nodes(members: list[Member]) -> list[str]:
 def _in_the_way(world: World, member: Member) -> str:
     hostname = node_name(member)
     if world.snapshot and hostname:
-        jobs = [job.id for job in world.snapshot.jobs_of(hostname)]
+        jobs = [job.address for job in world.snapshot.jobs_of(hostname)]
     else:
         jobs = list(member.adapter_detail.get("jobs") or [])
     return f" (in the way: job {', '.join(map(str, jobs))})" if jobs else ""

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from runner import shapes
 
@@ -88,6 +88,17 @@ class Member(_Object):
     status: str
     adapter_detail: Annotated[dict[str, Any], AfterValidator(shapes.of_member)] = Field(default_factory=dict)
     correlation_id: CorrelationId | None = None
+    # What stands in adapter_detail and is not of a type we read: a write leaves it as it is.
+    unread: dict[str, Any] = Field(default_factory=dict, exclude=True, repr=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_unread(cls, data: Any) -> Any:
+        stored = data.get("adapter_detail") if isinstance(data, dict) else None
+        if not isinstance(stored, dict):
+            return data
+        read = shapes.of_member(stored)
+        return {**data, "unread": {key: value for key, value in stored.items() if read.get(key) != value}}
 
 
 class Operation(_Object):

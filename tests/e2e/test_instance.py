@@ -112,7 +112,7 @@ def test_stop_waits_for_what_runs_and_keeps_what_waits(whole: Whole) -> None:
         assert whole.says() == ("running", "progressing", ["stopping"])
         assert whole.partition() == "down"
         note = whole.cluster.instance()["status_detail"]["lifecycle"]
-        assert (note["operation_id"], note["jobs"], note["jobs_left"]) == (stop["id"], [running], 1)
+        assert (note["operation_id"], note["jobs"], note["jobs_left"]) == (stop["id"], [str(running)], 1)
         assert whole.operation(stop)["status"] == "running"
         assert whole.phases() == {("ready", "serving")}, "nobody is drained for it"
     assert f"waits for job {running}" in whole.cluster.command("status").stdout

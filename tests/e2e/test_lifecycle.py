@@ -132,7 +132,7 @@ def test_a_node_with_a_job_stays_draining_until_the_job_is_done(life: Life) -> N
         worker = life.worker("gs-4")
         assert (worker["status"], worker["adapter_detail"]["phase"]) == ("draining", "draining")
         assert worker["adapter_detail"]["jobs_remaining"] == 1
-        assert worker["adapter_detail"]["jobs"] == [job]
+        assert worker["adapter_detail"]["jobs"] == [str(job)]
         assert f"gpuaas:{drain['id']}: new disk" in life.node("gs-4")["whole"]
         assert life.operation(drain)["status"] == "running"
     life.let_go("gs-4")

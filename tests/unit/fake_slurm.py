@@ -1,4 +1,7 @@
-"""A cluster in mind: does what the plays do, by Slurm's rules, so that whole lifecycles can be told by property."""
+"""A cluster in mind: does what the plays do, by Slurm's rules, so that whole lifecycles can be told by property.
+
+Its rules about nodes are written out here and taken from no code under test.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,7 +11,7 @@ from uuid import UUID
 from runner.inventory import node_name
 from runner.plan import AdapterError, Play
 from runner.platform.models import Member
-from runner.slurm import Job, Node, Reservation, Snapshot, deletion_problem
+from runner.slurm import Job, Node, Reservation, Snapshot
 from runner.world import Outcome, World
 from tests.unit.fake_keys import FakeKeys
 from tests.unit.worlds import NOW, after, snapshot
@@ -16,16 +19,28 @@ from tests.unit.worlds import NOW, after, snapshot
 
 @dataclass
 class FakeNode:
-    jobs: set[int] = field(default_factory=set)
+    jobs: set[int | str] = field(default_factory=set)  # ids of plain jobs, or addresses such as 100_7
     reason: str | None = None  # set: it is drained, by whoever wrote the reason
-    responding: bool = True
+    state: str | None = None  # a base state of its own, such as DOWN or UNKNOWN; else by its jobs
+    flags: set[str] = field(default_factory=set)  # more of them, such as UNDRAIN or COMPLETING
+    ending: set[int | str] = field(default_factory=set)  # jobs that were ended and are still being cleared away
+    reason_by: str | None = None
+
+    @property
+    def shown_state(self) -> str:
+        return self.state or ("MIXED" if self.jobs else "IDLE")
+
+    @property
+    def shown_flags(self) -> frozenset[str]:
+        drain = {"DRAIN"} if self.reason and self.state != "DOWN" else set()
+        return frozenset({"DYNAMIC_NORM"} | drain | self.flags | ({"COMPLETING"} if self.ending else set()))
 
 
 @dataclass
 class FakeSlurm:
     nodes: dict[str, FakeNode] = field(default_factory=dict)
     answers: bool = True
-    pending_on: dict[int, str] = field(default_factory=dict)
+    pending_on: dict[int | str, str] = field(default_factory=dict)
     reservations: dict[str, str] = field(default_factory=dict)
     hosts_down: set[str] = field(default_factory=set)
     deleted_with_jobs: list[str] = field(default_factory=list)
@@ -33,8 +48,11 @@ class FakeSlurm:
     residue: dict[str, list[str]] = field(default_factory=dict)  # what cannot be removed from a host
     cleaned: list[str] = field(default_factory=list)
     cleaned_with_jobs: list[str] = field(default_factory=list)
+    slow_evictions: bool = False  # an ended job stays COMPLETING until `clear_away`
+    deaf_jobs: set[int | str] = field(default_factory=set)  # Slurm takes the command, and the job runs on
+    evictions: list[tuple[str, str]] = field(default_factory=list)  # each that was asked for: what, and of which job
     distrusts_resumed: bool = False  # as slurmctld does until the node has answered
-    waiting: set[int] = field(default_factory=set)  # jobs that name no node
+    waiting: set[int | str] = field(default_factory=set)  # jobs that name no node
     partitions: dict[str, str] = field(default_factory=lambda: {"main": "UP"})
     up: bool = True  # whether slurmctld runs
     started_at: datetime = NOW - timedelta(hours=1)
@@ -52,15 +70,20 @@ class FakeSlurm:
             return snapshot(None, ping="DOWN", slurmctld="inactive")
         nodes = {}
         for name, fake in self.nodes.items():
-            flags = {"DYNAMIC_NORM"} | ({"DRAIN"} if fake.reason else set())
-            flags |= {"NOT_RESPONDING"} if self.distrusts_resumed and not fake.reason else set()
-            state = "MIXED" if fake.jobs else "IDLE"
+            silent = {"NOT_RESPONDING"} if self.distrusts_resumed and not fake.reason else set()
             nodes[name] = Node(
-                state=state, flags=frozenset(flags), reason=fake.reason, cpus=2, memory_mb=1000, jobs=sorted(fake.jobs)
+                state=fake.shown_state,
+                flags=fake.shown_flags | silent,
+                reason=fake.reason,
+                reason_by=fake.reason_by,
+                cpus=2,
+                memory_mb=1000,
+                jobs=sorted(str(job) for job in fake.jobs | fake.ending),
             )
-        jobs = [Job(id=job, state="RUNNING", nodes=[name]) for name, fake in self.nodes.items() for job in fake.jobs]
-        jobs += [Job(id=job, state="PENDING", required_nodes=[name]) for job, name in self.pending_on.items()]
-        jobs += [Job(id=job, state="PENDING") for job in sorted(self.waiting)]
+        jobs = [_job(job, "RUNNING", nodes=[name]) for name, fake in self.nodes.items() for job in fake.jobs]
+        jobs += [_job(job, "COMPLETING", nodes=[name]) for name, fake in self.nodes.items() for job in fake.ending]
+        jobs += [_job(job, "PENDING", required_nodes=[name]) for job, name in self.pending_on.items()]
+        jobs += [_job(job, "PENDING") for job in sorted(self.waiting, key=str)]
         held = [Reservation(name=name, nodes=[node]) for name, node in self.reservations.items()]
         found = {"jobs": jobs, "reservations": held, "partitions": dict(self.partitions)}
         return snapshot(nodes, started_at=self.started_at).model_copy(update=found)
@@ -96,21 +119,38 @@ class FakeSlurm:
                     self.nodes[name].reason = order["reason"]
         for order in work.get("resume", []):
             for name in order["nodes"]:
-                if (self.nodes.get(name) or FakeNode()).reason and self.nodes[name].reason.startswith(order["owner"]):  # type: ignore[union-attr]
+                reason, owner = (self.nodes.get(name) or FakeNode()).reason or "", order["owner"]
+                by_operation = reason.startswith("gpuaas:") and not reason.startswith("gpuaas:manual:")
+                if by_operation and (owner == "gpuaas:*" or reason.startswith(owner)):
                     self.moment()
                     self.nodes[name].reason = None
-        for job in (*work.get("requeue", []), *work.get("cancel", [])):
-            self.moment()
-            for fake in self.nodes.values():
-                if job in fake.jobs and job in work.get("requeue", []):
-                    self.waiting.add(job)
-                fake.jobs.discard(job)
+        for how in ("requeue", "unpin", "cancel"):
+            for address in work.get(how, []):
+                self._evict(how, address)
         for name in work.get("delete", []):
             self._delete(name)
         outcomes: dict[UUID, Outcome] = {play.members[0].id: Outcome("serving")}
         for member in play.members[1:]:
             outcomes[member.id] = self._on_host(play, member)
         return after(world, play, outcomes, self.seen())
+
+    def _evict(self, how: str, address: str) -> None:
+        """A job is named by its whole address: of an array only that element ends."""
+        self.moment()
+        self.evictions.append((how, address))
+        named = {job for job in self.pending_on if str(job) == address}
+        for job in named if how != "requeue" else ():
+            self.pending_on.pop(job)
+            self.waiting |= {job} if how == "unpin" else set()
+        for fake in self.nodes.values() if how != "unpin" else ():
+            ended = {job for job in fake.jobs if str(job) == address} - self.deaf_jobs
+            fake.jobs -= ended
+            fake.ending |= ended if self.slow_evictions else set()
+            self.waiting |= ended if how == "requeue" else set()
+
+    def clear_away(self) -> None:
+        for fake in self.nodes.values():
+            fake.ending.clear()
 
     def _on_host(self, play: Play, member: Member) -> Outcome:
         name = _host(member)
@@ -165,7 +205,7 @@ class FakeSlurm:
         name = "ctl" if member.component_key == "controller" else _host(member)
         if name in self.hosts_down:
             return Outcome(error=AdapterError("host_unreachable", "no route", "retryable", host=name))
-        jobs = self.nodes[name].jobs if name in self.nodes else set()
+        jobs = self.nodes[name].jobs | self.nodes[name].ending if name in self.nodes else set()
         if jobs and play.terms["teardown_jobs"] == "wait":
             return Outcome("stopping", {}, AdapterError("jobs_on_host", "a job runs", "retryable", host=name))
         if jobs:
@@ -180,16 +220,35 @@ class FakeSlurm:
         return Outcome("removed", {"host_cleaned": True, "residue": []})
 
     def _delete(self, name: str) -> AdapterError | None:
-        seen = self.seen()
-        problem = deletion_problem(seen, name) if seen else ("state_unknown", "no answer")
-        if name in self.nodes and self.nodes[name].jobs:
+        if name not in self.nodes:
+            return None
+        if self.nodes[name].jobs | self.nodes[name].ending:
             self.deleted_with_jobs.append(name)  # the play would refuse; that it was asked to is already wrong
+        problem = self._in_the_way(name)
         if problem:
-            return AdapterError(problem[0], problem[1], "retryable")
+            return AdapterError(problem, f"{name} may not be deleted: {problem}", "retryable")
         self.moment()
         self.nodes.pop(name, None)
         self.keys.live.pop(name, None)
         return None
+
+    def _in_the_way(self, name: str) -> str | None:
+        """As the module on the controller judges, in words of its own."""
+        fake = self.nodes[name]
+        if not self.answers or not self.up:
+            return "state_unknown"
+        if not fake.reason or "UNDRAIN" in fake.flags or "COMPLETING" in fake.flags or fake.jobs or fake.ending:
+            return "not_drained"
+        if fake.state not in (None, "IDLE", "DOWN"):
+            return "state_unknown"
+        if name in self.pending_on.values():
+            return "jobs_need_node"
+        return "node_reserved" if name in self.reservations.values() else None
+
+
+def _job(job: int | str, state: str, **more: list[str]) -> Job:
+    number, _, task = str(job).replace("+", "_").partition("_")
+    return Job(id=int(number) * 1000 + int(task or 0), address=str(job), state=state, **more)  # type: ignore[arg-type]
 
 
 def _host(member: Member) -> str:

@@ -99,6 +99,8 @@ def between(now: World, seconds: int = 60) -> World:
         snapshot=None,
         forgotten=False,
         not_forgotten=None,
+        fences={},
+        took_over=False,
     )
 
 

@@ -81,7 +81,7 @@ def worlds(draw: st.DrawFn) -> World:
     member_operation = add(
         *draw(st.lists(st.integers(1, 5), max_size=2)),
         id=UUID(int=77),
-        operation=draw(st.sampled_from(["add", "drain", "remove", "replace", "explode"]) | hostile.text),
+        operation=draw(st.sampled_from(["add", "drain", "resume", "remove", "replace", "explode"]) | hostile.text),
         component_key=draw(st.sampled_from(["worker"] * 4 + ["controller"]) | hostile.text),
         member_ids=[member.id for member in members[1 : 1 + draw(st.integers(0, 2))]],
         parameters=parameters,

@@ -130,6 +130,19 @@ def remove_with_jobs_cancelled() -> Theatre:
     return told
 
 
+def remove_with_a_waiting_job_unpinned() -> Theatre:
+    terms = {"deadline_seconds": 0, "on_deadline": "requeue"}
+    told = Theatre(*_cluster(ask("remove", _member(2), parameters=terms, id=OPERATION)))
+    told.slurm.pending_on = {11: "w2"}
+    return told
+
+
+def resume() -> Theatre:
+    told = Theatre(*_cluster(ask("resume", _member(2), id=OPERATION)))
+    told.slurm.nodes["w2"].reason = f"gpuaas:{UUID(int=0xD)}: new disk"
+    return told
+
+
 def replace() -> Theatre:
     return Theatre(*_cluster(ask("replace", _member(3), allocations=(5,), id=OPERATION)))
 
@@ -167,8 +180,10 @@ STORIES = [
     drain,
     drain_given_up,
     remove,
+    remove_with_a_waiting_job_unpinned,
     remove_with_jobs_cancelled,
     replace,
+    resume,
     rotate,
     rotate_then_add,
     rotate_with_a_host_in_the_way,
@@ -176,7 +191,9 @@ STORIES = [
 ]
 # How each ends, so that no story is compared with a telling that went wrong itself.
 ENDS = {add: "succeeded", drain: "succeeded", remove: "succeeded", replace: "succeeded", rotate: "succeeded"} | {
+    remove_with_a_waiting_job_unpinned: "succeeded",
     remove_with_jobs_cancelled: "succeeded",
+    resume: "succeeded",
     rotate_then_add: "succeeded",
     drain_given_up: "failed",
     rotate_with_a_host_in_the_way: "failed",

@@ -28,7 +28,7 @@ FORWARD = {
     "failed": {"failed", "draining", "deleting", "deleted"},
     "deleted": {"deleted"},
 }
-HAPPENINGS = ["nothing", "nothing", "job starts", "jobs end", "person drains", "person resumes"]
+HAPPENINGS = ["nothing", "nothing", "job starts", "jobs end", "job names it", "person drains", "person resumes"]
 TERMS = st.sampled_from(
     [
         {},
@@ -42,7 +42,7 @@ TERMS = st.sampled_from(
 
 @st.composite
 def requests(draw: st.DrawFn, now: World, age: int) -> Operation:
-    verb = draw(st.sampled_from(["add", "drain", "remove", "replace"]))
+    verb = draw(st.sampled_from(["add", "drain", "resume", "remove", "replace"]))
     workers = [member for member in now.members if member.component_key == WORKER]
     if verb == "add":
         return add(draw(st.sampled_from(FREE)), created_at=NOW + timedelta(seconds=age))
@@ -54,19 +54,22 @@ def requests(draw: st.DrawFn, now: World, age: int) -> Operation:
 def meddle(data: st.DataObject, now: World, slurm: FakeSlurm, free_job: list[int]) -> World:
     """What the world does between ticks: users, people, machines."""
     for name, fake in slurm.nodes.items():
-        what = data.draw(
-            st.sampled_from(["nothing", "nothing", "job starts", "jobs end", "person drains", "person resumes"])
-        )
+        what = data.draw(st.sampled_from(HAPPENINGS))
         if what == "job starts" and fake.reason is None:
             free_job[0] += 1
             fake.jobs.add(free_job[0])
         elif what == "jobs end":
             fake.jobs.clear()
+            fake.ending.clear()
+        elif what == "job names it":
+            free_job[0] += 1
+            slurm.pending_on[free_job[0]] = name
         elif what == "person drains" and fake.reason is None:
             fake.reason = f"alice: {name}"
         elif what == "person resumes" and (fake.reason or "").startswith("alice"):
             fake.reason = None
     slurm.answers = data.draw(st.integers(0, 4)) > 0
+    slurm.slow_evictions = data.draw(st.booleans())
     slurm.hosts_down = set(data.draw(st.lists(st.sampled_from([f"w{n}" for n in (*WORKERS, *FREE)]), max_size=1)))
     if now.operations and data.draw(st.integers(0, 5)) == 0:
         now = now.later(operations=now.operations[1:])  # an operator cancels one
@@ -97,7 +100,7 @@ def test_no_lifecycle_loses_a_job_goes_backwards_or_gets_stuck(data: st.DataObje
 
 def _comes_to_rest(now: World, slurm: FakeSlurm) -> None:
     """When faults are over and jobs have ended, everything that was accepted ends."""
-    slurm.answers, slurm.hosts_down = True, set()
+    slurm.answers, slurm.hosts_down, slurm.pending_on = True, set(), {}
     slurm.nodes = {name: FakeNode(reason=fake.reason) for name, fake in slurm.nodes.items()}
     for _ in range(8):
         now, _, _ = tick(now, slurm, seconds=400)

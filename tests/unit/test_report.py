@@ -17,6 +17,7 @@ from runner.report import Reporter
 from runner.world import World
 from tests.unit.lifecycle import ask, ask_whole, cluster, serving
 from tests.unit.worlds import ME, NOW, controller, mine
+from tests.waits import until
 
 
 class FakeClient:
@@ -56,9 +57,11 @@ class FakeClient:
         return self.newest[operation.id]
 
 
-def reporter(client: FakeClient, *operations: Operation, lease_seconds: float = 120) -> Reporter:
+def reporter(
+    client: FakeClient, *operations: Operation, lease_seconds: float = 120, world: World | None = None
+) -> Reporter:
     settings: Any = SimpleNamespace(runner_id=ME, lease_seconds=lease_seconds)
-    made = Reporter(client, settings, cluster(operations=operations))  # type: ignore[arg-type]
+    made = Reporter(client, settings, world or cluster(operations=operations))  # type: ignore[arg-type]
     made.claimed = {one.id: one for one in operations}
     return made
 
@@ -68,7 +71,8 @@ def test_a_lease_that_another_runner_took_over_is_not_ended_by_us() -> None:
     client = FakeClient()
     report = reporter(client, ours)
     theirs = ours.model_copy(update={"claimed_by": "other", "lease_expires_at": NOW + timedelta(days=1)})
-    report.renew_copies(cluster(operations=(theirs,)))
+    with pytest.raises(LostLease, match="taken over by other"):
+        report.renew_copies(cluster(operations=(theirs,)))
     report.release()
     assert client.sent == []
 
@@ -77,8 +81,11 @@ def test_a_lease_that_cannot_be_renewed_is_lost_when_it_runs_out() -> None:
     def away(_: Operation) -> Operation:
         raise Unavailable("the platform is away")
 
-    with reporter(FakeClient(away), mine(ask("drain", serving(2))), lease_seconds=0.3).leases_kept() as lost:
-        assert lost.wait(5)
+    report = reporter(FakeClient(away), mine(ask("drain", serving(2))), lease_seconds=0.3)
+    report.renewal.start()
+    until(lambda: report.renewal.is_lost, 5, "the lease is lost")
+    with pytest.raises(LostLease):
+        report.apply(SetMember("too late", controller(), "ready"), cluster())
 
 
 def test_cancelling_one_operation_does_not_stop_the_play_of_the_others() -> None:
@@ -94,9 +101,10 @@ def test_cancelling_one_operation_does_not_stop_the_play_of_the_others() -> None
     client = FakeClient(answer)
     client.newest[one.id] = one.model_copy(update={"status": "cancelled"})
     report = reporter(client, one, other, lease_seconds=0.3)
-    with report.leases_kept() as lost:
-        assert renewed.wait(5)
-        assert not lost.is_set()
+    report.renewal.start()
+    assert renewed.wait(5)
+    assert not report.renewal.is_lost
+    report.renewal.stop()
     assert set(report.claimed) == {other.id}
 
 
@@ -109,8 +117,10 @@ def test_a_lease_that_is_somebody_elses_now_is_lost(taken_by: str | None) -> Non
 
     client = FakeClient(refuse)
     client.newest[ours.id] = ours.model_copy(update={"claimed_by": taken_by})
-    with reporter(client, ours, lease_seconds=0.3).leases_kept() as lost:
-        assert lost.wait(5)
+    report = reporter(client, ours, lease_seconds=0.3)
+    report.renewal.start()
+    until(lambda: report.renewal.is_lost, 5, "the lease is lost")
+    report.renewal.stop()
 
 
 def test_who_carries_out_an_operation_on_the_instance_may_write_all_its_members() -> None:
@@ -120,9 +130,10 @@ def test_who_carries_out_an_operation_on_the_instance_may_write_all_its_members(
     client.members[member.id] = member.model_copy(update={"etag": "newest"})
     ours = mine(ask_whole("start"))
     told = SetMember("it comes up", member, "reconciling", {"phase": "munge"})
-    assert reporter(client, ours).apply(told, cluster()).members[-1].status == "reconciling"
+    start = cluster().with_member(member)
+    assert reporter(client, ours, world=start).apply(told, start).members[-1].status == "reconciling"
     with pytest.raises(LostLease):
-        reporter(client).apply(told, cluster())
+        reporter(client, world=start).apply(told, start)
 
 
 class Lost(FakeClient):

@@ -74,7 +74,6 @@ def test_it_is_not_done_before_everybody_who_served_serves_again() -> None:
     slurm = two()
     now, play = restart_play(asked(), slurm)
     now = slurm.run(now, play)
-    slurm.nodes["w3"].responding = False
     seen = slurm.seen()
     assert seen and seen.nodes
     away = seen.nodes["w3"].model_copy(update={"flags": frozenset({"NOT_RESPONDING"})})

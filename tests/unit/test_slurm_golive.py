@@ -30,6 +30,7 @@ class FakeHost:
     refuses_reconfigure: bool = False
     steps: list[str] = field(default_factory=list)
     killed_at: int = -1
+    held: bool = False
 
     def step(self, what: str) -> None:
         if len(self.steps) == self.killed_at:
@@ -42,11 +43,16 @@ class FakeHost:
         self.step("write")
         self.disk = dict(files)
 
+    def hold_down(self) -> None:
+        self.held = True
+
     def restart(self, unit: str) -> None:
+        assert self.held, "a node that a person set down would be put back to work"
         self.step(f"restart {unit}")
         self.memory = dict(self.disk)
 
     def reconfigure(self) -> str | None:
+        assert self.held, "a node that a person set down would be put back to work"
         self.step("reconfigure")
         if self.refuses_reconfigure:
             return "slurm_reconfigure error: Unable to contact"

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from module_utils.adapter_error import AdapterError
+from module_utils.slurm_jobs import parse_jobs, with_jobs
 from module_utils.slurm_leaving import (
     check_names,
     check_reason,
@@ -17,7 +18,7 @@ from module_utils.slurm_leaving import (
     to_resume,
 )
 from module_utils.slurm_reservations import parse_reservations
-from module_utils.slurm_state import parse_jobs, parse_nodes, with_jobs
+from module_utils.slurm_state import parse_nodes
 
 FIXTURES = Path(__file__).parent / "fixtures" / "slurm"
 VERSIONS = {"22.05": ("bw1", "bw2"), "24.11": ("tw1", "tw2")}
@@ -74,13 +75,13 @@ def test_a_deleted_node_is_absent_and_not_in_anybodys_way(version: str) -> None:
 
 
 def test_a_job_that_waits_for_the_node_by_name_holds_it() -> None:
-    waiting = {"id": 9, "state": "PENDING", "nodes": [], "required_nodes": ["v", "w"], "end_time": None}
+    waiting = {"id": 9, "address": "9", "state": "PENDING", "nodes": [], "required_nodes": ["v", "w"], "end_time": None}
     assert code(node("IDLE", "DRAIN"), jobs=[waiting]) == "jobs_need_node"
     assert code(node("IDLE", "DRAIN"), jobs=[{**waiting, "required_nodes": ["v"]}]) is None
 
 
 def test_a_job_seen_only_by_squeue_holds_its_node() -> None:
-    assert code(node("IDLE", "DRAIN", jobs=[4])) == "jobs_need_node"
+    assert code(node("IDLE", "DRAIN", jobs=[4])) == "not_drained"
 
 
 def test_a_reservation_holds_its_nodes_and_unreadable_ones_hold_all() -> None:
@@ -108,7 +109,11 @@ def test_a_drained_node_of_a_lost_host_may_be_deleted() -> None:
 def test_no_node_that_anything_needs_is_ever_free(
     state: str, flags: set[str], on_it: list[int], wanted: bool, reserved: bool
 ) -> None:
-    jobs = [{"id": 9, "state": "PENDING", "nodes": [], "required_nodes": ["w"], "end_time": None}] if wanted else []
+    jobs = (
+        [{"id": 9, "address": "9", "state": "PENDING", "nodes": [], "required_nodes": ["w"], "end_time": None}]
+        if wanted
+        else []
+    )
     reservations = [{"name": "r", "nodes": ["w"]}] if reserved else []
     free = code(node(state, *flags, jobs=on_it), jobs=jobs, reservations=reservations) is None
     drained = "DRAIN" in flags and not flags & {"UNDRAIN", "COMPLETING"} and state in ("IDLE", "DOWN")

@@ -137,9 +137,9 @@ _name = slurm_backups.cluster_name
 
 
 def test_a_manifest_says_what_the_backup_is_of(host: Host) -> None:
-    backup = host.back_up()
+    backup = slurm_backups.take(host.room / "op-1", DATABASE, host.state, 60, change="op-1", target=NEXT)
     assert backup.manifest["cluster"] == "train"
-    assert (backup.manifest["version"], backup.manifest["change"]) == (OLD, "op-1")
+    assert (backup.manifest["version"], backup.manifest["target"], backup.manifest["change"]) == (OLD, NEXT, "op-1")
     (row,) = slurm_backups.listed(host.room)
     assert (row["name"], row["complete"], row["cluster"], row["version"]) == ("op-1", True, "train", OLD)
     assert backup.path.stat().st_mode & 0o777 == 0o700

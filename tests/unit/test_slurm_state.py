@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from module_utils.slurm_jobs import parse_jobs, with_jobs
 from module_utils.slurm_state import (
     Node,
     expand_hostlist,
     is_serving,
     parse_daemon,
-    parse_jobs,
     parse_nodes,
-    with_jobs,
 )
 
 FIXTURES = Path(__file__).parent / "fixtures" / "slurm"
@@ -55,7 +54,7 @@ def test_a_node_with_a_job_is_mixed_and_names_the_job(version: str) -> None:
     assert nodes is not None
     assert jobs is not None
     busy, idle = (with_jobs(nodes, jobs)[name] for name in VERSIONS[version])
-    assert (busy["state"], busy["jobs"]) == ("MIXED", [5])
+    assert (busy["state"], busy["jobs"]) == ("MIXED", ["5"])
     assert (idle["state"], idle["jobs"]) == ("IDLE", [])
     assert is_serving(busy)
 

@@ -49,7 +49,7 @@ def test_jobs_are_waited_for_over_ticks_and_each_tick_says_which() -> None:
     for _ in range(3):
         now, steps, _ = tick(now, slurm)
         assert said(now) == ("running", "progressing", ["stopping"])
-        assert (note_of(now)["jobs"], note_of(now)["waiting"]) == ([7], "waits for job 7")
+        assert (note_of(now)["jobs"], note_of(now)["waiting"]) == (["7"], "waits for job 7")
         assert not of_kind(steps, Finish)
     slurm.nodes["w2"].jobs.clear()
     now, steps, plays = tick(now, slurm)
@@ -89,7 +89,7 @@ def test_at_the_deadline_what_runs_is_ended_as_chosen_and_said_before(policy: st
         assert slurm.nodes["w2"].jobs == {7, 9}
     before, steps, play = settle(now, decide)
     before, steps, play = settle(slurm.run(before, play), decide)  # type: ignore[arg-type]
-    assert play and play.work[policy] == [7, 9]
+    assert play and play.work[policy] == ["7", "9"]
     assert note_of(before)["did"] == f"{policy} of job 7, 9", "said before it is done"
     now, steps, _ = tick(now, slurm)
     (finish,) = of_kind(steps, Finish)
@@ -109,16 +109,18 @@ def test_giving_up_at_the_deadline_opens_the_cluster_again_and_loses_nothing() -
     assert said(now) == ("running", "healthy", [])
 
 
-def test_a_partition_that_a_person_had_closed_is_not_opened() -> None:
+def test_each_partition_is_closed_and_brought_back_to_what_it_was() -> None:
     slurm = two_workers()
-    slurm.partitions["night"] = "DRAIN"
+    slurm.partitions |= {"night": "DRAIN", "old": "DOWN", "off": "INACTIVE"}
+    before = dict(slurm.partitions)
     slurm.nodes["w2"].jobs.add(7)
     now, _, _ = tick(cluster(*both_ready(), whole=(ask_whole("stop", parameters={"deadline_seconds": 100}),)), slurm)
-    assert slurm.partitions == {"main": "DOWN", "night": "DRAIN"}
+    # One in DRAIN would go on to start what waits in it.
+    assert slurm.partitions == {"main": "DOWN", "night": "INACTIVE", "old": "DOWN", "off": "INACTIVE"}
     now, _, _ = tick(now, slurm, seconds=100)
     now, steps, _ = tick(now, slurm)
     assert of_kind(steps, Finish)
-    assert slurm.partitions == {"main": "UP", "night": "DRAIN"}
+    assert slurm.partitions == before
 
 
 def test_and_it_is_closed_again_by_the_start_since_slurm_forgets() -> None:
@@ -177,7 +179,7 @@ def test_a_job_that_slips_in_before_the_end_is_waited_for() -> None:
     slurm.nodes["w3"].jobs.add(9)
     now, steps, _ = tick(now, slurm)
     assert not of_kind(steps, Finish) and slurm.up
-    assert note_of(now)["jobs"] == [9]
+    assert note_of(now)["jobs"] == ["9"]
     slurm.nodes["w3"].jobs.clear()
     now, steps, _ = tick(now, slurm)
     assert of_kind(steps, Finish) and not slurm.up
@@ -348,7 +350,7 @@ def test_a_controller_that_falls_silent_while_jobs_run_is_not_stopped() -> None:
     assert playbooks(plays) == ["quiesce"] and not of_kind(steps, Finish) and note_of(now)["phase"] == "waiting"
     slurm.answers = True
     now, _, _ = tick(now, slurm)
-    assert note_of(now)["jobs"] == [7] and slurm.up
+    assert note_of(now)["jobs"] == ["7"] and slurm.up
 
 
 def test_a_stop_killed_while_it_writes_keeps_what_members_were() -> None:
@@ -372,12 +374,12 @@ def test_a_stopped_member_is_nobodys_orphan() -> None:
 
 def test_what_holds_a_node_runs_and_what_holds_none_waits() -> None:
     jobs = [
-        Job(id=1, state="RUNNING", nodes=["w2"]),
-        Job(id=2, state="COMPLETING", nodes=["w2"]),
-        Job(id=3, state="SUSPENDED", nodes=["w3"]),
-        Job(id=4, state="PENDING"),
-        Job(id=5, state="PENDING", nodes=["w2"]),  # where it is meant to run
-        Job(id=6, state="REQUEUE_HOLD"),
+        Job(id=1, address="1", state="RUNNING", nodes=["w2"]),
+        Job(id=2, address="2", state="COMPLETING", nodes=["w2"]),
+        Job(id=3, address="3", state="SUSPENDED", nodes=["w3"]),
+        Job(id=4, address="4", state="PENDING"),
+        Job(id=5, address="5", state="PENDING", nodes=["w2"]),  # where it is meant to run
+        Job(id=6, address="6", state="REQUEUE_HOLD"),
     ]
     seen = snapshot({}).model_copy(update={"jobs": jobs})
     assert [job.id for job in running_jobs(seen) or []] == [1, 2, 3]

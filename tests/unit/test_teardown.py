@@ -165,7 +165,7 @@ def test_at_the_deadline_jobs_are_cancelled_if_that_was_asked_for() -> None:
     now, _, _ = tick(now, slurm)
     assert slurm.nodes["w2"].jobs == {7}, "60 s: not yet"
     now, _, plays = tick(now, slurm)
-    assert [play.work["cancel"] for play in plays if play.work.get("cancel")] == [[7]]
+    assert [play.work["cancel"] for play in plays if play.work.get("cancel")] == [["7"]]
     assert now.instance.status == "deleted" and slurm.cleaned_with_jobs == []
 
 

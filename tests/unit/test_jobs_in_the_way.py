@@ -1,0 +1,208 @@
+"""Jobs in the way of a worker that leaves: addressed exactly, waited for, and ended only as the operation says."""
+
+from typing import Any
+
+import pytest
+
+from runner.decide import decide, evicting
+from runner.plan import Finish, SetMember, Wait
+from runner.shapes import of_member
+from runner.slurm import Job
+from tests.unit.fake_slurm import FakeNode, FakeSlurm
+from tests.unit.lifecycle import ask, cluster, serving, the, tick
+from tests.unit.worlds import of_kind, settle
+
+
+def terms(policy: str) -> dict[str, Any]:
+    return {"deadline_seconds": 0, "on_deadline": policy}
+
+
+def array_over_three() -> FakeSlurm:
+    """An array with one element on each of three workers; the last has the array's own id in Slurm."""
+    return FakeSlurm({f"w{number}": FakeNode({f"100_{number}"}) for number in (2, 3, 4)})
+
+
+@pytest.mark.parametrize("policy", ["cancel", "requeue"])
+@pytest.mark.parametrize("verb", ["drain", "remove"])
+def test_only_the_element_on_the_worker_that_leaves_is_ended(verb: str, policy: str) -> None:
+    one, others = serving(3), [serving(2), serving(4)]
+    slurm = array_over_three()
+    now = cluster(one, *others, operations=(ask(verb, one, parameters=terms(policy)),))
+    now, steps, _ = tick(now, slurm)
+    assert slurm.evictions == [(policy, "100_3")]
+    assert slurm.nodes["w2"].jobs == {"100_2"} and slurm.nodes["w4"].jobs == {"100_4"}
+    assert slurm.waiting == ({"100_3"} if policy == "requeue" else set())
+    assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
+    assert the(now, one).adapter_detail["leave"]["did"] == f"{policy} of job 100_3"
+
+
+@pytest.mark.parametrize(
+    ("how", "address", "state", "words"),
+    [
+        ("cancel", "200+1", "RUNNING", "cancel of job 200+1"),
+        ("cancel", "200+0", "RUNNING", "cancel of job 200+0 (the whole heterogeneous job 200)"),
+        ("requeue", "200+1", "RUNNING", "requeue of job 200+1 (the whole heterogeneous job 200)"),
+        (
+            "cancel",
+            "200+1",
+            "PENDING",
+            "cancel of job 200+1 (the whole heterogeneous job 200), waiting for the node by name",
+        ),
+        ("requeue", "9", "PENDING", "required nodes cleared of job 9"),
+    ],
+)
+def test_what_acts_on_more_than_the_job_named_says_so(how: str, address: str, state: str, words: str) -> None:
+    assert evicting.announcement(how, [Job(id=201, address=address, state=state)]) == words
+
+
+def test_a_plan_says_what_a_requeue_of_a_component_does() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({"200+1"})})
+    now = cluster(one, operations=(ask("drain", one, parameters=terms("requeue")),))
+    _, steps, plays = tick(now, slurm)
+    whole = "200+1 (the whole heterogeneous job 200)"
+    assert any(whole in step.why for step in of_kind(steps, SetMember))
+    assert any(whole in play.why for play in plays)
+
+
+# -- jobs that wait for the node by name ---------------------------------------------------------------------------
+
+
+def test_without_a_deadline_a_waiting_job_is_waited_for_and_named() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()}, pending_on={11: "w2"})
+    now = cluster(one, operations=(ask("remove", one),))
+    for _ in range(3):
+        now, steps, _ = tick(now, slurm)
+        assert the(now, one).status == "draining" and slurm.evictions == []
+        assert the(now, one).adapter_detail["jobs_naming_node"] == ["11"]
+        assert any("11" in wait.why for wait in of_kind(steps, Wait))
+    slurm.pending_on.clear()
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).status == "deleted"
+
+
+@pytest.mark.parametrize("policy", ["cancel", "requeue"])
+def test_at_the_deadline_a_waiting_job_no_longer_blocks_the_removal(policy: str) -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()}, pending_on={11: "w2"})
+    parameters = {"deadline_seconds": 100, "on_deadline": policy}
+    now, _, _ = tick(cluster(one, operations=(ask("remove", one, parameters=parameters),)), slurm)
+    assert slurm.pending_on == {11: "w2"}, "before the deadline it is waited for"
+    now, _, _ = tick(now, slurm, seconds=60)
+    now, steps, _ = tick(now, slurm)
+    assert slurm.evictions == [("unpin" if policy == "requeue" else "cancel", "11")]
+    assert slurm.waiting == ({11} if policy == "requeue" else set())
+    assert the(now, one).status == "deleted" and "w2" not in slurm.nodes
+    (finish,) = of_kind(steps, Finish)
+    assert "11" in finish.result["members"][str(one.id)]["did"]
+
+
+def test_give_up_returns_the_worker_to_service_and_ends_the_operation() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()}, pending_on={11: "w2"})
+    _, steps, _ = tick(cluster(one, operations=(ask("remove", one, parameters={"deadline_seconds": 0}),)), slurm)
+    (finish,) = of_kind(steps, Finish)
+    assert finish.status == "failed" and finish.error and finish.error["code"] == "drain_deadline"
+    assert "11" in finish.error["message"]
+    assert slurm.nodes["w2"].reason is None and slurm.pending_on == {11: "w2"} and slurm.evictions == []
+
+
+def test_a_drain_does_not_touch_a_job_that_waits_for_the_node() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()}, pending_on={11: "w2"})
+    now, steps, _ = tick(cluster(one, operations=(ask("drain", one, parameters=terms("cancel")),)), slurm)
+    assert slurm.evictions == [] and the(now, one).adapter_detail["phase"] == "drained"
+    assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
+
+
+def test_running_jobs_and_waiting_ones_are_both_told_in_the_result() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7})}, pending_on={11: "w2"})
+    now, _, _ = tick(cluster(one, operations=(ask("remove", one, parameters=terms("cancel")),)), slurm)
+    assert slurm.evictions == [("cancel", "7")] and the(now, one).status == "draining"
+    now, steps, _ = tick(now, slurm)
+    assert slurm.evictions == [("cancel", "7"), ("cancel", "11")] and the(now, one).status == "deleted"
+    (finish,) = of_kind(steps, Finish)
+    did = finish.result["members"][str(one.id)]["did"]
+    assert did == "cancel of job 7; cancel of job 11, waiting for the node by name"
+
+
+# -- evictions take their time -------------------------------------------------------------------------------------
+
+
+def test_a_job_that_is_being_cleared_away_is_waited_for_and_not_ended_again() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7})}, slow_evictions=True)
+    now = cluster(one, operations=(ask("remove", one, parameters=terms("cancel")),))
+    for _ in range(3):
+        now, steps, _ = tick(now, slurm)
+        assert slurm.evictions == [("cancel", "7")] and slurm.deleted_with_jobs == []
+        assert the(now, one).status == "draining" and of_kind(steps, Wait)
+    slurm.clear_away()
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).status == "deleted"
+
+
+def test_a_job_that_does_not_end_is_ended_once_a_tick() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7})}, deaf_jobs={7})
+    now = cluster(one, operations=(ask("remove", one, parameters=terms("cancel")),))
+    for count in (1, 2, 3):
+        now, _, _ = tick(now, slurm)
+        assert slurm.evictions == [("cancel", "7")] * count
+        assert the(now, one).status == "draining"
+
+
+@pytest.mark.parametrize(
+    ("state", "flags"),
+    [(None, {"COMPLETING"}), (None, {"UNDRAIN"}), ("UNKNOWN", set()), ("ERROR", set()), ("FUTURE", set())],
+)
+def test_a_node_that_may_still_have_work_is_neither_drained_nor_removed(state: str | None, flags: set[str]) -> None:
+    drains, removes = serving(2), serving(3)
+    slurm = FakeSlurm({name: FakeNode(state=state, flags=set(flags)) for name in ("w2", "w3")})
+    now = cluster(drains, removes, operations=(ask("drain", drains), ask("remove", removes, age=1)))
+    for _ in range(2):
+        now, _, plays = tick(now, slurm)
+        assert {play.playbook for play in plays} <= {"drain_worker", "observe"}
+        assert the(now, drains).adapter_detail["phase"] == "draining" and len(now.operations) == 2
+        assert set(slurm.nodes) == {"w2", "w3"}
+    for fake in slurm.nodes.values():
+        fake.state, fake.flags = None, set()
+    for _ in range(2):
+        now, _, _ = tick(now, slurm)
+    assert the(now, drains).adapter_detail["phase"] == "drained" and set(slurm.nodes) == {"w2"}
+
+
+# -- notes ---------------------------------------------------------------------------------------------------------
+
+
+def test_notes_of_an_older_version_are_read() -> None:
+    """Up to version 1.0.0 `jobs` held ids."""
+    assert of_member({"jobs": [7, 8]})["jobs"] == [7, 8]
+    assert of_member({"jobs": ["7", "100_7", "100_[5-9]", "200+1", "100_[1,3,5...]", "100_[?]"]})["jobs"]
+    wrong: Any
+    for wrong in (["x"], ["100_7; rm"], [7.5], "7", [{}], ["100_[a]"]):
+        assert "jobs" not in of_member({"jobs": wrong})
+
+
+def test_a_drain_that_an_older_version_announced_is_finished() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7})})
+    operation = ask("drain", one, parameters=terms("cancel"))
+    now, _, play = settle(cluster(one, operations=(operation,)), decide)
+    assert play
+    note = {"operation_id": str(operation.id), "verb": "drain", "since": "2026-01-01T00:00:00Z", "verdict": None}
+    old = the(now, one).adapter_detail | {"leave": note | {"did": "cancel of job 7"}, "jobs": [7]}
+    now = now.with_member(the(now, one).model_copy(update={"adapter_detail": old}))
+    now, _, _ = tick(now, slurm)
+    assert slurm.evictions == [("cancel", "7")]
+    assert the(now, one).adapter_detail["leave"]["did"] == "cancel of job 7"
+
+
+def test_a_long_list_is_cut_for_a_record() -> None:
+    jobs = [Job(id=number, address=f"{number}_[{'1,' * 40}3]", state="PENDING") for number in range(1, 40)]
+    shown = evicting.addresses(jobs)
+    assert len(shown) == 20 and all(len(address) <= 40 for address in shown)
+    assert of_member({"jobs": shown})["jobs"] == shown
+    assert evicting.named(jobs).endswith(" and 19 more")

@@ -1,0 +1,193 @@
+"""One exhaustive table: states, flags, jobs, named jobs and reservations against every judge of a node.
+
+The expected answers are written out here, from Slurm's documents; no rule of the code under test is used for them.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from module_utils import node_rules
+from module_utils.slurm_leaving import obstacle
+from module_utils.slurm_state import has_come, is_held, is_serving
+from runner import node_rules as runner_rules
+from runner.health import findings
+from runner.slurm import Job, Node, Reservation, deletion_problem, is_drained, worker_problem
+from runner.slurm import is_serving as runner_is_serving
+from runner.world import Policy
+from tests.unit.fake_slurm import FakeNode, FakeSlurm
+from tests.unit.library_modules import library_module
+from tests.unit.lifecycle import serving
+from tests.unit.worlds import controller, snapshot
+
+STATES = ("IDLE", "ALLOCATED", "MIXED", "DOWN", "UNKNOWN", "ERROR", "FUTURE")
+# Every flag that `scontrol show node` prints in 22.05 and 24.11.
+FLAGS = (
+    *("BLOCKED", "CLOUD", "COMPLETING", "DRAIN", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "EXTERNAL", "FAIL", "INVALID_REG"),
+    *("MAINTENANCE", "NET", "NOT_RESPONDING", "PERFCTRS", "PLANNED", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"),
+    *("POWER_DOWN", "POWER_UP", "REBOOT_CANCEL", "REBOOT_ISSUED", "REBOOT_REQUESTED", "RESERVED", "RES", "RESUME"),
+    "UNDRAIN",
+)
+STOPS_WORK = {
+    *("DRAIN", "FAIL", "INVALID_REG", "MAINTENANCE", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"),
+    *("POWER_DOWN", "REBOOT_ISSUED", "REBOOT_REQUESTED"),
+}
+Case = tuple[str, frozenset[str], bool, bool, bool]
+
+
+def flag_sets() -> Iterator[frozenset[str]]:
+    """No flag, each alone, each pair, and each pair on a node that is drained."""
+    yield frozenset()
+    for count in (1, 2):
+        yield from (frozenset(chosen) for chosen in combinations(FLAGS, count))
+    yield from (frozenset({*chosen, "DRAIN"}) for chosen in combinations(FLAGS, 2) if "DRAIN" not in chosen)
+
+
+def cases() -> Iterator[Case]:
+    for state in STATES:
+        for flags in flag_sets():
+            for number in range(8):
+                yield state, flags, bool(number & 1), bool(number & 2), bool(number & 4)
+
+
+# -- what is right, in words of its own ------------------------------------------------------------------------
+
+
+def drained_is(state: str, flags: frozenset[str], job: bool) -> bool:
+    if state == "IDLE" or state == "DOWN":
+        return "DRAIN" in flags and "COMPLETING" not in flags and "UNDRAIN" not in flags and not job
+    return False
+
+
+def deletable_is(state: str, flags: frozenset[str], job: bool, named: bool, reserved: bool) -> bool:
+    return drained_is(state, flags, job) and not named and not reserved
+
+
+def serving_is(state: str, flags: frozenset[str]) -> bool:
+    return state in ("IDLE", "ALLOCATED", "MIXED") and not any(flag in STOPS_WORK for flag in flags)
+
+
+def held_is(state: str, flags: frozenset[str]) -> bool:
+    return "DRAIN" in flags and serving_is(state, flags - {"DRAIN"})
+
+
+# -- the judges ------------------------------------------------------------------------------------------------
+
+
+def on_host(state: str, flags: frozenset[str], job: bool, named: bool, reserved: bool) -> dict[str, Any]:
+    waiting = {"id": 9, "address": "9", "state": "PENDING", "nodes": [], "required_nodes": ["w"], "end_time": None}
+    node = {"state": state, "flags": sorted(flags), "reason": None, "reason_by": None, "jobs": ["4"] if job else []}
+    return {
+        "nodes": {"w": {**node, "slurmd_started_at": None}},
+        "jobs": [waiting] if named else [],
+        "reservations": [{"name": "r", "nodes": ["w"]}] if reserved else [],
+    }
+
+
+def in_runner(state: str, flags: frozenset[str], job: bool, named: bool, reserved: bool) -> Any:
+    node = Node(state=state, flags=flags, jobs=["4"] if job else [])
+    seen = snapshot({"w": node})
+    update = {
+        "jobs": [Job(id=9, address="9", state="PENDING", required_nodes=["w"])] if named else [],
+        "reservations": [Reservation(name="r", nodes=["w"])] if reserved else [],
+    }
+    return seen.model_copy(update=update)
+
+
+def test_every_judge_of_a_node_agrees_with_the_table() -> None:
+    module = library_module("slurm_nodes")
+    count = 0
+    for case in cases():
+        state, flags, job = case[:3]
+        seen, host = in_runner(*case), on_host(*case)
+        node, raw = seen.nodes["w"], host["nodes"]["w"]
+        jobs = raw["jobs"]
+
+        drained = drained_is(state, flags, job)
+        assert is_drained(node) is drained, case
+        assert node_rules.is_drained(state, flags, jobs) is drained, case
+        assert module._drain(raw)["is_drained"] is drained, case
+
+        deletable = deletable_is(*case)
+        assert (obstacle("w", host) is None) is deletable, case
+        assert (deletion_problem(seen, "w") is None) is deletable, case
+
+        serves, held = serving_is(state, flags), held_is(state, flags)
+        assert is_serving(raw) is serves, case
+        assert runner_is_serving(node) is serves, case
+        assert is_held(raw) is held, case
+        assert has_come(raw) is (serves or held), case
+        assert (worker_problem(seen, "w", {}) is None) is serves, case
+        assert (worker_problem(seen, "w", {}, may_be_held=True) is None) is (serves or held), case
+        count += 1
+    assert count == len(STATES) * 8 * (1 + len(FLAGS) + 25 * 26 // 2 + 24 * 25 // 2)
+
+
+def test_health_calls_every_node_that_does_not_serve_by_a_code() -> None:
+    worker = serving(2)
+    for state in STATES:
+        for flags in flag_sets():
+            node = Node(state=state, flags=flags, cpus=2, memory_mb=1000, reason="r", reason_by="slurm")
+            found = findings(snapshot({"w2": node}), [controller(status="ready"), worker], Policy())
+            told = [one.code for one in found if one.member and one.member.id == worker.id]
+            assert bool(told) is not serving_is(state, flags), (state, flags, told)
+
+
+def test_the_stand_in_judges_a_deletion_by_the_same_table() -> None:
+    """The stand-in has rules of its own, so that a wrong rule of ours is seen in whole lifecycles too."""
+    for state in STATES:
+        for flags in (frozenset(), *(frozenset({flag}) for flag in FLAGS if flag != "DRAIN")):
+            for number in range(8):
+                job, named, reserved = bool(number & 1), bool(number & 2), bool(number & 4)
+                fake = FakeNode({4} if job else set(), "gpuaas:x", None if state == "IDLE" else state, set(flags))
+                slurm = FakeSlurm({"w": fake})
+                slurm.pending_on = {9: "w"} if named else {}
+                slurm.reservations = {"r": "w"} if reserved else {}
+                drained = flags | {"DRAIN"}
+                expected = deletable_is(state, drained, job, named, reserved)
+                assert (slurm._delete("w") is None) is expected, (state, flags, number)
+
+
+@pytest.mark.parametrize("unknown", ["nodes", "jobs", "reservations"])
+def test_what_cannot_be_known_frees_no_node(unknown: str) -> None:
+    drained: Case = ("IDLE", frozenset({"DRAIN"}), False, False, False)
+    refusal = obstacle("w", on_host(*drained) | {unknown: None})
+    assert refusal and (refusal["did"], refusal["code"]) == ("unknown", "state_unknown")
+    problem = deletion_problem(in_runner(*drained).model_copy(update={unknown: None}), "w")
+    assert problem and problem.code == "state_unknown"
+
+
+def test_a_state_that_nobody_has_heard_of_is_neither_serving_nor_drained() -> None:
+    for flags in (frozenset[str](), frozenset({"DRAIN"})):
+        assert not node_rules.is_serving("HOVERING", flags)
+        assert not node_rules.is_drained("HOVERING", flags, [])
+
+
+def test_the_runner_and_the_modules_read_one_file() -> None:
+    assert runner_rules.__file__ and node_rules.__file__
+    texts = {open(one.__file__ or "").read() for one in (runner_rules, node_rules)}  # noqa: PTH123, SIM115
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "reason", "by", "person", "set_down"),
+    [
+        ("DOWN", (), "broken fan", "root", True, True),
+        ("DOWN", ("NOT_RESPONDING",), "Not responding", "slurm", False, False),
+        ("DOWN", (), None, None, False, False),
+        ("DOWN", ("DRAIN",), "broken fan", "root", True, False),
+        ("IDLE", ("DRAIN",), "broken fan", "root", True, False),
+        ("IDLE", ("DRAIN",), "gpuaas:manual: disk", "root", True, False),
+        ("IDLE", ("DRAIN",), "gpuaas:1234: disk", "root", False, False),
+        ("IDLE", ("DRAIN",), "Kill task failed", "root", False, False),
+        ("IDLE", ("DRAIN",), "Low RealMemory", "slurm", False, False),
+        ("IDLE", (), "old words", "root", False, False),
+    ],
+)
+def test_whose_hold_it_is_is_read_from_reason_and_user(
+    state: str, flags: tuple[str, ...], reason: str | None, by: str | None, person: bool, set_down: bool
+) -> None:
+    assert node_rules.is_held_by_person(state, flags, reason, by) is person
+    assert node_rules.is_set_down_by_person(state, flags, reason, by) is set_down

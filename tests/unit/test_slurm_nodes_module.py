@@ -1,0 +1,171 @@
+"""library/slurm_nodes.py itself, over a cluster in mind: what it claims is what the controller shows afterwards."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.unit.library_modules import library_module
+
+slurm_nodes = library_module("slurm_nodes")
+NOTHING: dict[str, Any] = {
+    "drain": [],
+    "resume": [],
+    "hold_down": False,
+    "requeue": [],
+    "unpin": [],
+    "cancel": [],
+    "verify_delete": [],
+    "delete": [],
+}
+OPERATION = "gpuaas:0f0e0d0c-0000-4000-8000-000000000001"
+
+
+class FakeController:
+    """scontrol over nodes in mind. A command may be ignored, which Slurm does without a word."""
+
+    def __init__(self, **nodes: dict[str, Any]) -> None:
+        self.nodes: dict[str, Any] = nodes
+        self.jobs: list[Any] = []
+        self.reservations: list[Any] | None = []
+        self.commands: list[tuple[str, ...]] = []
+        self.ignores: Callable[[tuple[str, ...]], bool] = lambda _command: False
+        self.answers = True
+
+    def look_at_nodes(self, _command: object) -> dict[str, Any]:
+        if not self.answers:
+            return {"nodes": None, "jobs": None, "reservations": None}
+        nodes = {name: dict(node) for name, node in self.nodes.items()}
+        return {"nodes": nodes, "jobs": self.jobs, "reservations": self.reservations}
+
+    def run(self, *command: str) -> tuple[int, str, str]:
+        self.commands.append(command)
+        if self.ignores(command):
+            return 0, "", ""
+        settings = dict(word.partition("=")[::2] for word in command[2:])
+        for name in settings["NodeName"].split(","):
+            if command[1] == "delete":
+                self.nodes.pop(name, None)
+            elif settings["State"] == "DRAIN":
+                self.nodes[name] |= {"flags": ["DRAIN"], "reason": settings["Reason"], "reason_by": "root"}
+            else:
+                self.nodes[name] |= {"flags": [], "reason": None}
+        return 0, "", ""
+
+
+def node(state: str = "IDLE", *flags: str, reason: str | None = None, by: str = "root", **more: Any) -> dict[str, Any]:
+    return {"state": state, "flags": list(flags), "reason": reason, "reason_by": by, "jobs": [], **more}
+
+
+def drained(reason: str = f"{OPERATION}: disk") -> dict[str, Any]:
+    return node("IDLE", "DRAIN", reason=reason)
+
+
+def call(monkeypatch: pytest.MonkeyPatch, controller: FakeController, **asked: Any) -> dict[str, Any]:
+    monkeypatch.setattr(slurm_nodes, "nodes_command", lambda: ("sinfo",))
+    monkeypatch.setattr(slurm_nodes, "look_at_nodes", controller.look_at_nodes)
+    monkeypatch.setattr(slurm_nodes, "look", controller.look_at_nodes)
+    monkeypatch.setattr(slurm_nodes, "run", controller.run)
+    told: dict[str, Any] = slurm_nodes.Call(NOTHING | asked, False).answer()
+    return told
+
+
+def test_a_drained_node_is_deleted_and_seen_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = FakeController(w=drained())
+    assert call(monkeypatch, controller, delete=["w"])["nodes"]["w"]["did"] == "deleted"
+    assert controller.nodes == {}
+
+
+def test_a_node_that_slurm_did_not_delete_is_not_called_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = FakeController(w=drained())
+    controller.ignores = lambda command: command[1] == "delete"
+    told = call(monkeypatch, controller, delete=["w"])["nodes"]["w"]
+    assert (told["did"], told["code"]) == ("kept", "state_unknown")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"state": "MIXED"}, "not_drained"),
+        ({"flags": []}, "not_drained"),
+        ({"flags": ["DRAIN", "COMPLETING"]}, "not_drained"),
+        ({"jobs": ["100_7"]}, "not_drained"),
+        ({"state": "UNKNOWN"}, "state_unknown"),
+    ],
+)
+def test_no_command_is_given_for_a_node_that_is_in_use(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], code: str
+) -> None:
+    controller = FakeController(w=drained() | changes)
+    told = call(monkeypatch, controller, delete=["w"])["nodes"]["w"]
+    assert told["code"] == code and controller.commands == [] and "w" in controller.nodes
+
+
+def test_a_waiting_job_or_a_reservation_keeps_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = FakeController(w=drained())
+    controller.jobs = [{"id": 9, "address": "9", "state": "PENDING", "nodes": [], "required_nodes": ["w"]}]
+    assert call(monkeypatch, controller, delete=["w"])["nodes"]["w"]["code"] == "jobs_need_node"
+    controller.jobs, controller.reservations = [], [{"name": "r", "nodes": ["w"]}]
+    assert call(monkeypatch, controller, delete=["w"])["nodes"]["w"]["code"] == "node_reserved"
+    controller.reservations = None
+    assert call(monkeypatch, controller, delete=["w"])["nodes"]["w"]["code"] == "state_unknown"
+    assert controller.commands == []
+
+
+def test_only_the_owner_of_a_drain_lifts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = {"ours": drained(), "theirs": drained("fan is loud"), "byhand": drained("gpuaas:manual: disk")}
+    controller = FakeController(**nodes)
+    told = call(monkeypatch, controller, resume=[{"nodes": list(nodes), "owner": "gpuaas:*"}])["nodes"]
+    assert {name: one["did"] for name, one in told.items()} == {"ours": "resumed", "theirs": "left", "byhand": "left"}
+    assert controller.nodes["ours"]["flags"] == [] and controller.nodes["byhand"]["flags"] == ["DRAIN"]
+
+
+def test_a_node_that_slurm_did_not_resume_is_not_called_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = FakeController(w=drained())
+    controller.ignores = lambda _command: True
+    assert call(monkeypatch, controller, resume=[{"nodes": ["w"], "owner": OPERATION}])["nodes"]["w"]["did"] == "kept"
+
+
+def test_what_a_person_set_down_is_drained_with_the_persons_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = FakeController(
+        fan=node("DOWN", reason="broken fan"),
+        lost=node("DOWN", reason="Not responding", by="slurm"),
+        ours=drained(),
+        fine=node(),
+    )
+    told = call(monkeypatch, controller, hold_down=True)
+    assert told["nodes"] == {"fan": {"did": "held", "code": None, "reason": "broken fan"}}
+    assert controller.nodes["fan"]["flags"] == ["DRAIN"] and controller.nodes["fan"]["reason"] == "broken fan"
+    assert len(controller.commands) == 1
+
+
+def test_nothing_is_restarted_over_a_node_that_could_not_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = FakeController(fan=node("DOWN", reason="broken fan"))
+    controller.ignores = lambda _command: True
+    with pytest.raises(slurm_nodes.AdapterError) as refusal:
+        call(monkeypatch, controller, hold_down=True)
+    assert refusal.value.code == "not_held" and "broken fan" in refusal.value.message
+
+
+def test_a_silent_controller_has_nothing_to_hold_but_takes_no_other_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = FakeController()
+    controller.answers = False
+    assert call(monkeypatch, controller, hold_down=True)["nodes"] == {}
+    for asked in ({"delete": ["w"]}, {"cancel": ["9"]}, {"hold_down": True, "verify_delete": ["w"]}):
+        with pytest.raises(slurm_nodes.AdapterError) as refusal:
+            call(monkeypatch, controller, **asked)
+        assert refusal.value.code == "slurm_silent"
+
+
+def test_each_drain_is_told_with_its_holder_and_whether_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = FakeController(
+        a=drained(),
+        b=drained("fan is loud") | {"state": "MIXED", "jobs": ["7"]},
+        c=node(),
+        d=drained("Kill task failed"),
+    )
+    assert call(monkeypatch, controller)["drains"] == {
+        "a": {"reason": f"{OPERATION}: disk", "held_by": "us", "is_drained": True},
+        "b": {"reason": "fan is loud", "held_by": "person", "is_drained": False},
+        "d": {"reason": "Kill task failed", "held_by": "slurm", "is_drained": True},
+    }

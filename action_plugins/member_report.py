@@ -6,6 +6,7 @@ runs beside Ansible, without a connection, so that a report costs no round trip.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -23,10 +24,21 @@ options:
     description: >-
       The registered result of a module that did not succeed; this task then fails with its adapter error. It lets
       a task that handles secrets be hidden by no_log and its reason be told all the same.
+  readiness:
+    type: dict
+    description: >-
+      Given in the last report of a play that brings a member up. The runner judges readiness when the play is over, and
+      this changes nothing for it. By hand nobody would, so here the same function judges, and a member that does not
+      serve is an error.
+    suboptions:
+      node: {type: dict, description: A worker's node as the controller shows it; not given if it shows none.}
+      may_be_held: {type: bool, default: false, description: Whether a drained worker counts as one that serves.}
 author: [gpuaas-slurm]
 """
 
 ERROR_FIELDS = ("code", "message", "class")
+# Set by the runner for its own plays.
+RUN_BY_RUNNER = "GPUAAS_RUN_BY_RUNNER"
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -45,6 +57,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 "snapshot": {"type": "dict"},
                 "error": {"type": "dict"},
                 "outcome": {"type": "dict"},
+                "readiness": {
+                    "type": "dict",
+                    "options": {"node": {"type": "dict"}, "may_be_held": {"type": "bool", "default": False}},
+                },
             }
         )
         result: dict[str, Any] = {
@@ -52,6 +68,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             "member_report": {key: arguments[key] for key in ("phase", "detail", "snapshot")},
         }
         error = arguments["error"] or _reason(arguments["outcome"])
+        if arguments["readiness"] is not None and RUN_BY_RUNNER not in os.environ:
+            error = error or _not_ready(arguments)
         if error:
             result["failed"] = True
             result["adapter_error"] = {field: str(error.get(field, "")) for field in ERROR_FIELDS}
@@ -62,7 +80,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 def _reason(outcome: dict[str, Any] | None) -> dict[str, Any] | None:
     if outcome is None:
         return None
-    if outcome.get("adapter_error"):
+    if isinstance(outcome.get("adapter_error"), dict):
         return dict(outcome["adapter_error"])
     said = outcome.get("msg", "A module ended without a reason")
     return {
@@ -70,3 +88,20 @@ def _reason(outcome: dict[str, Any] | None) -> dict[str, Any] | None:
         "message": f"{said}. Run the play by hand with -vvv to see why.",
         "class": "intervention",
     }
+
+
+def _not_ready(arguments: dict[str, Any]) -> dict[str, Any] | None:
+    from runner.slurm import controller_problem, read_snapshot, worker_problem
+
+    detail, readiness = arguments["detail"], arguments["readiness"]
+    name = detail.get("worker_hostname")
+    if name is None:
+        problem = controller_problem(read_snapshot(arguments["snapshot"]))
+    else:
+        nodes = {name: readiness["node"]} if readiness["node"] else {}
+        seen = read_snapshot({"observed_at": 0, "controller": {}, "nodes": nodes})
+        problem = worker_problem(seen, name, detail, may_be_held=readiness["may_be_held"])
+    if problem is None:
+        return None
+    code, message = problem
+    return {"code": code, "message": f"{message}. Put that right, then run the play again.", "class": "retryable"}

@@ -25,7 +25,7 @@ DOCUMENTATION = r"""
 module: host_probe
 short_description: Read what a host is, and check that it can be a member
 description:
-  - Read-only. Sets the fact C(probed_host).
+  - Read-only. What it returns is the host's word; the action plugin of the same name checks it for the roles.
 options:
   supported:
     type: list
@@ -132,8 +132,8 @@ def probe() -> dict[str, Any]:
     }
 
 
-def judge(found: dict[str, Any], params: dict[str, Any]) -> dict[str, str]:
-    """What this system is called, and its Slurm; raises what makes the host unfit."""
+def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
+    """The version of Slurm that the host has or would get; raises what makes the host unfit."""
     systems = [s for s in params["supported"] if (s["id"], s["version"]) == (found["os_id"], found["os_version"])]
     if not systems:
         known = ", ".join(f"{s['id']} {s['version']}" for s in params["supported"])
@@ -179,12 +179,11 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> dict[str, str]:
             INTERVENTION,
         )
     judge_people(params["people"])
-    system = systems[0]
-    told = {"system": system["name"], "slurm_version": found["installed"].get("slurmd") or system["slurm"]}
+    version = found["installed"].get("slurmd") or systems[0]["slurm"]
     if params["controller"]:
-        judge_terms({**found, **told}, params["controller"], params["max_skew_seconds"])
+        judge_terms({**found, "slurm_version": version}, params["controller"], params["max_skew_seconds"])
         judge_count(found["gpus"], params["controller"]["gpus"])
-    return told
+    return str(version)
 
 
 def main() -> None:
@@ -213,10 +212,10 @@ def main() -> None:
         found = probe()
         reference = module.params["reference_epoch"]
         found["skew"] = None if reference is None else found["epoch"] - reference
-        found.update(judge(found, module.params))
+        found["slurm_version"] = judge(found, module.params)
     except AdapterError as error:
         module.fail_json(msg=error.message, adapter_error=error.as_dict())
-    module.exit_json(changed=False, ansible_facts={"probed_host": found})
+    module.exit_json(changed=False, **found)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.slurm_look import ask, look, nodes_command, run
-from ansible.module_utils.slurm_state import has_come, is_held, is_serving, parse_nodes
+from ansible.module_utils.slurm_state import has_come, is_serving, parse_nodes
 
 DOCUMENTATION = r"""
 module: slurm_snapshot
@@ -32,23 +32,35 @@ options:
   reference_epoch:
     type: float
     description: >-
-      The time by the clock of the machine that runs Ansible. Given, the fact C(slurm_join_terms) is set too, with what
-      a worker is held to before it joins.
+      The time by the clock of the machine that runs Ansible. Given, C(join_terms) is returned too, with what a worker
+      is held to before it joins.
 author: [gpuaas-slurm]
+"""
+
+RETURN = r"""
+snapshot: {type: dict, returned: always, description: "Nodes, jobs, reservations, partitions and daemons."}
+serving: {type: list, returned: always, description: Nodes that take jobs.}
+missing: {type: list, returned: always, description: Nodes that were waited for in vain.}
+join_terms: {type: dict, returned: with O(reference_epoch), description: "Clock, slurm user and a munge credential."}
 """
 
 POLL_SECONDS = 0.15
 
 
-def wait_for(names: list[str], started: dict[str, float], command: tuple[str, ...], seconds: float) -> None:
+def wait_for(names: list[str], started: dict[str, float], command: tuple[str, ...], seconds: float) -> list[str]:
+    """The nodes that did not come in time."""
     deadline = time.monotonic() + seconds
     while True:
         nodes = parse_nodes(ask(*command)) or {}
-        if all(name in nodes and has_come(nodes[name], started.get(name)) for name in names):
-            return
-        if time.monotonic() >= deadline:
-            return
+        missing = [name for name in names if name not in nodes or not has_come(nodes[name], started.get(name))]
+        if not missing or time.monotonic() >= deadline:
+            return missing
         time.sleep(POLL_SECONDS)
+
+
+def read_moments(started: dict[str, Any]) -> dict[str, float]:
+    """Without what is not a time: these are the workers' words, and one of them must not keep this look from ending."""
+    return {name: float(at) for name, at in started.items() if isinstance(at, int | float) and 0 < at < 2**33}
 
 
 def join_terms(reference_epoch: float) -> dict[str, Any]:
@@ -80,18 +92,15 @@ def main() -> None:
         supports_check_mode=True,
     )
     command = nodes_command()
-    if module.params["wait_for_nodes"]:
-        started = {name: float(at) for name, at in module.params["started"].items()}
-        wait_for(module.params["wait_for_nodes"], started, command, module.params["timeout"])
+    names = module.params["wait_for_nodes"]
+    started = read_moments(module.params["started"])
+    missing = wait_for(names, started, command, module.params["timeout"]) if names else []
     # A look before a join is for the join alone; what people are shown comes with the look at what came of it.
     shown = module.params["reference_epoch"] is None
     snapshot = look(command, Path(module.params["config_path"]), samples=shown)
     serving = sorted(name for name, node in (snapshot["nodes"] or {}).items() if is_serving(node))
-    held = sorted(name for name, node in (snapshot["nodes"] or {}).items() if is_held(node))
-    facts = {"slurm_snapshot": snapshot, "slurm_serving_nodes": serving, "slurm_held_nodes": held}
-    if module.params["reference_epoch"] is not None:
-        facts["slurm_join_terms"] = join_terms(module.params["reference_epoch"])
-    module.exit_json(changed=False, snapshot=snapshot, ansible_facts=facts)
+    terms = {} if shown else {"join_terms": join_terms(module.params["reference_epoch"])}
+    module.exit_json(changed=False, snapshot=snapshot, serving=serving, missing=missing, **terms)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from runner import hostkeys, people, wish
 from runner.dial import HOSTNAME, is_dialable
 from runner.intent import IntentError as IntentError
 from runner.people import Person
-from runner.platform.models import Allocation, AppInstance, Member
+from runner.platform.models import Allocation, AppInstance, Member, MemberStatus
 
 CONTROLLER = "controller"
 WORKER = "worker"
@@ -169,6 +169,19 @@ def node_name(member: Member) -> str | None:
     return known if isinstance(known, str) and HOSTNAME.fullmatch(known) else None
 
 
+def names_on_record(members: Iterable[Member]) -> dict[str, UUID]:
+    """Which member has which node, by the records."""
+    return {name: one.id for one in members if one.status != MemberStatus.DELETED and (name := node_name(one))}
+
+
+def nodes_on_record(members: list[Member], on_record: Iterable[Member] | None) -> dict[str, Any]:
+    """For plays with a worker whose node has no name on record yet: the names that its host may not give."""
+    if all(member.component_key != WORKER or node_name(member) for member in members):
+        return {}
+    names = names_on_record(members if on_record is None else on_record)
+    return {"slurm_nodes_on_record": {name: str(member_id) for name, member_id in names.items()}}
+
+
 def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
     target = read_target(allocation, member)
     if allocation.gpus is not None and not 0 <= allocation.gpus <= MAX_GPUS:
@@ -217,11 +230,12 @@ def build(
     terms: Mapping[str, Any] | None = None,
     fences: Mapping[UUID, int] | None = None,
     first: Container[UUID] = (),
+    on_record: Iterable[Member] | None = None,
 ) -> tuple[dict[str, Any], dict[UUID, IntentError]]:
     """The instance's inventory, and for each member that cannot be in it the reason.
 
     `fences` has the number of each member whose host may be changed (runner/claims.py), `first` those whose hosts have
-    nothing of this instance yet.
+    nothing of this instance yet; `on_record`: all members of the instance, where `members` are only those of one play.
     """
     hosts: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[str]] = {CONTROLLER: [], WORKER: []}
@@ -250,6 +264,7 @@ def build(
         # A play that comes for another reason renders neither what was refused nor what is not on trial yet.
         "slurm_config_keep": keep,
         "slurm_wish": wished,
+        **nodes_on_record(members, on_record),
         **(terms or {}),
     }
     for member in sorted(members, key=lambda one: (one.component_key, str(one.id))):

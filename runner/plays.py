@@ -13,7 +13,7 @@ from runner.bundle import bundle_dir
 from runner.plan import AdapterError, Play
 from runner.scratch import SOCKETS, scratch
 from runner.settings import Settings
-from runner.translate import Heard, Story, hear, tell
+from runner.translate import Event, Heard, Played, Story, hear, tell
 from runner.world import Outcome, World
 
 FINAL_PHASES = ("serving", "removed", "staged", "rotated")
@@ -37,13 +37,18 @@ def play(
     import ansible_runner  # here, because a quiet tick needs no Ansible
 
     hosts, problems = inventory.build(
-        world.instance, step.members, world.allocations, step.work, step.terms, step.fences, step.first
+        world.instance, step.members, world.allocations, step.work, step.terms, step.fences, step.first, world.members
     )
     refused = dial.settle(hosts)
     for member in step.members:
         if why := refused.get(inventory.host_name(member)):
             problems[member.id] = inventory.IntentError("connection_invalid", why)
-    members = {inventory.host_name(m): m.id for m in step.members if m.id not in problems}
+    names = inventory.names_on_record(world.members)
+    members = {
+        inventory.host_name(one): Played(one.id, one.component_key, inventory.node_name(one), names)
+        for one in step.members
+        if one.id not in problems
+    }
     story = Story(
         {
             member_id: Outcome(error=world.unseen.get(member_id) or AdapterError(problem.code, problem.message))
@@ -54,11 +59,15 @@ def play(
     if not members or (leaderless and step.playbook != "decommission"):
         return story  # nobody is to be asked, or nobody whom the others could go by
 
+    is_own = OwnEvents()
+
     def on_event(event: dict[str, Any]) -> bool:
         nonlocal story
-        heard = hear(event, members)
+        heard = hear(event, members) if is_own(event) else None
         story = tell(story, heard)
         if isinstance(heard, Heard):
+            if heard.dropped:
+                log.get(member_id=heard.member_id).warning("reported by a host, not believed", keys=heard.dropped)
             listen(heard)
         return False  # nothing of it is to be kept in a file
 
@@ -87,6 +96,27 @@ def play(
     return story
 
 
+class OwnEvents:
+    """Tells the events of our own ansible-playbook from text that looks like one.
+
+    ansible-runner finds events in what Ansible prints, and Ansible prints what hosts return. The run's own events carry
+    the id that Ansible makes up for the run before it contacts a host, and no host learns it.
+    """
+
+    def __init__(self) -> None:
+        self._run: str | None = None
+
+    def __call__(self, event: Event) -> bool:
+        data = event.get("event_data")
+        run = data.get("playbook_uuid") if isinstance(data, dict) else None
+        if self._run is None and event.get("event") == "playbook_on_start":
+            self._run = run
+        if run is None or run == self._run:
+            return run is not None
+        log.get().warning("an event that a host forged was ignored", event_kind=str(event.get("event"))[:60])
+        return False
+
+
 def _out_of_time(story: Story) -> Story:
     """A run that took too long says nothing good about a member it had not finished with."""
     error = AdapterError("play_timeout", "the play took too long and was stopped before its end", "retryable")
@@ -107,6 +137,7 @@ def _workplace() -> Iterator[tuple[Path, dict[str, str]]]:
             "ANSIBLE_CONFIG": str(bundle_dir() / "ansible.cfg"),
             # ansible-runner switches this off unless told otherwise, and no pinned key would then be looked at.
             "ANSIBLE_HOST_KEY_CHECKING": "True",
+            "GPUAAS_RUN_BY_RUNNER": "1",
             "ANSIBLE_HOME": str(directory / "home"),
             "ANSIBLE_LOCAL_TEMP": str(directory / "tmp"),
             "ANSIBLE_SSH_CONTROL_PATH_DIR": str(sockets),

@@ -1,27 +1,44 @@
 """Play events to what they mean for members. Pure; reads only data that roles emit on purpose.
 
-That is: `member_report` and `adapter_error` in a task's result, and the outcome of each host (failed, unreachable,
-no host matched). Task names and stdout decide nothing.
+That is: what the member_report plugin returns on this side, `adapter_error` in a failed task's result, and the outcome
+of each host (failed, unreachable, no host matched). Task names and stdout decide nothing. What comes from a host is
+read by type and size (`runner/reported.py`), for the host's own member; only the controller's speaks of the cluster.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, get_args
 from uuid import UUID
 
-from runner import hostkeys
+from runner import hostkeys, reported
+from runner.inventory import CONTROLLER
 from runner.plan import AdapterError, Detail, ErrorClass
 from runner.slurm import Snapshot, read_snapshot
 from runner.world import Outcome
 
 Event = Mapping[str, Any]
-MESSAGE_LIMIT = 1000
-DETAIL_CHARS = 8000
 TASK_FAILED = "task_failed"
+# Codes that are this side's own to find out: a host that returns one must not be handled as if it were so.
+OUR_CODES = frozenset({hostkeys.MISMATCH, "host_unreachable", "play_timeout", TASK_FAILED})
 # How a task looks that could not have a secret: the first where it must not be told, the second in a lookup's words.
 WANTING = ("its output is withheld because it handles a secret", "runtime secret not available")
+
+
+@dataclass(frozen=True)
+class Played:
+    """A member of a run, as our own records have it. Reports are checked against this."""
+
+    id: UUID
+    component: str
+    node_name: str | None = None
+    taken: Mapping[str, UUID] = field(default_factory=dict)  # node names on record, and whose they are
+
+    def may_be_called(self, name: object) -> bool:
+        """A worker that has a name keeps it, and none gets the name of another member."""
+        if self.node_name:
+            return name == self.node_name
+        return not isinstance(name, str) or self.taken.get(name, self.id) == self.id
 
 
 @dataclass(frozen=True)
@@ -43,33 +60,48 @@ class Heard:
     snapshot: Any = None
     error: AdapterError | None = None
     at: datetime | None = None  # by the clock of the machine that Ansible runs on
+    dropped: tuple[str, ...] = ()  # keys of the report that were not believed
 
 
-def hear(event: Event, members: Mapping[str, UUID]) -> Heard | Literal["nothing matched"] | None:
+def hear(event: Event, members: Mapping[str, Played]) -> Heard | Literal["nothing matched"] | None:
     """The meaning of one event; None for the many that have none. `members` is by inventory name."""
     kind = event.get("event")
     data = event.get("event_data") or {}
     if kind == "playbook_on_no_hosts_matched":
         return "nothing matched"
-    member_id = members.get(str(data.get("host")))
-    if member_id is None or kind not in ("runner_on_ok", "runner_on_failed", "runner_on_unreachable"):
+    member = members.get(str(data.get("host")))
+    if member is None or kind not in ("runner_on_ok", "runner_on_failed", "runner_on_unreachable"):
         return None
     result = data.get("res")
     result = result if isinstance(result, dict) else {}
-    said = result.get("member_report")
-    said = said if isinstance(said, dict) else {}
-    heard = Heard(
-        member_id,
-        _text(said.get("phase")),
-        _object(said.get("detail")),
-        said.get("snapshot"),
-        at=_time(event.get("created")),
-    )
+    heard = _report(event, member, result)
     if kind == "runner_on_unreachable":
         return replace(heard, error=_unreachable(data, result))
     if kind == "runner_on_failed":
         return None if data.get("ignore_errors") else replace(heard, error=_failed(data, result))
-    return heard if said else None
+    return heard if _is_report(data, result) else None
+
+
+def _is_report(data: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+    """Whether our own plugin made the result. One that a module on a host returns may look the same."""
+    return data.get("task_action") == "member_report" and isinstance(result.get("member_report"), dict)
+
+
+def _report(event: Event, member: Played, result: Mapping[str, Any]) -> Heard:
+    at = _time(event.get("created"))
+    if not _is_report(event["event_data"], result):
+        return Heard(member.id, at=at)
+    given = result["member_report"]
+    detail, dropped = reported.read_detail(member.component, given.get("detail"))
+    name = detail.get("worker_hostname")
+    if name is not None and not member.may_be_called(name):
+        del detail["worker_hostname"]
+        dropped.append("worker_hostname")
+    snapshot = given.get("snapshot")
+    if snapshot is not None and member.component != CONTROLLER:
+        snapshot = None
+        dropped.append("snapshot")
+    return Heard(member.id, _text(given.get("phase")), detail, snapshot, at=at, dropped=tuple(dropped))
 
 
 def tell(story: Story, heard: Heard | Literal["nothing matched"] | None) -> Story:
@@ -81,13 +113,13 @@ def tell(story: Story, heard: Heard | Literal["nothing matched"] | None) -> Stor
     assert isinstance(heard, Heard)
     before = story.outcomes.get(heard.member_id, Outcome())
     outcome = Outcome(heard.phase or before.phase, {**before.detail, **heard.detail}, before.error or heard.error)
-    snapshot = read_snapshot(heard.snapshot) if heard.snapshot is not None else None
+    snapshot = read_snapshot(reported.plain(heard.snapshot)) if heard.snapshot is not None else None
     if snapshot and heard.at:
         snapshot = snapshot.timed(heard.at)
     return replace(story, outcomes={**story.outcomes, heard.member_id: outcome}, snapshot=snapshot or story.snapshot)
 
 
-def translate(events: Iterable[Event], members: Mapping[str, UUID]) -> Story:
+def translate(events: Iterable[Event], members: Mapping[str, Played]) -> Story:
     """A whole recorded run at once."""
     story = Story()
     for event in events:
@@ -111,23 +143,27 @@ def without_secret(story: Story, why: AdapterError) -> Story:
 def _failed(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
     host, task = _text(data.get("host")), _text(data.get("task"))
     given = result.get("adapter_error")
-    if isinstance(given, dict) and given.get("code"):
+    if isinstance(given, dict) and _is_code(given.get("code")):
         klass: Any = given.get("class")
         return AdapterError(
-            str(given["code"])[:64],
-            _short(given.get("message") or result.get("msg")),
+            given["code"],
+            reported.message(given.get("message") or result.get("msg")),
             klass if klass in get_args(ErrorClass) else "intervention",
             host,
             task,
         )
     if _is_refused_by_sudo(result):
         message = (
-            f"the login user may not become root: {_short(result.get('msg'))}. Install deploy/sudoers.d/gpuaas-slurm on"
-            " the host, with that user's name, then ask again"
+            f"the login user may not become root: {reported.message(result.get('msg'))}. Install"
+            " deploy/sudoers.d/gpuaas-slurm on the host, with that user's name, then ask again"
         )
         return AdapterError("not_root", message, "intervention", host, task)
-    message = WANTING[0] if "censored" in result else _short(result.get("msg"))
+    message = WANTING[0] if "censored" in result else reported.message(result.get("msg"))
     return AdapterError(TASK_FAILED, f"{task}: {message}. Look at the host, then ask again", "intervention", host, task)
+
+
+def _is_code(value: object) -> bool:
+    return isinstance(value, str) and bool(reported.CODE.fullmatch(value)) and value not in OUR_CODES
 
 
 def _is_refused_by_sudo(result: Mapping[str, Any]) -> bool:
@@ -137,7 +173,9 @@ def _is_refused_by_sudo(result: Mapping[str, Any]) -> bool:
 
 
 def _unreachable(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
-    message = f"ssh to the host failed: {_short(result.get('msg'))}. Check that it is up and that its sshd answers"
+    message = (
+        f"ssh to the host failed: {reported.message(result.get('msg'))}. Check that it is up and that its sshd answers"
+    )
     if "Host key verification failed" in str(result.get("msg")):
         # Another machine answers, or the host was rebuilt: trying again cannot make that right.
         return AdapterError(
@@ -146,13 +184,8 @@ def _unreachable(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterE
     return AdapterError("host_unreachable", message, "retryable", _text(data.get("host")), _text(data.get("task")))
 
 
-def _short(value: object) -> str:
-    text = " ".join(str(value or "no message").split())
-    return text if len(text) <= MESSAGE_LIMIT else text[:MESSAGE_LIMIT] + "..."
-
-
 def _text(value: object) -> str | None:
-    return _short(value) if value is not None else None
+    return reported.printable(value, reported.TEXT_BYTES) if value is not None else None
 
 
 def _time(value: object) -> datetime | None:
@@ -161,12 +194,3 @@ def _time(value: object) -> datetime | None:
     except ValueError:
         return None
     return time if time and time.tzinfo else None
-
-
-def _object(value: object) -> Detail:
-    """What a host tells of itself, as far as it can be kept: one that goes on and on must not fill its record."""
-    if not isinstance(value, dict):
-        return {}
-    # By which keys it is known is not for the host to say.
-    told = {str(key): item for key, item in value.items() if key not in (hostkeys.PINNED, hostkeys.CHANGED)}
-    return told if len(json.dumps(told, default=str)) <= DETAIL_CHARS else {}

@@ -67,6 +67,14 @@ def conclude(world: World, member: Member, outcome: Outcome) -> list[Step]:
     ]
 
 
+def controller_error(world: World, outcome: Outcome) -> AdapterError | None:
+    """What went wrong in the controller's play, or what keeps it from serving after it."""
+    if outcome.error:
+        return outcome.error
+    problem = controller_problem(world.snapshot)
+    return AdapterError(problem[0], problem[1], "retryable") if problem else None
+
+
 def fail(world: World, member: Member, error: AdapterError, outcome: Outcome | None = None) -> SetMember:
     """Failed for good, or to be tried again later if the error's class allows it."""
     tried = int(member.adapter_detail.get("attempt") or 0) + (1 if outcome else 0)

@@ -12,12 +12,12 @@ from runner import detail
 from runner.decide import clusterwide, lifecycle
 from runner.decide.clusterwide import controller_of, label, partitions, workers_of
 from runner.decide.instance import look
-from runner.decide.members import fail, host_problem, read_time
+from runner.decide.members import controller_error, fail, host_problem, read_time
 from runner.decide.operations import joined_results
 from runner.inventory import host_name
 from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
 from runner.platform.models import Health, InstanceStatus, Member, MemberStatus, Operation
-from runner.slurm import controller_problem, worker_problem
+from runner.slurm import worker_problem
 from runner.world import Outcome, World
 
 
@@ -51,7 +51,7 @@ def _bring_up(world: World, operation: Operation | None, known: Detail) -> list[
     if detail.is_stopped(controller):
         outcome = world.outcomes.get(controller.id)
         if outcome:
-            problem = _controller_error(world, outcome)
+            problem = controller_error(world, outcome)
             if problem:
                 return _controller_failed(world, operation, known, controller, problem)
             steps.append(_back(operation, controller, outcome, detail.of_controller(world.snapshot)))  # type: ignore[arg-type]
@@ -75,13 +75,6 @@ def _bring_up(world: World, operation: Operation | None, known: Detail) -> list[
 
 
 # -- the controller ------------------------------------------------------------------------------------------
-
-
-def _controller_error(world: World, outcome: Outcome) -> AdapterError | None:
-    if outcome.error:
-        return outcome.error
-    problem = controller_problem(world.snapshot)
-    return AdapterError(problem[0], problem[1], "retryable") if problem else None
 
 
 def _controller_blocked(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from runner import wish
 from runner.decide import changing, lifecycle
+from runner.decide.members import controller_error
 from runner.inventory import CONTROLLER, IntentError, host_name
 from runner.plan import Act, AdapterError, Detail, Play, PlayBook, SetMember, Step, Wait, stamp
 from runner.platform.models import Health, Member, MemberStatus, Operation
@@ -112,7 +113,8 @@ def _judge(world: World, operation: Operation, controller: Member, workers: Sequ
     if outcome.error and outcome.error.code == CONVERSION_RUNNING:
         return _converting(world, operation, controller, outcome)
     failed = {one.id: o.error for one in workers if (o := world.outcomes.get(one.id)) and o.error}
-    error = outcome.error or next(iter(failed.values()), None)
+    own = controller_error(world, outcome)
+    error = own or next(iter(failed.values()), None)
     if error and error.klass == "retryable":
         known = lifecycle.noted(world, operation)
         waiting = Wait(f"{error.code}: the next tick tries again", host_name(controller))
@@ -128,8 +130,8 @@ def _judge(world: World, operation: Operation, controller: Member, workers: Sequ
         **(outcome.detail.get("upgraded") or outcome.detail.get("returned") or {}),
         "workers": {"moved": len(workers) - len(failed), "failed": [str(one) for one in failed]},
     }
-    if outcome.error:
-        return [*steps, *_end(world, operation, outcome.error, result)]
+    if own:
+        return [*steps, *_end(world, operation, own, result)]
     if error:
         message = f"the controller has moved, but {len(failed)} of {len(workers)} workers have not; the first: "
         return [*steps, *_end(world, operation, AdapterError("partly_failed", message + error.message), result)]

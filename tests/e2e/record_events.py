@@ -34,7 +34,9 @@ BROKEN_SOURCES = (
 
 def stripped(event: Mapping[str, Any]) -> dict[str, Any]:
     data = event.get("event_data") or {}
-    kept: dict[str, Any] = {name: data[name] for name in ("host", "task", "ignore_errors") if name in data}
+    kept: dict[str, Any] = {
+        name: data[name] for name in ("host", "task", "task_action", "ignore_errors") if name in data
+    }
     result = data.get("res")
     if isinstance(result, dict):
         ended_well = event["event"] == "runner_on_ok"
@@ -50,8 +52,8 @@ def recording(path: Path) -> Iterator[None]:
     members: dict[str, str] = {}
     events: list[dict[str, Any]] = []
 
-    def keep(event: translate.Event, known: Mapping[str, UUID]) -> Any:
-        members.update({name: str(member_id) for name, member_id in known.items()})
+    def keep(event: translate.Event, known: Mapping[str, translate.Played]) -> Any:
+        members.update({name: str(member.id) for name, member in known.items()})
         events.append(stripped(event))
         return translate.hear(event, known)
 

@@ -17,7 +17,7 @@ from runner.inventory import IntentError, build, read_target
 from runner.operator import AskedWrong
 from runner.plan import AdapterError, Pin, Play, SetMember, Step, shown, stamp
 from runner.platform.models import Allocation, Member
-from runner.translate import Heard, hear
+from runner.translate import Heard, Played, hear
 from runner.trust_verb import noted
 from runner.world import Outcome, World
 from tests.unit.lifecycle import ask, serving
@@ -308,8 +308,11 @@ def test_a_key_that_is_none_or_not_the_platforms_is_not_taken_from_a_person(key:
 
 def test_a_host_does_not_say_itself_by_which_keys_it_is_known() -> None:
     said = {"phase": "munge", "detail": {PINNED: {"keys": [OTHER]}, CHANGED: None, "cpus": 2}}
-    event = {"event": "runner_on_ok", "event_data": {"host": "w", "res": {"member_report": said}}}
-    heard = hear(event, {"w": UUID(int=5)})
+    event = {
+        "event": "runner_on_ok",
+        "event_data": {"host": "w", "task_action": "member_report", "res": {"member_report": said}},
+    }
+    heard = hear(event, {"w": Played(UUID(int=5), "worker")})
     assert isinstance(heard, Heard) and heard.detail == {"cpus": 2}
 
 

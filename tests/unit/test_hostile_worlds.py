@@ -158,10 +158,11 @@ def test_unknown_words_and_more_fields_are_read_and_left_alone() -> None:
     hostile.anything, hostile.anything, st.sampled_from(["runner_on_ok", "runner_on_failed", "runner_on_unreachable"])
 )
 def test_whatever_a_host_answers_its_story_is_told_and_fits_its_record(said: Any, error: Any, kind: str) -> None:
-    members = {"worker-1": UUID(int=1)}
+    members = {"worker-1": translate.Played(UUID(int=1), "worker")}
     for result in (said, {"member_report": said}, {"member_report": {"phase": said, "detail": {"x": said}}}):
         answer = {**result, "adapter_error": error} if isinstance(result, dict) else result
-        event = {"event": kind, "event_data": {"host": "worker-1", "task": said, "res": answer}}
+        data = {"host": "worker-1", "task": said, "task_action": "member_report", "res": answer}
+        event = {"event": kind, "event_data": data}
         story = translate.tell(translate.Story(), translate.hear(event, members))
         for outcome in story.outcomes.values():
             shown = outcome.error.as_detail(NOW) if outcome.error else {}

@@ -9,25 +9,27 @@ from uuid import UUID
 import pytest
 
 from runner.plan import AdapterError
-from runner.translate import MESSAGE_LIMIT, Heard, Story, hear, tell, translate, without_secret
+from runner.reported import MESSAGE_BYTES
+from runner.translate import Heard, Played, Story, hear, tell, translate, without_secret
 
 FIXTURES = Path(__file__).parent / "fixtures" / "events"
 CONTROLLER_PHASES = ["preflight", "munge", "accounting", "controller", "baseline", "serving"]
 WORKER_PHASES = ["preflight", "munge", "joining", "registering", "serving"]
-WORKER = UUID(int=5)
-MEMBERS = {"worker-1": WORKER}
+WORKER, CONTROLLER = UUID(int=5), UUID(int=6)
+MEMBERS = {"worker-1": Played(WORKER, "worker"), "controller-1": Played(CONTROLLER, "controller")}
 
 Event = dict[str, Any]
 
 suites = pytest.mark.parametrize("suite", ["bookworm", "trixie"])
 
 
-def recorded(suite: str, name: str) -> tuple[list[Event], dict[str, UUID]]:
+def recorded(suite: str, name: str) -> tuple[list[Event], dict[str, Played]]:
     first, *rest = (FIXTURES / suite / f"{name}.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in rest], {k: UUID(v) for k, v in json.loads(first)["members"].items()}
+    members = json.loads(first)["members"]
+    return [json.loads(line) for line in rest], {k: Played(UUID(v), k.partition("-")[0]) for k, v in members.items()}
 
 
-def phases(events: list[Event], members: Mapping[str, UUID], member_id: UUID) -> list[str]:
+def phases(events: list[Event], members: Mapping[str, Played], member_id: UUID) -> list[str]:
     """In the order in which they were heard, without repetitions."""
     heard = [found for event in events if isinstance(found := hear(event, members), Heard)]
     return list(dict.fromkeys(one.phase for one in heard if one.member_id == member_id and one.phase))
@@ -37,15 +39,15 @@ def event(kind: str, host: str = "worker-1", **data: Any) -> Event:
     return {"event": kind, "event_data": {"host": host, "task": "Do it", **data}}
 
 
-def reported(**said: Any) -> Event:
-    return event("runner_on_ok", res={"member_report": said})
+def reported(host: str = "worker-1", **said: Any) -> Event:
+    return event("runner_on_ok", host, task_action="member_report", res={"member_report": said})
 
 
 @suites
 def test_a_recorded_deploy_ends_with_every_member_serving_and_no_error(suite: str) -> None:
     events, members = recorded(suite, "deploy")
     story = translate(events, members)
-    assert set(story.outcomes) == set(members.values())
+    assert set(story.outcomes) == {one.id for one in members.values()}
     assert {outcome.phase for outcome in story.outcomes.values()} == {"serving"}
     assert {outcome.error for outcome in story.outcomes.values()} == {None}
     assert not story.nothing_matched
@@ -54,9 +56,9 @@ def test_a_recorded_deploy_ends_with_every_member_serving_and_no_error(suite: st
 @suites
 def test_the_phases_of_a_recorded_deploy_are_heard_in_order(suite: str) -> None:
     events, members = recorded(suite, "deploy")
-    for name, member_id in members.items():
+    for name, member in members.items():
         wanted = CONTROLLER_PHASES if name.startswith("controller") else WORKER_PHASES
-        assert phases(events, members, member_id) == wanted
+        assert phases(events, members, member.id) == wanted
 
 
 @suites
@@ -66,7 +68,7 @@ def test_a_recorded_deploy_brings_a_snapshot_that_shows_its_worker(suite: str) -
     assert story.snapshot is not None
     assert story.snapshot.controller.ping == "UP"
     assert story.snapshot.nodes is not None
-    workers = [one for name, one in members.items() if name.startswith("worker")]
+    workers = [one.id for name, one in members.items() if name.startswith("worker")]
     hostnames = {story.outcomes[one].detail["worker_hostname"] for one in workers}
     assert hostnames == set(story.snapshot.nodes)
 
@@ -75,8 +77,8 @@ def test_a_recorded_deploy_brings_a_snapshot_that_shows_its_worker(suite: str) -
 def test_details_of_a_recorded_deploy_are_the_fields_of_the_design(suite: str) -> None:
     events, members = recorded(suite, "deploy")
     story = translate(events, members)
-    for name, member_id in members.items():
-        known = story.outcomes[member_id].detail
+    for name, member in members.items():
+        known = story.outcomes[member.id].detail
         if name.startswith("controller"):
             wanted = {"controller_hostname", "slurmctld_state", "config_version", "cluster_name", "slurm_version"}
         else:
@@ -222,15 +224,16 @@ def test_the_first_error_of_a_member_stands() -> None:
 
 def test_details_add_up_and_the_newest_phase_counts() -> None:
     story = translate(
-        [reported(phase="munge", detail={"a": 1, "b": 1}), reported(phase="joining", detail={"b": 2})], MEMBERS
+        [reported(phase="munge", detail={"cpus": 1, "gpus": 1}), reported(phase="joining", detail={"gpus": 2})], MEMBERS
     )
     assert story.outcomes[WORKER].phase == "joining"
-    assert story.outcomes[WORKER].detail == {"a": 1, "b": 2}
+    assert story.outcomes[WORKER].detail == {"cpus": 1, "gpus": 2}
 
 
 def test_a_snapshot_that_cannot_be_read_does_not_replace_one_that_could() -> None:
     good = {"observed_at": "2026-01-02T03:04:05Z", "controller": {"ping": "UP"}, "nodes": None}
-    story = translate([reported(phase="serving", snapshot=good), reported(phase="serving", snapshot="junk")], MEMBERS)
+    events = [reported("controller-1", phase="serving", snapshot=seen) for seen in (good, "junk")]
+    story = translate(events, MEMBERS)
     assert story.snapshot is not None
     assert story.snapshot.nodes is None
 
@@ -239,7 +242,7 @@ def test_a_long_message_is_cut() -> None:
     heard = hear(event("runner_on_failed", res={"msg": "x" * 10_000}), MEMBERS)
     assert isinstance(heard, Heard)
     assert heard.error is not None
-    assert len(heard.error.message) < MESSAGE_LIMIT + 200
+    assert len(heard.error.message) < MESSAGE_BYTES + 200
 
 
 @pytest.mark.parametrize(
@@ -257,7 +260,7 @@ def test_the_controllers_clock_is_compared_with_ours_at_the_moment_its_snapshot_
     created: str | None, skew: float | None
 ) -> None:
     snapshot = {"observed_at": "2026-01-02T03:05:05Z", "controller": {}}
-    story = translate([{**reported(phase="serving", snapshot=snapshot), "created": created}], MEMBERS)
+    story = translate([{**reported("controller-1", phase="serving", snapshot=snapshot), "created": created}], MEMBERS)
     assert story.snapshot is not None
     assert story.snapshot.controller.clock_skew_seconds == skew
 
@@ -273,6 +276,6 @@ def test_the_controllers_clock_is_compared_with_ours_at_the_moment_its_snapshot_
 )
 def test_a_task_that_wanted_a_secret_in_vain_says_why_it_could_not_be_had(result: Any, code: str) -> None:
     event = {"event": "runner_on_failed", "event_data": {"host": "w", "task": "t", "res": result}}
-    story = translate([event], {"w": UUID(int=5)})
+    story = translate([event], {"w": Played(UUID(int=5), "worker")})
     told = without_secret(story, AdapterError("vault_sealed", "it is sealed", "retryable")).outcomes[UUID(int=5)].error
     assert told is not None and (told.code, told.host, told.task) == (code, "w", "t")

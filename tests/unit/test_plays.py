@@ -1,0 +1,86 @@
+"""How a run of real ansible-runner ends: well, out of time, stopped, with nobody to play, or not at all."""
+
+from pathlib import Path
+
+import pytest
+
+from runner.plan import Play
+from runner.plays import OwnEvents, PlayError
+from runner.slurm import controller_problem, worker_problem
+from tests.unit.lifecycle import serving
+from tests.unit.local_plays import LocalPlays
+from tests.unit.worlds import add, controller, worker, world
+
+SLOW = """
+- hosts: controller:worker
+  gather_facts: false
+  tasks:
+    - member_report: {phase: "{{ 'serving' if gpuaas_component_key == 'controller' else 'joining' }}"}
+    - ansible.builtin.command: sleep 60
+"""
+
+
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalPlays:
+    return LocalPlays(tmp_path, monkeypatch)
+
+
+def test_a_join_by_the_real_playbook_brings_detail_and_the_controllers_snapshot(local: LocalPlays) -> None:
+    members = (controller(status="ready"), worker(add(2), 2))
+    story = local.play(Play("test", "add_worker", members), world(members=members))
+    assert {outcome.error for outcome in story.outcomes.values()} == {None}
+    known = story.outcomes[members[1].id].detail
+    assert story.outcomes[members[1].id].phase == "serving"
+    assert worker_problem(story.snapshot, known["worker_hostname"], known) is None
+    assert controller_problem(story.snapshot) is None
+
+
+def test_a_play_out_of_time_fails_whoever_had_not_finished_and_may_be_retried(local: LocalPlays) -> None:
+    local.playbook("observe", SLOW)
+    members = (controller(status="ready"), serving(2))
+    story = local.play(Play("test", "observe", members), world(members=members), seconds=6)
+    done, cut = (story.outcomes[one.id] for one in members)
+    assert done.error is None
+    assert cut.error is not None and (cut.error.code, cut.error.klass) == ("play_timeout", "retryable")
+
+
+def test_a_play_that_is_stopped_concludes_nothing(local: LocalPlays) -> None:
+    """A lost lease or a signal: what was heard so far is another runner's to find out."""
+    local.playbook("observe", SLOW)
+    members = (controller(status="ready"),)
+    story = local.play(Play("test", "observe", members), world(members=members), give_up=lambda: bool(local.heard))
+    assert local.heard, "it was stopped before it began"
+    assert (story.outcomes, story.snapshot, story.nothing_matched) == ({}, None, False)
+
+
+@pytest.mark.parametrize(
+    ("playbook", "words"),
+    [
+        ("- hosts: nobody\n  tasks: []\n", "matched no host"),
+        ("- hosts: all\n  tasks: [{no_such_module_at_all: {}}]\n", "ended with"),
+    ],
+)
+def test_an_ansible_that_did_nothing_is_an_error_with_its_last_words(
+    local: LocalPlays, playbook: str, words: str
+) -> None:
+    local.playbook("observe", playbook)
+    members = (controller(status="ready"),)
+    with pytest.raises(PlayError, match=words):
+        local.play(Play("test", "observe", members), world(members=members))
+
+
+def test_only_events_with_the_id_of_the_run_are_its_own() -> None:
+    is_own = OwnEvents()
+    start = {"event": "playbook_on_start", "event_data": {"playbook_uuid": "run-1"}}
+    forged = {"event": "playbook_on_start", "event_data": {"playbook_uuid": "run-2"}}
+    assert not is_own({"event": "runner_on_ok", "event_data": {"playbook_uuid": "early"}})
+    assert is_own(start)
+    assert not is_own(forged)
+    assert is_own({"event": "runner_on_ok", "event_data": {"playbook_uuid": "run-1"}})
+    for event in (
+        {"event": "runner_on_ok", "event_data": {"playbook_uuid": "run-2"}},
+        {"event": "runner_on_ok", "event_data": {"host": "controller-1"}},
+        {"event": "runner_on_ok", "event_data": ["run-1"]},
+        {"event": "verbose"},
+    ):
+        assert not is_own(event)

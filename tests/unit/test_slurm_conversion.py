@@ -11,6 +11,7 @@ import pytest
 from module_utils import slurm_conversion
 from module_utils.adapter_error import AdapterError
 from module_utils.slurm_conversion import Patience, StillConverting, cpu_seconds, start_slurmdbd
+from runner import reported
 
 UNIT = {"name": "slurmdbd", "watches": ["package:slurmdbd"], "ready_port": 6819}
 PATIENCE = Patience(round=10, idle=60, limit=3600)
@@ -147,6 +148,14 @@ def test_one_that_died_before_and_works_now_is_waited_for(host: Host) -> None:
     host.dies = True
     with pytest.raises(AdapterError, match="ends again and again"):
         host.start()
+
+
+def test_the_runner_reads_every_word_of_the_progress(host: Host) -> None:
+    host.cpu_share = 0.5
+    with pytest.raises(StillConverting) as caught:
+        host.start()
+    told = {"conversion": caught.value.progress}
+    assert reported.read_detail("controller", told) == (told, [])
 
 
 def test_cpu_time_is_that_of_the_process_and_of_its_ended_children(tmp_path: Path) -> None:

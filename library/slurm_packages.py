@@ -12,6 +12,7 @@ from ansible.module_utils.converge_packages import refresh_index
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.join_terms import series
 from ansible.module_utils.package_source import SOURCE_ARGUMENTS, package_source
+from ansible.module_utils.slurm_backups import of_change
 from ansible.module_utils.slurm_conversion import Patience, StillConverting
 from ansible.module_utils.slurm_kept import Kept
 from ansible.module_utils.slurm_move import RESTORE, Mover
@@ -76,12 +77,21 @@ def plan(params: dict[str, Any]) -> dict[str, Any]:
             INTERVENTION,
         )
     kept = Kept(params["owner"])
-    begun = kept.read("move") or {}
-    before = str(begun.get("from") or now)
+    before, backup = begun(kept, params["change"])
+    before = before or now
     # A database that an unfinished move left half converted is still of the series before it.
     check_window(target, before, params["window"])
     Mover(kept, Ledger(params["owner"])).check(target)
-    return {"now": now, "target": target, "moves": target != now, "from": before, "backup": begun.get("backup") or ""}
+    return {"now": now, "target": target, "moves": target != now, "from": before, "backup": backup}
+
+
+def begun(kept: Kept, change: str) -> tuple[str, str]:
+    """The version before this change, and its backup, if an earlier run began it: nothing may be left to do by now."""
+    note = kept.read("move")
+    if note:
+        return str(note.get("from") or ""), str(note.get("backup") or "")
+    backup = of_change(kept.directory / "backups", change)
+    return (str(backup.manifest.get("version") or ""), str(backup.path)) if backup else ("", "")
 
 
 def plan_back(params: dict[str, Any]) -> dict[str, Any]:

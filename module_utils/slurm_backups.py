@@ -128,6 +128,12 @@ def find(room: Path, given: str) -> Backup:
     return _read(room / name)
 
 
+def of_change(room: Path, change: str) -> Backup | None:
+    """The complete backup that was taken for a change."""
+    found = _read(room / change) if NAME.fullmatch(change) and (room / change).is_dir() else None
+    return found if found and found.is_complete else None
+
+
 def verify(backup: Backup, database: str, accept_unlabelled: bool) -> None:
     """Raise what keeps the backup from being restored here. Everything in it is read once."""
     if not backup.is_complete:

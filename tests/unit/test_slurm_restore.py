@@ -146,6 +146,16 @@ def test_a_manifest_says_what_the_backup_is_of(host: Host) -> None:
     assert {one.stat().st_mode & 0o777 for one in backup.path.iterdir()} == {0o600}
 
 
+def test_the_backup_of_a_change_is_found_once_it_is_complete(host: Host) -> None:
+    assert slurm_backups.of_change(host.room, "op-1") is None
+    assert slurm_backups.of_change(host.room, "") is None
+    backup = host.back_up()
+    found = slurm_backups.of_change(host.room, "op-1")
+    assert found and found.manifest["version"] == OLD
+    (backup.path / "complete").unlink()
+    assert slurm_backups.of_change(host.room, "op-1") is None
+
+
 def test_a_restore_puts_database_and_state_back_and_keeps_what_was_there(host: Host) -> None:
     host.back_up()
     host.go_on("jobs 1-20")

@@ -2,23 +2,27 @@
 
 The module runs on the host, so a compromised host answers what it likes. Roles load files and address nodes by what is
 returned here: the name of the system comes from our own list, and a worker that has joined keeps its node's name.
+
+Hosts of one run are looked at side by side and each goes on by itself, so the first of two that have one name keeps it.
 """
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from typing import Any
 
-from ansible.plugins.action import ActionBase
+from ansible import constants
+from ansible.plugins.loader import action_loader
+
+Claimed: Any = action_loader.get("claimed", class_only=True)
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    _supports_check_mode = True
-
+class ActionModule(Claimed):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         from runner.reported import read_probe
 
-        super().run(tmp, task_vars)
-        answered: dict[str, Any] = self._execute_module(task_vars=task_vars)
+        answered: dict[str, Any] = super().run(tmp, task_vars)
         if answered.get("failed") or answered.get("unreachable"):
             return answered
         try:
@@ -44,7 +48,29 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 f"The host is called {name}, and member {holder} has the node of that name. Rename the host, or remove"
                 " that worker first.",
             )
+        other = first_in_run(name, known)
+        if other:
+            return _refused(
+                "hostname_taken",
+                f"The host is called {name}, and so is the machine of allocation {other}, which joins the same cluster"
+                " in this run. Nothing was changed. Rename one of them, then ask again.",
+            )
         return {"changed": False, **found}
+
+
+def first_in_run(name: str, known: dict[str, Any], directory: Path | None = None) -> str | None:
+    """Another machine that came first with that name in this run. A link is made whole or not at all."""
+    machine = known.get("gpuaas_allocation_id")
+    if not machine:
+        return None  # a role by itself
+    scope = f"{known.get('gpuaas_app_instance_id')} {name}"
+    place = Path(directory or constants.DEFAULT_LOCAL_TMP) / f"name-{hashlib.sha256(scope.encode()).hexdigest()}"
+    try:
+        place.symlink_to(str(machine))
+    except FileExistsError:
+        first = str(place.readlink())
+        return first if first != machine else None
+    return None
 
 
 def _refused(code: str, message: str) -> dict[str, Any]:

@@ -37,6 +37,7 @@ author: [gpuaas-slurm]
 """
 
 ERROR_FIELDS = ("code", "message", "class")
+OPTIONAL = ("instance",)
 # Set by the runner for its own plays.
 RUN_BY_RUNNER = "GPUAAS_RUN_BY_RUNNER"
 
@@ -72,7 +73,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             error = error or _not_ready(arguments)
         if error:
             result["failed"] = True
-            result["adapter_error"] = {field: str(error.get(field, "")) for field in ERROR_FIELDS}
+            result["adapter_error"] = {field: str(error.get(field, "")) for field in ERROR_FIELDS} | {
+                field: str(error[field]) for field in OPTIONAL if error.get(field)
+            }
             result["msg"] = result["adapter_error"]["message"]
         return result
 

@@ -76,9 +76,15 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
                 only = operator.find_instance(client, loaded, wanted).id if wanted else None
                 allocations = {one.id: one for one in client.allocations()}
                 for instance in tick.choose(client, loaded, only):
-                    members = [one for one in client.members(instance.id) if one.status != "deleted"]
+                    record = client.members(instance.id)
+                    members = [one for one in record if one.status != "deleted"]
                     tree, problems = builder.build(
-                        instance, members, allocations, fences=fences, first=by_hand.first_timers(members)
+                        instance,
+                        members,
+                        allocations,
+                        fences=fences,
+                        first=by_hand.first_timers(members),
+                        on_record=record,
                     )
                     for member_id, problem in problems.items():
                         self.display.warning(f"member {member_id} left out: {problem.message}")

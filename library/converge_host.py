@@ -21,6 +21,7 @@ from ansible.module_utils.converge_ledger import Ledger
 from ansible.module_utils.converge_packages import converge_packages, installed_versions
 from ansible.module_utils.converge_people import converge_people
 from ansible.module_utils.converge_units import converge_units, dropin_path, note_units, restart, show
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.package_source import SOURCE_ARGUMENTS, clear_source, package_source
 from ansible.module_utils.restore_database import note_databases
@@ -35,6 +36,7 @@ description:
   - Before the first change of a thing its state is noted in a ledger on the host, with the owner that asked.
 options:
   owner: {type: str, required: true, description: Who asks, for the ledger, as component/role.}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
   packages: {type: list, elements: str, default: [], description: Packages to have.}
   source:
     type: dict
@@ -214,6 +216,7 @@ def main() -> None:
     several: dict[str, Any] = {"type": "list", "elements": "dict", "default": []}
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "owner": {"type": "str", "required": True},
             "packages": {"type": "list", "elements": "str", "default": []},
             **SOURCE_ARGUMENTS,

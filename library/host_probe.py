@@ -16,8 +16,13 @@ from typing import Any
 
 from ansible.module_utils.adapter_error import INTERVENTION, AdapterError
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.converge_ledger import Document
 from ansible.module_utils.converge_packages import installed_versions
 from ansible.module_utils.converge_people import judge_people
+from ansible.module_utils.foreign_daemons import refuse_foreign_daemons
+from ansible.module_utils.host_claim import ABSENT, CLAIM_ARGUMENT, Claim, Holding
+from ansible.module_utils.host_claim import judge as judge_claim
+from ansible.module_utils.host_claim import look as look_at_owner
 from ansible.module_utils.host_gpus import gres, gres_conf, judge_count, read_gpus
 from ansible.module_utils.join_terms import judge_terms
 
@@ -46,6 +51,7 @@ options:
       accepts: {type: dict, required: true, description: "Series of a controller to series of workers it takes."}
       gpus: {type: int, description: How many GPUs the host must have; any number if not given.}
   people: {type: list, elements: dict, default: [], description: "Users the host is to get, each name, uid and gid."}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -147,6 +153,7 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
         raise AdapterError("not_root", "The login user may not become root. Give it sudo, then retry.", INTERVENTION)
     if not found["systemd"]:
         raise AdapterError("no_systemd", "The host does not run systemd. Allocate one that does.", INTERVENTION)
+    judge_owner(Claim.of(params))
     if not HOSTNAME.fullmatch(found["hostname"]):
         raise AdapterError(
             "hostname_invalid",
@@ -186,9 +193,21 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
     return str(version)
 
 
+def judge_owner(claim: Claim) -> None:
+    """A host that serves another instance, or another cluster altogether, is not ours to take."""
+    found: Holding = look_at_owner(claim)
+    try:
+        judge_claim(claim, found)
+    except AdapterError as error:
+        if error.code in ABSENT:
+            raise  # what concerns the number is for calls that change something
+    refuse_foreign_daemons((found.ledger or Document()).entries)
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "supported": {"type": "list", "elements": "dict", "required": True},
             "reference_epoch": {"type": "float"},
             "max_skew_seconds": {"type": "float", "default": 60},

@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from datetime import datetime
 from typing import Any
 
-from ansible.module_utils.adapter_error import INTERVENTION, REPAIRABLE, AdapterError
+from ansible.module_utils.adapter_error import INTERVENTION, AdapterError
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY
+from ansible.module_utils.converge_ledger import LEDGER, Document, read
 from ansible.module_utils.converge_units import show, started_monotonic
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.unit_orders import found_running, restart_older, stop_in_order
 
@@ -43,6 +43,7 @@ options:
   younger_than:
     type: float
     description: What started less than so many seconds ago is not restarted. For hosts that did not set the moment.
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -54,20 +55,6 @@ left: {type: dict, returned: always, description: "Units that were not stopped, 
 started: {type: dict, returned: always, description: When each unit's process started, in seconds by this host's clock.}
 elapsed: {type: float, returned: always, description: "Seconds since O(since) at the end, null without one."}
 """
-
-
-def ledger() -> dict[str, Any]:
-    try:
-        entries: dict[str, Any] = json.loads((STATE_DIRECTORY / "ledger.json").read_text())["entries"]
-    except FileNotFoundError:
-        return {}
-    except (ValueError, KeyError):
-        raise AdapterError(
-            "ledger_unreadable",
-            "The ledger on the host cannot be read, so it is not known whose services these are. Stop them by hand.",
-            REPAIRABLE,
-        ) from None
-    return entries
 
 
 def read_moment(text: str) -> float:
@@ -82,7 +69,7 @@ def read_moment(text: str) -> float:
 def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
     since = read_moment(params["since"]) if params["since"] else None
     seconds = params["younger_than"] if since is None else time.time() - since
-    changes, left = stop_in_order(params["stop"], found_running(ledger()), dry)
+    changes, left = stop_in_order(params["stop"], found_running((read(LEDGER) or Document()).entries), dry)
     changes += restart_older(params["restart"], seconds, dry)
     states = show([*params["stop"], *(unit["name"] for unit in params["restart"])])
     moment = time.time() - time.monotonic()
@@ -99,6 +86,7 @@ def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "stop": {"type": "list", "elements": "str", "default": []},
             "restart": {
                 "type": "list",

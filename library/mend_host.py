@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import time
@@ -11,9 +10,10 @@ from typing import Any
 
 from ansible.module_utils.adapter_error import REPAIRABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY
+from ansible.module_utils.converge_ledger import LEDGER, Document, read
 from ansible.module_utils.converge_packages import finish_interrupted_install, install_interrupted, restore_policy
 from ansible.module_utils.converge_units import journal, show
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.restore_entries import of_kind
 
@@ -26,6 +26,7 @@ description:
 options:
   owner: {type: str, required: true, description: The component, as the host's ledger knows its owners.}
   timeout: {type: float, default: 30, description: Seconds a unit may take to start.}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -40,10 +41,7 @@ POLL_SECONDS = 0.1
 
 
 def units_of(component: str) -> list[str]:
-    try:
-        entries = json.loads((STATE_DIRECTORY / "ledger.json").read_text())["entries"]
-    except FileNotFoundError:
-        return []
+    entries = (read(LEDGER) or Document()).entries
     mine = {k: e for k, e in entries.items() if any(o.startswith(f"{component}/") for o in e["owners"])}
     # A worker's daemon can do nothing before munge runs.
     return sorted(of_kind(mine, "unit"), key=lambda name: (name != "munge", name))
@@ -96,7 +94,11 @@ def _start(name: str, seconds: float) -> None:
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={"owner": {"type": "str", "required": True}, "timeout": {"type": "float", "default": 30}},
+        argument_spec={
+            **CLAIM_ARGUMENT,
+            "owner": {"type": "str", "required": True},
+            "timeout": {"type": "float", "default": 30},
+        },
         supports_check_mode=True,
     )
     with host_turn(module, "mending the host", begin=False):

@@ -14,6 +14,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_files import content_of, converge_files, find, note_paths
 from ansible.module_utils.converge_ledger import Ledger
 from ansible.module_utils.converge_units import needs_restart, show
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.munge_moment import delay, is_live, started_at
 from ansible.module_utils.slurm_look import run
@@ -45,6 +46,7 @@ options:
   timeout: {type: float, default: 30, description: Seconds after the moment by which munged must hold the key.}
   peer_credential: {type: str, description: A credential that another host made with the new key.}
   slurm: {type: bool, default: false, description: Whether slurmctld must answer a request from here.}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -237,6 +239,7 @@ def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "mode": {"type": "str", "required": True, "choices": ["look", "stage", "switch", "prove", "drop"]},
             "owner": {"type": "str", "required": True},
             "key": {"type": "str", "no_log": True},
@@ -255,8 +258,9 @@ def main() -> None:
         ],
         supports_check_mode=True,
     )
+    mode = module.params["mode"]
     # Waiting for the moment is no reason to keep the other member of the host waiting.
-    with host_turn(module, "changing the munge key", alone=module.params["mode"] != "prove"):
+    with host_turn(module, "changing the munge key", changes=mode not in ("look", "prove"), alone=mode != "prove"):
         told = act(module.params, module.check_mode)
     module.exit_json(changed=bool(told["changes"]), **told)
 

@@ -9,12 +9,14 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.adapter_error import REPAIRABLE, RETRYABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.converge_ledger import STATE_DIRECTORY, read, write
+from ansible.module_utils.converge_ledger import LEDGER, STATE_DIRECTORY, Document, read, write
 from ansible.module_utils.host_baseline import ACCOUNTS, Picture, left_behind, take
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT, Claim, read_mark, remove_mark
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.job_processes import end_jobs, running_jobs
 from ansible.module_utils.kept_logs import keep_logs
@@ -31,7 +33,8 @@ short_description: Stop a member's services, or take the member off its host alt
 description:
   - Goes by the ledger that converge_host keeps. Only what no other member on the host asked for is touched.
   - Order is units, databases, packages, files, directories, users; the ledger goes last, so that a run which was cut
-    off is taken up by the next. Without a ledger there is nothing to do.
+    off is taken up by the next. On a host that has no ledger of the call's instance there is nothing to do, and nothing
+    is touched.
   - When the last member leaves, the host is compared with the picture of it that the ledger began with.
 options:
   mode:
@@ -51,18 +54,19 @@ options:
       With C(stop), what to do about jobs that run here. C(wait) fails and stops nothing, C(end) ends them, C(ignore)
       is for a caller who knows from the controller that there are none.
   keep_logs: {type: bool, default: false, description: Keep the daemons' logs in /var/log/gpuaas-slurm.}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
 RETURN = r"""
 changes: {type: list, returned: always, description: What changed, by name.}
 hostname: {type: str, returned: always, description: Short name of the host.}
+instance: {type: str, returned: always, description: The instance that the host says it serves.}
 units_noted: {type: list, returned: always, description: Units that this component once started here.}
 residue: {type: list, returned: "mode=clean", description: What is left and should not be.}
 logs_kept: {type: str, returned: "keep_logs=true", description: Where logs were kept; none if there was nothing.}
 """
 
-LEDGER = STATE_DIRECTORY / "ledger.json"
 # The message is for a person, the list for the member's record, which is bounded: a host with more left needs a person.
 NAMED, LISTED = 12, 50
 
@@ -117,13 +121,14 @@ def _needed(entries: dict[str, dict[str, Any]]) -> list[str]:
     return list(still_needed(brought))
 
 
-def forget(entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str) -> None:
-    """The ledger goes last, and only when nobody else on the host needs it."""
-    rest = remaining(entries, component)
+def forget(known: Document, component: str) -> None:
+    """The ledger goes last, and only when nobody else on the host needs it; then the mark."""
+    rest = remaining(known.entries, component)
     if rest:
-        write(LEDGER, rest, baseline)
+        write(LEDGER, replace(known, entries=rest))
     else:
         shutil.rmtree(STATE_DIRECTORY)
+        remove_mark()
 
 
 def _remove_users(names: Iterable[str]) -> list[str]:
@@ -171,26 +176,34 @@ def stop(params: dict[str, Any]) -> list[str]:
     return changes + (end_jobs() if params["jobs"] == "end" else [])
 
 
-def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
-    (entries, baseline), component = read(LEDGER), params["owner"]
+def act(params: dict[str, Any], dry: bool, ours: bool) -> dict[str, Any]:
+    marked, found, component = read_mark(), read(LEDGER), params["owner"]
+    known = found if ours else None
+    entries, baseline = (known.entries, known.baseline) if known else ({}, None)
     mine = {key: entry for key, entry in entries.items() if any(o.startswith(f"{component}/") for o in entry["owners"])}
     told: dict[str, Any] = {
         "hostname": socket.gethostname().split(".")[0],
+        "instance": marked or (found.instance if found else None),
         "units_noted": sorted(of_kind(mine, "unit")),
         "changes": [],
     }
     if dry or params["mode"] == "look":
         return told
+    half_cleaned = known is None and marked is not None and marked == Claim.of(params).instance
     if params["mode"] == "stop":
-        told["changes"] = stop(params)
+        told["changes"] = stop(params) if known or half_cleaned else []
         return told
+    if known is None:
+        if half_cleaned:
+            remove_mark()
+        return told | {"residue": []}
     if params["keep_logs"]:
         told["logs_kept"] = keep_logs(mine, component, told["units_noted"])
     changes, left = clean(entries, component)
     told["changes"] += changes + accounts_brought(entries, baseline, component)
     told["residue"] = sorted({*left, *unnoted(entries, baseline, component)})[:LISTED]
-    if not told["residue"] and entries:
-        forget(entries, baseline, component)
+    if not told["residue"]:
+        forget(known, component)
         told["changes"].append("ledger")
     return told
 
@@ -208,6 +221,7 @@ def residue_left(residue: list[str]) -> AdapterError:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "mode": {"type": "str", "required": True, "choices": ["look", "stop", "clean"]},
             "owner": {"type": "str", "required": True},
             "units": {"type": "list", "elements": "str", "default": []},
@@ -216,8 +230,9 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    with host_turn(module, "cleaning the host", begin=False):
-        told = act(module.params, module.check_mode)
+    changes = module.params["mode"] != "look"
+    with host_turn(module, "cleaning the host", changes=changes, begin=False, absent_ok=True) as ours:
+        told = act(module.params, module.check_mode, ours)
     if told.get("residue"):
         problem = residue_left(told["residue"])
         module.fail_json(msg=problem.message, adapter_error=problem.as_dict(), **told)

@@ -12,6 +12,8 @@ from pathlib import Path
 from ansible.module_utils.adapter_error import REPAIRABLE, RETRYABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_ledger import Ledger
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
+from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.slurm_accounts import converge
 
 DOCUMENTATION = r"""
@@ -35,6 +37,7 @@ options:
       name: {type: str, required: true, description: A Unix user of the controller.}
       account: {type: str, required: true, description: The account it submits under by default.}
   timeout: {type: float, default: 30, description: Seconds that slurmdbd may take to answer.}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -97,6 +100,7 @@ def _last(text: str) -> str:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "cluster": {"type": "str", "required": True},
             "account": {"type": "str", "required": True},
             "owner": {"type": "str", "required": True},
@@ -111,15 +115,15 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
-    with tempfile.TemporaryDirectory(prefix="gpuaas-slurm-accounting.") as scratch:
+    with (
+        host_turn(module, "setting up accounting"),
+        tempfile.TemporaryDirectory(prefix="gpuaas-slurm-accounting.") as scratch,
+    ):
         config = Path(scratch) / "slurm.conf"
         config.write_text(CONFIG.format(cluster=params["cluster"]))
         sacctmgr = Sacctmgr(config)
-        try:
-            sacctmgr.wait(params["timeout"])
-            changes = converge(sacctmgr, params, Ledger(params["owner"]), module.check_mode)
-        except AdapterError as error:
-            module.fail_json(msg=error.message, adapter_error=error.as_dict())
+        sacctmgr.wait(params["timeout"])
+        changes = converge(sacctmgr, params, Ledger(params["owner"]), module.check_mode)
     module.exit_json(changed=bool(changes), changes=changes)
 
 

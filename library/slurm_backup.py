@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.slurm_backups import COMPLETE, check_room, prune, take
 from ansible.module_utils.slurm_kept import Kept
@@ -26,6 +27,7 @@ options:
   state: {type: path, default: /var/lib/slurm/slurmctld, description: StateSaveLocation.}
   keep: {type: int, default: 2, description: How many to keep.}
   timeout: {type: float, default: 600, description: Seconds it may take.}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -58,6 +60,7 @@ def back_up(params: dict[str, Any]) -> tuple[bool, Path]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "owner": {"type": "str", "required": True},
             "name": {"type": "str", "required": True},
             "database": {"type": "str", "required": True},

@@ -11,6 +11,7 @@ from ansible.module_utils.adapter_error import INTERVENTION, AdapterError
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_files import find
 from ansible.module_utils.converge_ledger import Ledger, write_atomically
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.slurm_conf import render
 from ansible.module_utils.slurm_golive import GoLive
@@ -50,6 +51,7 @@ options:
       what was live before the last change.
   wish: {type: str, default: "", description: A name for what is asked for; it comes back with whatever is live.}
   change: {type: str, default: "", description: A name for the change that this is a part of; else the wish's.}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -138,6 +140,7 @@ def _others(files: dict[str, str]) -> dict[str, str]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "owner": {"type": "str", "required": True},
             "directory": {"type": "path", "default": "/etc/slurm"},
             "managed": {"type": "dict", "default": {}},

@@ -11,6 +11,7 @@ from ansible.module_utils.adapter_error import REPAIRABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_packages import installed_versions
 from ansible.module_utils.converge_units import listening, show
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.slurm_units import restart
 
@@ -26,6 +27,7 @@ options:
   port: {type: int, default: 6818, description: The port at which slurmd listens.}
   patience: {type: float, default: 3, description: Seconds for what the controller handed out to arrive.}
   timeout: {type: float, default: 45, description: Seconds for a restarted slurmd to fetch it and listen.}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -75,6 +77,7 @@ def follow(path: Path, version: str, port: int, patience: float, seconds: float)
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "version": {"type": "str", "required": True},
             "cache": {"type": "path", "default": "/var/lib/slurm/slurmd/conf-cache/slurm.conf"},
             "port": {"type": "int", "default": 6818},

@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 
 from ansible.module_utils.adapter_error import RETRYABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
+from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.node_rules import drain_holder, is_drained
 from ansible.module_utils.slurm_evict import Evictions
 from ansible.module_utils.slurm_hold import hold_down
@@ -78,6 +80,7 @@ options:
     elements: str
     default: []
     description: Nodes to delete. Each is checked again right before, and one that is in use is kept.
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -103,6 +106,7 @@ snapshot: {type: dict, returned: success, description: As slurm_snapshot gives i
 
 SILENT = "slurm_silent"
 ANSWER_SECONDS = 10.0
+CHANGES = ("drain", "resume", "hold_down", "requeue", "unpin", "cancel", "delete")
 POLL_SECONDS = 0.2
 
 
@@ -140,7 +144,8 @@ class Call:
 
     def _only_holds(self) -> bool:
         """A daemon that is dead can be restarted: nothing could be held, and nothing else was asked."""
-        return self._params["hold_down"] and not any(value for key, value in self._params.items() if key != "hold_down")
+        asked = {kind for kind in (*CHANGES, "verify_delete") if self._params[kind]}
+        return asked == {"hold_down"}
 
     def _resume(self, orders: list[dict[str, Any]]) -> None:
         for order in orders:
@@ -260,6 +265,7 @@ def main() -> None:
     jobs: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "drain": {**orders, "options": {"nodes": names, "reason": {"type": "str", "required": True}}},
             "resume": {**orders, "options": {"nodes": names, "owner": {"type": "str", "required": True}}},
             "hold_down": {"type": "bool", "default": False},
@@ -271,12 +277,14 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        told = Call(module.params, module.check_mode).answer()
-    except AdapterError as error:
-        # What can be seen without Slurm's answer goes with it: a slurmctld that does not run can be started.
-        seen = {"phase": "controller", "snapshot": look(nodes_command())} if error.code == SILENT else None
-        module.fail_json(msg=error.message, adapter_error=error.as_dict(), member_report=seen)
+    changes = any(module.params[kind] for kind in CHANGES)
+    with host_turn(module, "changing nodes", changes=changes, begin=False):
+        try:
+            told = Call(module.params, module.check_mode).answer()
+        except AdapterError as error:
+            # What can be seen without Slurm's answer goes with it: a slurmctld that does not run can be started.
+            seen = {"phase": "controller", "snapshot": look(nodes_command())} if error.code == SILENT else None
+            module.fail_json(msg=error.message, adapter_error=error.as_dict(), member_report=seen)
     module.exit_json(changed=bool(told["changes"]), **told)
 
 

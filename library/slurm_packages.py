@@ -9,6 +9,7 @@ from ansible.module_utils.adapter_error import INTERVENTION, REPAIRABLE, Adapter
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_ledger import Ledger
 from ansible.module_utils.converge_packages import refresh_index
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.join_terms import series
 from ansible.module_utils.package_source import SOURCE_ARGUMENTS, package_source
@@ -49,6 +50,7 @@ options:
   conversion_idle: {type: float, default: 900, description: Seconds that slurmdbd may do nothing before it listens.}
   conversion_limit: {type: float, default: 604800, description: Seconds until slurmdbd must listen.}
   across_series: {type: bool, default: false, description: "For C(plan_back), whether the series may differ."}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -159,6 +161,7 @@ def _now() -> str:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "owner": {"type": "str", "required": True},
             **SOURCE_ARGUMENTS,
             "mode": {"type": "str", "required": True, "choices": ["plan", "plan_back", "move"]},
@@ -192,7 +195,7 @@ def main() -> None:
         supports_check_mode=False,
     )
     with (
-        host_turn(module, "moving Slurm's packages"),
+        host_turn(module, "moving Slurm's packages", changes=module.params["mode"] == "move"),
         package_source(module.params["source"], module.params["source_login"]),
     ):
         told = {"plan": plan, "plan_back": plan_back, "move": move}[module.params["mode"]](module.params)

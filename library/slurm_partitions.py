@@ -7,6 +7,8 @@ from typing import Any
 
 from ansible.module_utils.adapter_error import RETRYABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
+from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.slurm_look import ask, run
 from ansible.module_utils.slurm_partitions import parse_partitions, to_change
 
@@ -20,6 +22,7 @@ description:
 options:
   states: {type: dict, default: {}, description: "Partition to state, one of UP, DOWN, DRAIN and INACTIVE."}
   every: {type: str, choices: [UP, DOWN], description: The state that all of them shall have.}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -62,15 +65,15 @@ def have(states: dict[str, str], every: str | None, dry: bool) -> dict[str, Any]
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "states": {"type": "dict", "default": {}},
             "every": {"type": "str", "choices": ["UP", "DOWN"]},
         },
         supports_check_mode=True,
     )
-    try:
+    changes = bool(module.params["states"] or module.params["every"])
+    with host_turn(module, "opening or closing partitions", changes=changes, begin=False):
         told = have(module.params["states"], module.params["every"], module.check_mode)
-    except AdapterError as error:
-        module.fail_json(msg=error.message, adapter_error=error.as_dict())
     module.exit_json(changed=bool(told["changes"]), **told)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ansible.module_utils import slurm_backups
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_ledger import Ledger
+from ansible.module_utils.host_claim import CLAIM_ARGUMENT
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.package_source import SOURCE_ARGUMENTS, package_source
 from ansible.module_utils.slurm_kept import Kept
@@ -35,6 +36,7 @@ options:
   state: {type: path, default: /var/lib/slurm/slurmctld, description: StateSaveLocation.}
   accept_unlabelled: {type: bool, default: false, description: Also a backup without a manifest.}
   live_timeout: {type: float, default: 90, description: Seconds until slurmctld must serve.}
+  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
 
@@ -67,6 +69,7 @@ def answer(params: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **CLAIM_ARGUMENT,
             "owner": {"type": "str", "required": True},
             **SOURCE_ARGUMENTS,
             "mode": {"type": "str", "required": True, "choices": ["list", "check", "restore"]},
@@ -78,9 +81,10 @@ def main() -> None:
         },
         supports_check_mode=False,
     )
-    with host_turn(module, "restoring a backup"):
+    changes = module.params["mode"] == "restore"
+    with host_turn(module, "restoring a backup", changes=changes):
         told = answer(module.params)
-    module.exit_json(changed=module.params["mode"] == "restore", **told)
+    module.exit_json(changed=changes, **told)
 
 
 if __name__ == "__main__":

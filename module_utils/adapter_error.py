@@ -13,16 +13,18 @@ INTERVENTION = "intervention"
 
 
 class AdapterError(Exception):
-    """A failure with a code, a class and a next step."""
+    """A failure with a code, a class and a next step. `instance` is the app instance that the host serves instead."""
 
-    def __init__(self, code: str, message: str, error_class: str) -> None:
+    def __init__(self, code: str, message: str, error_class: str, instance: str | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.error_class = error_class
+        self.instance = instance
 
     def as_dict(self) -> dict[str, str]:
-        return {"code": self.code, "message": self.message, "class": self.error_class}
+        told = {"code": self.code, "message": self.message, "class": self.error_class}
+        return told | {"instance": self.instance} if self.instance else told
 
 
 def from_os_error(error: OSError, doing: str) -> AdapterError:

@@ -4,6 +4,9 @@ The ledger is written before each change, so that a run killed in the middle has
 note of a thing stands for ever; later runs only add who asked. Two members may share a host: a thing may go
 when its last owner goes. Contents we replace are kept beside the ledger, readable by root alone. The first time it is
 written it gets a picture of the whole host, to compare with when the last of us has left.
+
+Format 2 names the app instance that the host serves (host_claim.py writes it). Format 1 has no such name, and neither
+has the ledger of a role that ran without an instance.
 """
 
 from __future__ import annotations
@@ -12,13 +15,27 @@ import hashlib
 import json
 import os
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .adapter_error import REPAIRABLE, AdapterError
+from .adapter_error import INTERVENTION, REPAIRABLE, AdapterError
 from .host_baseline import Picture, take
 
 STATE_DIRECTORY = Path("/var/lib/gpuaas-slurm")
+LEDGER = STATE_DIRECTORY / "ledger.json"
+FORMAT = 2
+
+Entries = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A ledger as it is on disk."""
+
+    entries: Entries = field(default_factory=dict)
+    baseline: Picture | None = None
+    instance: str | None = None
 
 
 class Ledger:
@@ -28,7 +45,8 @@ class Ledger:
         self._owner = owner
         self._directory = directory
         self._path = directory / "ledger.json"
-        self._entries, self.baseline = read(self._path)
+        known = read(self._path) or Document()
+        self._entries, self.baseline, self.instance = known.entries, known.baseline, known.instance
         self._dirty = False
 
     def note(self, kind: str, name: str, before: dict[str, Any]) -> None:
@@ -43,7 +61,7 @@ class Ledger:
             self._dirty = True
 
     @property
-    def entries(self) -> dict[str, dict[str, Any]]:
+    def entries(self) -> Entries:
         return self._entries
 
     def knows(self, kind: str, name: str) -> bool:
@@ -65,18 +83,28 @@ class Ledger:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._path.exists():
             self.baseline = take()
-        write(self._path, self._entries, self.baseline)
+        write(self._path, Document(self._entries, self.baseline, self.instance))
         self._dirty = False
 
 
-def read(path: Path) -> tuple[dict[str, dict[str, Any]], Picture | None]:
-    """Entries, and what the host was like before all of them; without a ledger, neither."""
+def read(path: Path) -> Document | None:
+    """The ledger; None where there is none."""
     try:
         document = json.loads(path.read_text())
-        return dict(document["entries"]), document.get("baseline")
+        version, instance = document["format"], document.get("instance")
+        if version not in (1, FORMAT):
+            raise AdapterError(
+                "ledger_newer",
+                f"{path} on the host has format {version!r}; this version of the adapter reads formats 1 and {FORMAT}."
+                " Nothing was changed. Use the version of the adapter that set the host up, or a later one.",
+                INTERVENTION,
+            )
+        if not isinstance(instance, str | None):
+            raise TypeError
+        return Document(dict(document["entries"]), document.get("baseline"), instance)
     except FileNotFoundError:
-        return {}, None
-    except (ValueError, KeyError, TypeError):
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise AdapterError(
             "ledger_unreadable",
             f"{path} on the host cannot be read, so what was there before is not known. Clean the host by hand or"
@@ -85,9 +113,14 @@ def read(path: Path) -> tuple[dict[str, dict[str, Any]], Picture | None]:
         ) from None
 
 
-def write(path: Path, entries: dict[str, dict[str, Any]], baseline: Picture | None) -> None:
-    document = {"format": 1, "baseline": baseline, "entries": dict(sorted(entries.items()))}
-    write_atomically(path, json.dumps(document, indent=1, sort_keys=True).encode(), mode=0o600)
+def write(path: Path, document: Document) -> None:
+    content = {
+        "format": FORMAT,
+        "instance": document.instance,
+        "baseline": document.baseline,
+        "entries": dict(sorted(document.entries.items())),
+    }
+    write_atomically(path, json.dumps(content, indent=1, sort_keys=True).encode(), mode=0o600)
 
 
 def write_atomically(path: Path, content: bytes, mode: int, uid: int | None = None, gid: int | None = None) -> None:

@@ -19,7 +19,7 @@ DAEMONS = ("mariadbd", "munged", "slurmctld", "slurmd", "slurmdbd", "slurmstepd"
 PORTS = ("3306", "6817", "6818", "6819")
 PATHS = (
     *(f"/etc/{name}" for name in ("munge", "mysql", "slurm")),
-    *(f"/run/{name}" for name in ("gpuaas-slurm", "munge", "mysqld", "slurm", "slurmctld", "slurmdbd")),
+    *(f"/run/{name}" for name in ("gpuaas-slurm/source", "munge", "mysqld", "slurm", "slurmctld", "slurmdbd")),
     *(f"/var/lib/{name}" for name in ("munge", "mysql", "slurm")),
     *(f"/var/log/{name}" for name in ("munge", "mysql", "slurm")),
     *(f"/var/spool/{name}" for name in ("slurm", "slurmctld", "slurmd")),

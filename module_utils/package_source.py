@@ -22,7 +22,7 @@ from .adapter_error import INTERVENTION, AdapterError
 from .converge_packages import APT, ENVIRONMENT, UPDATE, run_apt
 from .slurm_versions import SOURCE
 
-DIRECTORY = Path("/run/gpuaas-slurm")
+DIRECTORY = Path("/run/gpuaas-slurm/source")
 APT_DIRECTORY = Path("/etc/apt")
 LISTS = Path("/var/lib/apt/lists")
 # What apt reads from a directory: the name of that there, and of the setting that says where it is.
@@ -98,6 +98,7 @@ def _end(number: int, _frame: object) -> None:
 
 def _lay_out(source: Source, login: str | None) -> Path:
     """apt's configuration for the call, as a file that says where everything is."""
+    DIRECTORY.parent.mkdir(mode=0o711, exist_ok=True)
     DIRECTORY.mkdir(mode=0o711)  # apt reads signing keys as a user of its own; what is secret has a mode of its own
     for name in PARTS:
         (DIRECTORY / name).mkdir(mode=0o755)

@@ -222,6 +222,15 @@ def _algorithms(key_type: str) -> str:
     return "rsa-sha2-512,rsa-sha2-256" if key_type == "ssh-rsa" else key_type
 
 
+def touched(members: Iterable[Member]) -> set[UUID | None]:
+    """Allocations whose hosts a member of the instance has changed and not been cleaned from."""
+    return {
+        member.allocation_id
+        for member in members
+        if member.adapter_detail.get("host_touched") and not member.adapter_detail.get("host_cleaned")
+    }
+
+
 def build(
     instance: AppInstance,
     members: Iterable[Member],
@@ -242,6 +251,7 @@ def build(
     problems: dict[UUID, IntentError] = {}
     users: dict[str, Any] = {"slurm_people_version": ""}
     members = list(members)
+    known = touched(members if on_record is None else on_record)
     controller = next((member for member in members if member.component_key == CONTROLLER), None)
     keep = controller is not None and wish.is_kept_back(instance, controller)
     wished = wish.digest(instance)
@@ -288,6 +298,7 @@ def build(
         except IntentError as problem:
             problems[member.id] = problem
             continue
+        variables["gpuaas_host_touched"] = member.allocation_id in known
         if fences and member.id in fences:
             variables |= {"gpuaas_fence": fences[member.id], "gpuaas_first_play": member.id in first}
         name = host_name(member)

@@ -61,8 +61,10 @@ class AdapterError:
     klass: ErrorClass = "intervention"
     host: str | None = None
     task: str | None = None
+    instance: UUID | None = None  # the one that the host serves instead
 
     def as_detail(self, at: datetime) -> Detail:
+        named = {"instance": str(self.instance)} if self.instance else {}
         return {
             "code": self.code,
             "message": self.message,
@@ -70,6 +72,7 @@ class AdapterError:
             "host": self.host,
             "task": self.task,
             "at": stamp(at),
+            **named,
         }
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import structlog
 
-from runner import keyscan, log, secrets
+from runner import keyscan, left_over, log, secrets
 from runner.alone import Alone
 from runner.decide import decide
 from runner.hostkeys import fingerprint, pin
@@ -221,7 +221,7 @@ class _Tick:
         self._summary.plays += 1
         log.get().info("play", playbook=step.playbook, members=len(step.members), why=step.why)
         self._report.renewal.check()
-        story = self._play(step)
+        story = left_over.judged(self._client, self._play(step))
         self._report.renewal.check()
         # Whatever happened meanwhile counts: read everything anew before judging the outcome.
         self._read_again(snapshot=story.snapshot, outcomes=story.outcomes, played=self._world.played | step.acts)

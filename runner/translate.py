@@ -151,6 +151,7 @@ def _failed(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
             klass if klass in get_args(ErrorClass) else "intervention",
             host,
             task,
+            _uuid(given.get("instance")),
         )
     if _is_refused_by_sudo(result):
         message = (
@@ -186,6 +187,13 @@ def _unreachable(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterE
 
 def _text(value: object) -> str | None:
     return reported.printable(value, reported.TEXT_BYTES) if value is not None else None
+
+
+def _uuid(value: object) -> UUID | None:
+    try:
+        return UUID(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
 
 
 def _time(value: object) -> datetime | None:

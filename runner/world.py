@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from uuid import UUID
 
-from runner import wish
+from runner import neighbours, wish
+from runner.neighbours import Neighbours
 from runner.plan import Act, AdapterError, Detail, Forgo
 from runner.platform.client import Client
 from runner.platform.models import Allocation, AppInstance, InstanceStatus, Member, Operation, Resolution
@@ -77,6 +78,8 @@ class World:
     not_forgotten: AdapterError | None = None
     # What policy said of Slurm's packages when this tick asked; None as long as nobody did.
     packages: Resolution | None = None
+    # Who else has the allocations that are asked for; None where nothing is about to begin.
+    neighbours: Neighbours | None = None
     # Numbers that this tick's claims have taken, by member; see runner/claims.py.
     fences: Mapping[UUID, int] = field(default_factory=lambda: MappingProxyType({}))
     # Whether this tick took over an operation whose holder vanished and may still be at work.
@@ -162,6 +165,7 @@ def observe(client: Client, instance: AppInstance, settings: Settings, *, everyt
         instance_operations=tuple(sorted(instance_operations, key=_age)),
         allocations={allocation.id: allocation for allocation in allocations},
         policy=policy,
+        neighbours=neighbours.read(client, instance) if neighbours.matter(operations, members) else None,
         complete=not quiet,
     )
 

@@ -15,6 +15,7 @@ from runner.decide.starting import START
 from runner.decide.stopping import STOP
 from runner.decide.wants import Wants
 from runner.inventory import CONTROLLER, IntentError, Placement, host_name, read_config, read_placement
+from runner.neighbours import is_undeployed
 from runner.plan import Act, AdapterError, Claim, Finish, NewMember, Plan, Play, Refuse, SetMember, Step, Wait
 from runner.platform.models import Health, InstanceStatus, Member, MemberStatus, Operation
 from runner.world import World, is_stale
@@ -139,6 +140,14 @@ def _bootstrap(world: World, controller: Member) -> tuple[list[Step], bool]:
         return [Wait(waiting, host_name(controller))], False
     if error:
         return [fail(world, controller, error)], False
+    if is_undeployed(controller) and world.neighbours:
+        holder = world.neighbours.holders.get(controller.allocation_id) if controller.allocation_id else None
+        if holder:
+            message = f"allocation {controller.allocation_id} serves {holder}: remove it there first, or choose another"
+            return [fail(world, controller, AdapterError("allocation_in_use", message))], False
+        if world.neighbours.unreadable:
+            why = f"{world.neighbours.unreadable} cannot be read, so it is not known whether the allocation is free"
+            return [Wait(why, host_name(controller))], False
     steps, ours = take(world, controller, "the deploy asks for this controller")
     if ours and world.instance.status == InstanceStatus.REQUESTED:
         said = detail.of_instance(world.instance, None, world.members, [], world.now)

@@ -18,7 +18,7 @@ from runner.world import World
 CHANGES_ALL = frozenset({"deploy", "stop", "restart", "upgrade", "rollback", "rotate", "decommission"})
 CHANGES_WORKERS = frozenset({"add_worker", "remove_worker", "follow"})
 # Slurm's state is changed by commands on the controller's host.
-THROUGH_CONTROLLER = frozenset({"add_worker", "remove_worker", "drain_worker", "quiesce"})
+THROUGH_CONTROLLER = frozenset({"add_worker", "remove_worker", "drain_worker", "quiesce", "follow"})
 
 
 def secured(world: World, plan: Plan) -> Plan:

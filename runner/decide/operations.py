@@ -11,6 +11,7 @@ from runner.decide.members import conclude, fail, held_by_another, is_ours, read
 from runner.decide.wants import Wants
 from runner.detail import is_stopped
 from runner.inventory import CONTROLLER, WORKER, IntentError, Placement, host_name
+from runner.neighbours import unjoined
 from runner.plan import AdapterError, Claim, Detail, Finish, Refuse, Step, Wait, stamp
 from runner.platform.models import Member, MemberStatus, Operation, OperationStatus
 from runner.world import World
@@ -38,6 +39,7 @@ def worker_operations(world: World, placement: Placement, controller: Member) ->
         held = None
         if operation.status == OperationStatus.RUNNING:
             held = held_by_another(world, operation.claimed_by, operation.lease_expires_at)
+        held = held or _unsure(world, operation)
         first = next((busy[target] for target in operation.member_ids if target in busy), None)
         refusal = None if held or first else _refusal(world, placement, operation, busy)
         if held:
@@ -70,6 +72,14 @@ def _claim(world: World, operation: Operation, label: str) -> Step:
         return Wait("the next tick takes it", label)
     count = len(operation.member_ids or operation.allocation_ids)
     return Claim(f"{operation.operation} of {count} worker(s) was asked for", operation)
+
+
+def _unsure(world: World, operation: Operation) -> str | None:
+    """Why an operation cannot begin: a record that may hold one of its allocations could not be read."""
+    unreadable = world.neighbours.unreadable if world.neighbours else None
+    if unreadable and unjoined(operation, world.members):
+        return f"{unreadable} cannot be read, so it is not known whether the allocations are free"
+    return None
 
 
 def _carry_out(world: World, operation: Operation, controller: Member) -> tuple[list[Step], Wants]:
@@ -144,6 +154,9 @@ def _bad_allocations(
         if serving or allocation in busy:
             who = host_name(serving) if serving else "another operation's worker"
             return "allocation_in_use", f"allocation {allocation} already serves as {who}: remove that one first"
+        holder = world.neighbours.holders.get(allocation) if world.neighbours else None
+        if holder and allocation in unjoined(operation, world.members):
+            return "allocation_in_use", f"allocation {allocation} serves {holder}: remove it there first"
     return None
 
 

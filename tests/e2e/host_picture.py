@@ -29,6 +29,7 @@ CONTENT_DIFFERS = {
 COMES_AND_GOES = {
     r"/etc/(passwd|group|shadow|gshadow|subuid|subgid)-": "what the account tools keep of the version before",
     r"/etc/.pwd.lock": "the account tools' lock",
+    r"/run/gpuaas-slurm(/(fences\.json|lock))?": "numbers of members that were here, so that a late call is refused",
     r"/run/(adduser|motd.dynamic)": "traces of the account tools and of logins, gone at boot",
     r"/var/cache/debconf/.*-old": "what debconf keeps of the version before",
     r"/var/cache/ldconfig/aux-cache": "ldconfig's own cache",

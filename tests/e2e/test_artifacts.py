@@ -43,7 +43,7 @@ while not pathlib.Path("/run/enough").exists():
                 continue
             found |= {str(path) for one in needles if one in data}
     try:
-        for path in pathlib.Path("/run/gpuaas-slurm/auth.conf.d").iterdir():
+        for path in pathlib.Path("/run/gpuaas-slurm/source/auth.conf.d").iterdir():
             at = path.lstat()
             seen.add((oct(at.st_mode & 0o777), at.st_uid, path.name))
     except OSError:
@@ -106,7 +106,9 @@ class Story:
         found = self.on(*search, stdin="\n".join(NEEDLES)).split()
         journal = self.on("journalctl", "--no-pager", "--quiet")
         found += ["journal" for one in NEEDLES if one in journal]
-        found += self.on("sh", "-c", "ls -d /run/gpuaas-slurm /var/lib/apt/lists/*_slurm_dists_* 2>/dev/null").split()
+        found += self.on(
+            "sh", "-c", "ls -d /run/gpuaas-slurm/source /var/lib/apt/lists/*_slurm_dists_* 2>/dev/null"
+        ).split()
         return found + self.on("sh", "-c", "ls /var/cache/apt/archives/*private* 2>/dev/null").split()
 
     def logins(self) -> list[str]:
@@ -218,7 +220,8 @@ def test_the_credential_is_in_no_log_and_nowhere_in_the_api(story: Story) -> Non
 
 
 def test_a_removed_worker_has_neither_the_source_nor_what_a_killed_call_left(story: Story) -> None:
-    story.on("sh", "-c", "mkdir -p /run/gpuaas-slurm/auth.conf.d && cat >/run/gpuaas-slurm/auth.conf.d/x", stdin=RIGHT)
+    place = "/run/gpuaas-slurm/source/auth.conf.d"
+    story.on("sh", "-c", f"mkdir -p {place} && cat >{place}/x", stdin=RIGHT)
     assert story.traces() != [], "the search finds what is there"
     answer(story.cluster.variables, "op", "remove", story.cluster.instance_id, "--members", WORKER)
     ends(story.cluster.run(), 0)

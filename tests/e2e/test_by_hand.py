@@ -20,9 +20,10 @@ def expected(cluster: Cluster) -> dict[str, Any]:
     """The runner's own inventory of one instance, from what the API says now."""
     allocations = cluster.api.get(f"/projects/{cluster.variables['GPUAAS_PROJECT_ID']}/allocations").json()["items"]
     known = [Allocation.model_validate(one) for one in allocations]
+    members = [Member.model_validate(one) for one in cluster.members()]
     tree, problems = inventory.build(
         AppInstance.model_validate(cluster.instance()),
-        [Member.model_validate(one) for one in cluster.members()],
+        members,
         {one.id: one for one in known},
     )
     assert problems == {}

@@ -43,7 +43,7 @@ HUNG_UP = "hungup"
 IN_THE_MIDDLE = ("cut", "frozen", "rebooted", "destroyed", HUNG_UP)
 HOSTS = (CONTROLLER, WITNESS, LATE, *FOR_A_PERSON, *MAY_PASS, HUNG_UP)
 
-STATE = "/var/lib/gpuaas-slurm"
+LOCKS = "/run/gpuaas-slurm"
 SUDOERS = ROOT / "deploy" / "sudoers.d" / "gpuaas-slurm"
 SKEW = "import time; real = time.time; time.time = lambda: real() + 600"
 CLOCK = "/etc/python$(python3 -c 'import sys; print(*sys.version_info[:2], sep=chr(46))')/sitecustomize.py"
@@ -126,8 +126,8 @@ class Ward:
         """Whoever wants to change something on the host has to wait: it is in the middle of that as long as we like."""
         self.sh(
             host,
-            f"mkdir -pm 0700 {STATE}; systemd-run --quiet --collect --unit=holder flock {STATE}/lock sleep infinity;"
-            f" until ! flock --nonblock {STATE}/lock true; do sleep 0.05; done",
+            f"mkdir -pm 0711 {LOCKS}; systemd-run --quiet --collect --unit=holder flock {LOCKS}/lock sleep infinity;"
+            f" until ! flock --nonblock {LOCKS}/lock true; do sleep 0.05; done",
         )
 
     def in_the_middle(self, *hosts: str) -> None:

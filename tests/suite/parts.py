@@ -105,6 +105,7 @@ STORIES = (
     Story("host_faults", 90, {"bookworm": "test"}, bare=True),
     Story("image", 180, {"bookworm": "test"}),
     Story("platform_faults", 65, {"bookworm": "test"}),
+    Story("neighbours", 240, {"bookworm": "full"}),
 )
 
 # Every write and every moment of every play. The names are parameters of one test in contract/test_killed_anywhere.py.

@@ -58,6 +58,7 @@ FORMS: dict[str, str] = {
     "ansible_become": r"True",
     "ansible_ssh_common_args": SSH,
     "gpuaas_member_id": UUID_TEXT,
+    "gpuaas_host_touched": r"True|False",
     "gpuaas_component_key": r"controller|worker",
     "gpuaas_allocation_id": UUID_TEXT,
     "gpuaas_allocation_gpus": r"None|[0-9]{1,4}",

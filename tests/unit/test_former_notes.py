@@ -77,6 +77,6 @@ def test_a_ledger_of_an_earlier_release_is_read_whole(suite: str, name: str) -> 
     path = FIXTURES / suite / f"{name}.json"
     document = json.loads(path.read_text())
     assert document["format"] == 1
-    entries, baseline = converge_ledger.read(path)[:2]
-    assert entries == document["entries"]
-    assert baseline == document["baseline"]
+    known = converge_ledger.read(path)
+    assert known and known.entries == document["entries"]
+    assert known.baseline == document["baseline"] and known.instance is None

@@ -6,7 +6,7 @@ getent passwd | sed 's/^/user /'
 getent group | sed 's/^/group /'
 find /etc /home /opt /root /run /srv /usr /var -xdev \
   \( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache -o -path /var/lib/ucf -o -path /var/log/journal \
-  -o -path /var/log/apt -o -path /run/systemd -o -path /run/user -o -path /run/udev -o -name __pycache__ \
+  -o -path /var/log/apt -o -path /run/systemd -o -path /run/user -o -path /run/udev -o -path /run/gpuaas-slurm -o -name __pycache__ \
   -o -path '/run/ssh*' -o -path '/run/sudo' -o -path '/run/log' -o -path '/var/lib/systemd' -o -path '/home/*/.ansible' \) -prune -o \
   ! -name '*.log' ! -name 'motd.dynamic' ! -name 'adduser' ! -name '?tmp' ! -path '/var/tmp/*' ! -path '/run/lock/*' \
   -printf 'path %p %y %m %u %g\n'

@@ -1,0 +1,226 @@
+"""Other instances of the project: their allocations are refused, and a left-over host is told from one in use."""
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from module_utils import host_claim
+from runner import inventory, left_over, neighbours
+from runner.decide import decide
+from runner.neighbours import Neighbours
+from runner.plan import AdapterError, Claim, NewMember, Refuse, SetMember, Wait
+from runner.platform.errors import Forbidden, NotFound, PlatformError, Unavailable
+from runner.platform.models import AppInstance, Member
+from runner.translate import Played, Story, translate
+from runner.world import Outcome, World
+from tests.unit.worlds import ME, NOW, add, allocation, controller, instance, mine, worker
+
+OTHER = UUID(int=8)
+
+
+class Records(list[Any]):
+    """A list of records, with those that could not be read beside it."""
+
+    unreadable: tuple[Any, ...] = ()
+
+
+class Platform:
+    """What neighbours ask a client for; an exception in place of an answer is raised."""
+
+    def __init__(self, found: Any, members: dict[UUID, Any] | None = None) -> None:
+        self._found, self._members = found, members or {}
+        self.asked: list[str] = []
+
+    def instances(self) -> Any:
+        self.asked.append("instances")
+        return self._answer(self._found)
+
+    def members(self, instance_id: UUID) -> Any:
+        self.asked.append(f"members {instance_id}")
+        return self._answer(self._members[instance_id])
+
+    def instance(self, instance_id: UUID) -> Any:
+        self.asked.append(f"instance {instance_id}")
+        return self._answer(self._found)
+
+    def _answer(self, answer: Any) -> Any:
+        if isinstance(answer, PlatformError):
+            raise answer
+        return answer
+
+
+def other(status: str = "running", **changes: Any) -> AppInstance:
+    return instance(id=OTHER, status=status, app_slug="other-app", **changes)
+
+
+def member(number: int, status: str = "ready") -> Member:
+    return controller(id=uuid4(), allocation_id=UUID(int=100 + number), status=status)
+
+
+def read(platform: Platform) -> Neighbours:
+    return neighbours.read(platform, instance())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("status", ["requested", "reconciling", "ready", "draining", "deleting", "failed"])
+def test_an_allocation_is_another_instances_in_any_status_but_deleted(status: str) -> None:
+    platform = Platform(Records([instance(), other()]), {OTHER: Records([member(2, status), member(3, "deleted")])})
+    assert read(platform).holders == {UUID(int=102): f"other-app instance {OTHER}"}
+    assert platform.asked == ["instances", f"members {OTHER}"]
+
+
+def test_a_deleted_instance_has_no_allocation_and_is_not_asked_about() -> None:
+    platform = Platform(Records([other("deleted")]))
+    assert read(platform) == Neighbours({})
+    assert platform.asked == ["instances"]
+
+
+@pytest.mark.parametrize("refusal", [Forbidden("no"), NotFound("gone")])
+def test_what_we_may_not_read_is_no_error(refusal: PlatformError) -> None:
+    assert read(Platform(Records([other()]), {OTHER: refusal})) == Neighbours({})
+
+
+def test_a_list_that_we_may_not_read_is_no_error() -> None:
+    assert read(Platform(Forbidden("no"))) == Neighbours()
+
+
+def test_a_platform_that_does_not_answer_ends_the_tick() -> None:
+    with pytest.raises(Unavailable):
+        read(Platform(Records([other()]), {OTHER: Unavailable("down")}))
+
+
+def test_a_record_that_cannot_be_read_is_named() -> None:
+    odd = Records([])
+    odd.unreadable = (SimpleNamespace(id="m-1"),)
+    assert read(Platform(Records([other()]), {OTHER: odd})).unreadable == f"member m-1 of instance {OTHER}"
+
+
+# -- when they are asked about -------------------------------------------------------------------------------
+
+
+def test_neighbours_matter_only_while_something_is_about_to_begin() -> None:
+    adding = add(2, 3)
+    assert neighbours.matter([], [controller()])
+    assert not neighbours.matter([], [controller(status="reconciling")])
+    assert not neighbours.matter([], [controller(adapter_detail={"stopped": {"was": "ready"}})])
+    assert neighbours.matter([adding], [worker(adding, 2)])
+    assert not neighbours.matter([adding], [worker(adding, 2), worker(adding, 3)])
+    assert not neighbours.matter([add(2, operation="drain")], [])
+
+
+# -- what is decided -----------------------------------------------------------------------------------------
+
+
+def world(**changes: Any) -> World:
+    fields: dict[str, Any] = {
+        "instance": instance(status="running"),
+        "now": NOW,
+        "runner_id": ME,
+        "members": (controller(status="ready", adapter_detail={"controller_hostname": "gs-1"}),),
+        "allocations": {one.id: one for one in map(allocation, range(1, 5))},
+    }
+    return World(**(fields | changes))
+
+
+def test_an_add_of_another_instances_allocation_is_refused_and_names_it() -> None:
+    operation = add(2)
+    plan = decide(world(operations=(operation,), neighbours=Neighbours({UUID(int=102): "other-app instance 8"})))
+    refused = [step for step in plan.steps if isinstance(step, Refuse)]
+    assert [(step.code, step.why) for step in refused] == [
+        ("allocation_in_use", f"allocation {UUID(int=102)} serves other-app instance 8: remove it there first")
+    ]
+    assert plan.play is None or plan.play.playbook == "observe"
+
+
+def test_an_add_that_has_begun_is_left_to_the_hosts_mark() -> None:
+    operation = mine(add(2))
+    begun = world(
+        operations=(operation,),
+        members=(controller(status="ready"), worker(operation, 2)),
+        neighbours=Neighbours({UUID(int=102): "other-app instance 8"}),
+    )
+    assert not [step for step in decide(begun).steps if isinstance(step, Refuse)]
+
+
+@pytest.mark.parametrize("operation", [add(2), mine(add(2))])
+def test_an_add_waits_while_a_neighbours_record_cannot_be_read(operation: Any) -> None:
+    plan = decide(world(operations=(operation,), neighbours=Neighbours({}, "member m-1 of instance 8")))
+    assert not [step for step in plan.steps if isinstance(step, NewMember | Refuse)]
+    assert any(isinstance(step, Wait) and "m-1" in step.why for step in plan.steps)
+
+
+def test_a_deploy_on_another_instances_allocation_fails_before_any_play() -> None:
+    holders = {UUID(int=101): "other-app instance 8"}
+    plan = decide(world(instance=instance(), members=(controller(),), neighbours=Neighbours(holders)))
+    failed = [step for step in plan.steps if isinstance(step, SetMember)]
+    assert plan.play is None and [step.status for step in failed] == ["failed"]
+    assert failed[0].detail["last_adapter_error"]["code"] == "allocation_in_use"
+    assert "other-app instance 8" in failed[0].detail["last_adapter_error"]["message"]
+
+
+def test_a_deploy_waits_while_a_neighbours_record_cannot_be_read() -> None:
+    plan = decide(world(instance=instance(), members=(controller(),), neighbours=Neighbours({}, "app instance x")))
+    assert plan.play is None and not any(isinstance(step, Claim | SetMember) for step in plan.steps)
+
+
+# -- a host that says whom it serves -------------------------------------------------------------------------
+
+
+def failed_event(error: dict[str, Any]) -> dict[str, Any]:
+    data = {"host": "worker-1", "task": "Look at the host", "res": {"msg": "no", "adapter_error": error}}
+    return {"event": "runner_on_failed", "event_data": data}
+
+
+@pytest.mark.parametrize(("named", "read_as"), [(str(OTHER), OTHER), ("../../x", None), (7, None), (None, None)])
+def test_the_instance_that_a_host_names_is_read_as_an_id_or_not_at_all(named: Any, read_as: UUID | None) -> None:
+    error = {"code": "host_in_use", "message": "in use", "class": "intervention", "instance": named}
+    story = translate([failed_event(error)], {"worker-1": Played(UUID(int=5), "worker")})
+    known = story.outcomes[UUID(int=5)].error
+    assert known is not None and known.instance == read_as
+    assert known.as_detail(NOW).get("instance") == (str(read_as) if read_as else None)
+
+
+def told(answer: Any, code: str = "host_in_use") -> AdapterError:
+    error = AdapterError(code, "as the host said", instance=OTHER)
+    story = left_over.judged(Platform(answer), Story({UUID(int=5): Outcome(error=error)}))  # type: ignore[arg-type]
+    known = story.outcomes[UUID(int=5)].error
+    assert known is not None
+    return known
+
+
+@pytest.mark.parametrize("answer", [NotFound("no such instance"), other("deleted")])
+def test_a_mark_of_an_instance_that_is_gone_is_left_over_and_names_the_command(answer: Any) -> None:
+    error = told(answer)
+    assert error.code == "host_left_over"
+    assert f"playbooks/clean_host.yml -e gpuaas_clean_instance={OTHER}" in error.message
+
+
+@pytest.mark.parametrize("answer", [other(), other("failed"), Forbidden("no"), Unavailable("down")])
+def test_a_mark_of_an_instance_that_lives_or_cannot_be_read_is_in_use(answer: Any) -> None:
+    assert told(answer) == AdapterError("host_in_use", "as the host said", instance=OTHER)
+
+
+def test_nobody_is_asked_about_other_errors() -> None:
+    assert told(AssertionError("asked"), "disk_full").code == "disk_full"
+
+
+def test_host_and_runner_name_the_same_clean_up_command() -> None:
+    assert left_over.CLEAN_UP == host_claim.CLEAN_UP
+
+
+# -- what the play is told -----------------------------------------------------------------------------------
+
+
+def test_the_play_knows_which_hosts_the_instance_has_changed() -> None:
+    operation = add(2, 3, 4)
+    members = [
+        controller(adapter_detail={"host_touched": True}),
+        worker(operation, 2, adapter_detail={"host_touched": True, "host_cleaned": True}),
+        worker(operation, 3),
+    ]
+    before = worker(operation, 3, status="deleted", adapter_detail={"host_touched": True})
+    allocations = {one.id: one for one in map(allocation, range(1, 5))}
+    tree, _ = inventory.build(instance(), members, allocations, on_record=[*members, before])
+    seen = {one["gpuaas_allocation_id"][-2:]: one["gpuaas_host_touched"] for one in tree["all"]["hosts"].values()}
+    assert seen == {"65": True, "66": False, "67": True}

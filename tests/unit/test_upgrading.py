@@ -111,6 +111,48 @@ def test_a_host_that_is_away_is_tried_a_few_times_and_each_try_counts_once() -> 
     assert (plays, [one.status for one in ends]) == (3, ["failed"])
 
 
+def test_workers_that_did_not_move_fail_it_by_name_and_the_others_are_told() -> None:
+    operation = asked("upgrade")
+    now, _, play = settle(a_cluster(operation), decide)
+    assert play
+    lost, kept = play.members[1:]
+    told = moved(play) | {lost.id: Outcome(error=AdapterError("upgrade_taken_back", "slurmd did not come up"))}
+    now, steps, _ = settle(after(now, play, told, snapshot(SERVING)), decide)
+    (finish,) = of_kind(steps, Finish)
+    assert (finish.status, finish.error["code"]) == ("failed", "partly_failed")
+    assert finish.result["workers"] == {"moved": 1, "failed": [str(lost.id)]}
+    assert the(now, kept).adapter_detail["package_version"] == "24.11.5-5"
+
+
+def test_a_changed_config_goes_first_and_its_refusal_ends_the_upgrade_before_a_package_moves() -> None:
+    operation = asked("upgrade")
+    now, _, play = settle(a_cluster(operation, CONFIG), decide)
+    assert play is not None and play.playbook == "deploy"
+    assert play.terms == {"slurm_change": str(operation.id)}
+    now, steps, _ = settle(after(now, play, {play.members[0].id: refused()}, None), decide)
+    (finish,) = of_kind(steps, Finish)
+    assert finish.error["code"] == "config_refused"
+    assert "failed to initialize priority plugin" in finish.error["message"]
+
+
+def test_a_changed_config_that_goes_live_is_followed_by_the_packages() -> None:
+    operation = asked("upgrade")
+    now, _, play = settle(a_cluster(operation, CONFIG), decide)
+    assert play is not None and play.playbook == "deploy"
+    now, _, play = settle(after(now, play, {play.members[0].id: live(now)}, snapshot(SERVING)), decide)
+    assert play is not None and play.playbook == "upgrade"
+    assert wish.live(the_controller(now)) == wished(CONFIG)
+
+
+def test_an_upgrade_tries_a_refused_config_once_more_and_only_once() -> None:
+    operation = asked("upgrade")
+    known = {"digest": wished(CONFIG), "code": "config_refused", "message": "before"}
+    now, _, play = settle(a_cluster(operation, CONFIG, wish_refused=known), decide)
+    assert play is not None and play.playbook == "deploy"
+    _, steps, _ = settle(after(now, play, {play.members[0].id: refused()}, None), decide)
+    assert len(of_kind(steps, Finish)) == 1
+
+
 def converting(seconds: int) -> Outcome:
     progress = {"since": "2026-01-01T00:00:00Z", "seconds": seconds, "last_line": "Dropping old tables"}
     error = AdapterError("conversion_running", "slurmdbd converts its database", "retryable")
@@ -159,48 +201,6 @@ def test_an_upgrade_cancelled_while_it_converts_leaves_no_progress_behind() -> N
     now, _, _ = settle(cancelled, decide)
     assert the_controller(now).adapter_detail["conversion"] is None
     assert (now.instance.status_detail or {})["lifecycle"]["verdict"] == "cancelled"
-
-
-def test_workers_that_did_not_move_fail_it_by_name_and_the_others_are_told() -> None:
-    operation = asked("upgrade")
-    now, _, play = settle(a_cluster(operation), decide)
-    assert play
-    lost, kept = play.members[1:]
-    told = moved(play) | {lost.id: Outcome(error=AdapterError("upgrade_taken_back", "slurmd did not come up"))}
-    now, steps, _ = settle(after(now, play, told, snapshot(SERVING)), decide)
-    (finish,) = of_kind(steps, Finish)
-    assert (finish.status, finish.error["code"]) == ("failed", "partly_failed")
-    assert finish.result["workers"] == {"moved": 1, "failed": [str(lost.id)]}
-    assert the(now, kept).adapter_detail["package_version"] == "24.11.5-5"
-
-
-def test_a_changed_config_goes_first_and_its_refusal_ends_the_upgrade_before_a_package_moves() -> None:
-    operation = asked("upgrade")
-    now, _, play = settle(a_cluster(operation, CONFIG), decide)
-    assert play is not None and play.playbook == "deploy"
-    assert play.terms == {"slurm_change": str(operation.id)}
-    now, steps, _ = settle(after(now, play, {play.members[0].id: refused()}, None), decide)
-    (finish,) = of_kind(steps, Finish)
-    assert finish.error["code"] == "config_refused"
-    assert "failed to initialize priority plugin" in finish.error["message"]
-
-
-def test_a_changed_config_that_goes_live_is_followed_by_the_packages() -> None:
-    operation = asked("upgrade")
-    now, _, play = settle(a_cluster(operation, CONFIG), decide)
-    assert play is not None and play.playbook == "deploy"
-    now, _, play = settle(after(now, play, {play.members[0].id: live(now)}, snapshot(SERVING)), decide)
-    assert play is not None and play.playbook == "upgrade"
-    assert wish.live(the_controller(now)) == wished(CONFIG)
-
-
-def test_an_upgrade_tries_a_refused_config_once_more_and_only_once() -> None:
-    operation = asked("upgrade")
-    known = {"digest": wished(CONFIG), "code": "config_refused", "message": "before"}
-    now, _, play = settle(a_cluster(operation, CONFIG, wish_refused=known), decide)
-    assert play is not None and play.playbook == "deploy"
-    _, steps, _ = settle(after(now, play, {play.members[0].id: refused()}, None), decide)
-    assert len(of_kind(steps, Finish)) == 1
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,7 @@ DETAIL: Mapping[str, Mapping[str, Reader]] = {
         **_ANY_MEMBER,
         "cluster_name": _word,
         "controller_hostname": _name,
+        "conversion": _fields(since=_word, seconds=_count, idle_seconds=_count, cpu_seconds=_count, last_line=_text),
         "returned": _fields(**{"from": _word, "to": _word, "config": _word}),
         "services_left": _texts,
         "slurmctld_state": _word,

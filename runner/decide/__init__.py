@@ -43,8 +43,8 @@ VERBS: dict[str, Verb] = {
     "start": START,
     "restart": RESTART,
     "decommission": teardown.VERB,
-    "upgrade": Verb((InstanceStatus.RUNNING,), upgrading.upgrade, upgrading.check_upgrade),
-    "rollback": Verb((InstanceStatus.RUNNING,), upgrading.rollback, upgrading.check_rollback),
+    "upgrade": Verb((InstanceStatus.RUNNING,), upgrading.upgrade, upgrading.check_upgrade, upgrading.called_off),
+    "rollback": Verb((InstanceStatus.RUNNING,), upgrading.rollback, upgrading.check_rollback, upgrading.called_off),
     "rotate_credentials": rotation.VERB,
     "retry": retrying.verb(lambda world: _cluster(world)),
 }

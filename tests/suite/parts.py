@@ -97,6 +97,8 @@ STORIES = (
     Story("foreign_data", 240, {"bookworm": "full", "trixie": "full"}, bare=True),
     Story("jobs", 150, DEBIAN_13_IN_FULL),
     Story("takeover", 200, DEBIAN_13_IN_FULL),
+    # Both Debians in `full`: long, and `change` moves packages in every merge.
+    Story("upgrade", 700, {"bookworm": "full", "trixie": "full"}),
     # One Debian only, which the module names itself: the adapter's decisions, not Slurm's output.
     Story("killed_anywhere", 600, {"trixie": "test"}),
     Story("two_runners", 150, {"trixie": "full"}),

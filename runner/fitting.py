@@ -1,22 +1,15 @@
 """A member's record, cut to what the platform takes. Pure."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from runner.limits import RECORD_BYTES, size
 from runner.reported import DETAIL
 
-RECORD_BYTES = 16 * 1024
 # What hosts and Slurm report is cut, in this order and then by size: it can be seen again on the host or at the next
 # look. The rest of a record is the runner's own, which it goes by, and is never cut.
 CUT_FIRST = ("residue", "services_left", "jobs", "drain_reason", "upgraded", "returned", "logs_kept")
 GONE_BY = frozenset({"controller_hostname", "host_cleaned", "host_touched", "wish", "worker_hostname"})
-
-
-def size(value: object) -> int:
-    """Bytes as the platform counts them: compact JSON in UTF-8."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str)
-    return len(text.encode(errors="replace"))
 
 
 def fitted(component: str, detail: Mapping[str, Any]) -> dict[str, Any]:

@@ -171,6 +171,7 @@ DETAIL: Mapping[str, Mapping[str, Reader]] = {
         "gpus": _count,
         "jobs_remaining": _count,
         "memory_mb": _count,
+        "process_control": _one_of("cgroup", "linuxproc"),
         "registered_in_controller": _flag,
         "slurmd_state": _word,
         "worker_hostname": _name,

@@ -39,7 +39,6 @@ class Policy:
     observe_seconds: int = 45
     repair: bool = True
     min_free_mb: int = 1024
-    ask_for_packages: bool = True
 
     @classmethod
     def of(cls, settings: Settings) -> "Policy":
@@ -52,7 +51,6 @@ class Policy:
             observe_seconds=settings.observe_seconds,
             repair=settings.repair,
             min_free_mb=settings.min_free_mb,
-            ask_for_packages=settings.artifact_policy == "platform",
         )
 
 

@@ -11,7 +11,7 @@ the operation stays running, the progress is written, and the next tick's play g
 import re
 from collections.abc import Sequence
 
-from runner import wish
+from runner import limits, wish
 from runner.decide import changing, lifecycle
 from runner.decide.members import controller_error
 from runner.inventory import CONTROLLER, IntentError, host_name
@@ -128,7 +128,11 @@ def _judge(world: World, operation: Operation, controller: Member, workers: Sequ
     steps = [*_told(world, controller, workers), *_no_conversion(controller)]
     result: Detail = {
         **(outcome.detail.get("upgraded") or outcome.detail.get("returned") or {}),
-        "workers": {"moved": len(workers) - len(failed), "failed": [str(one) for one in failed]},
+        "workers": {
+            "moved": len(workers) - len(failed),
+            "failed": sorted(map(str, failed))[: limits.SAMPLE],
+            "failed_count": len(failed),
+        },
     }
     if own:
         return [*steps, *_end(world, operation, own, result)]

@@ -91,7 +91,13 @@ class FakeSlurm:
         return snapshot(nodes, started_at=self.started_at).model_copy(update=found)
 
     def run(self, world: World, play: Play) -> World:
-        """Carry the play out and give back the world as it is then observed."""
+        """Carry the play out and give back the world as it is then observed. The controller's clock is right."""
+        then = self._run(world, play)
+        if then.snapshot is None:
+            return then
+        return then.later(snapshot=then.snapshot.model_copy(update={"observed_at": max(NOW, world.now)}))
+
+    def _run(self, world: World, play: Play) -> World:
         if play.playbook == "decommission":
             return after(world, play, {one.id: self._clean(play, one) for one in play.members}, None)
         if not self.answers:

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from runner.fitting import RECORD_BYTES, size
 from runner.leases import LostLease
+from runner.limits import RECORD_BYTES, size
 from runner.plan import SetMember, stamp
 from runner.platform.errors import Conflict, NotFound, Unavailable
 from runner.platform.models import Member, Operation

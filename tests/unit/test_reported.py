@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner import detail, hostkeys, reported
-from runner.fitting import CUT_FIRST, GONE_BY, RECORD_BYTES, fitted, size
+from runner.fitting import CUT_FIRST, GONE_BY, fitted
+from runner.limits import RECORD_BYTES, size
 from runner.translate import OUR_CODES, Heard, Played, Story, hear, tell, translate
 from tests.unit import hostile
 

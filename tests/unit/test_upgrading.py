@@ -138,7 +138,7 @@ def test_workers_that_did_not_move_fail_it_by_name_and_the_others_are_told() -> 
     now, steps, _ = settle(after(now, play, told, snapshot(SERVING)), decide)
     (finish,) = of_kind(steps, Finish)
     assert (finish.status, finish.error["code"]) == ("failed", "partly_failed")
-    assert finish.result["workers"] == {"moved": 1, "failed": [str(lost.id)]}
+    assert finish.result["workers"] == {"moved": 1, "failed": [str(lost.id)], "failed_count": 1}
     assert the(now, kept).adapter_detail["package_version"] == "24.11.5-5"
 
 

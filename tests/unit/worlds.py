@@ -142,7 +142,7 @@ def snapshot(nodes: dict[str, Node] | None, **controller_changes: Any) -> Snapsh
         "submit_account": "default",
     }
     seen = ControllerState(**(good | controller_changes))
-    return Snapshot(observed_at=NOW, controller=seen, nodes=nodes, samples=[])
+    return Snapshot(observed_at=NOW, controller=seen, nodes=nodes, samples=[], partitions={"main": "UP"})
 
 
 def joined(hostname: str) -> Outcome:

@@ -21,6 +21,7 @@ description:
     validate) is left out with a warning.
   - Under C(gpuaas-slurm exec) a host has the number of its claim as C(gpuaas_fence). Without it a host of a cluster
     refuses to be changed.
+  - C(slurm_package_source) is what package policy answered to C(gpuaas-slurm exec). Without it a play installs nothing.
 options:
   plugin:
     description: Names this plugin.
@@ -62,7 +63,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
         return list(self._cache[key])
 
     def _fetch(self) -> list[dict[str, Any]]:
-        from runner import by_hand, dial, operator, settings, tick
+        from runner import by_hand, dial, operator, policy, settings, tick
         from runner import inventory as builder
         from runner.platform.client import Client
         from runner.platform.errors import PlatformError
@@ -82,6 +83,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
                         instance,
                         members,
                         allocations,
+                        terms=policy.terms_by_hand(instance),
                         fences=fences,
                         first=by_hand.first_timers(members),
                         on_record=record,
@@ -89,7 +91,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
                     for member_id, problem in problems.items():
                         self.display.warning(f"member {member_id} left out: {problem.message}")
                     for name, why in dial.settle(tree).items():
-                        self.display.warning(f"{name} left out: {why}")
+                        self.display.warning(f"{name} left out: {why.message}")
                     trees.append(tree)
         except settings.SettingsError as error:
             raise AnsibleParserError("; ".join(error.problems)) from None

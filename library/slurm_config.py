@@ -13,7 +13,7 @@ from ansible.module_utils.converge_files import find
 from ansible.module_utils.converge_ledger import Ledger, write_atomically
 from ansible.module_utils.host_claim import CLAIM_ARGUMENT
 from ansible.module_utils.host_turn import host_turn
-from ansible.module_utils.slurm_conf import render
+from ansible.module_utils.slurm_conf import keep_controller_name, render
 from ansible.module_utils.slurm_golive import GoLive
 from ansible.module_utils.slurm_kept import Kept
 from ansible.module_utils.slurm_trial import try_out
@@ -65,7 +65,9 @@ wish: {type: str, description: The name of what is live., returned: success}
 def wanted_files(params: dict[str, Any], kept: Kept) -> tuple[dict[str, str], str]:
     """The files to be live, by name, and the name of the wish they fulfil."""
     if params["source"] == "rendered":
-        text = render(params["managed"], params["requested"], params["nodesets"], params["partitions"])
+        good = ((kept.read("good") or {}).get("files") or {}).get("slurm.conf")
+        managed = keep_controller_name(params["managed"], good)
+        text = render(managed, params["requested"], params["nodesets"], params["partitions"])
         return {**params["companions"], "slurm.conf": text}, params["wish"]
     known = kept.read(params["source"])
     if known is None or not known.get("files"):

@@ -61,8 +61,8 @@ def package_source(source: Source | None, login: str | None) -> Iterator[None]:
     if source.get("denied"):
         raise AdapterError(
             "artifact_denied",
-            f"Packages of Slurm are missing on the host, and policy rule {source['denied']} denies them to it. Nothing"
-            " was installed. Have the rule changed, then ask again.",
+            f"Packages of Slurm are missing on the host, and package policy denies them to it ({source['denied']})."
+            " Nothing was installed. Have the rule changed, then ask again.",
             INTERVENTION,
         )
     before = {one: signal.signal(one, _end) for one in SIGNALS}

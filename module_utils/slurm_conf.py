@@ -6,6 +6,7 @@ The same settings give the same bytes, since the digest of these bytes is the ve
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import re
 
 from .adapter_error import INTERVENTION, AdapterError
@@ -14,6 +15,7 @@ KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 # One line, no comment, no continuation: a value can neither end its line nor start another.
 VALUE = re.compile(r"[^\x00-\x1f\x7f#\\]+")
+LISTENER = re.compile(r"^SlurmctldHost=(?P<host>[A-Za-z0-9.-]+)\((?P<at>[A-Za-z0-9.:-]+)\)$", re.MULTILINE)
 # Lines that describe nodes and partitions, and ones that pull in other files, are never a plain setting.
 STRUCTURAL = frozenset({"nodename", "nodeset", "partitionname", "include", "downnodes", "frontendname", "switchname"})
 HEADER = "# Written by gpuaas-slurm. A change made here is replaced; use the instance's configuration."
@@ -40,6 +42,27 @@ def render(
     lines += [_line("NodeSet", name, nodesets[name]) for name in sorted(nodesets)]
     lines += [_line("PartitionName", name, partitions[name]) for name in sorted(partitions)]
     return _sealed("\n".join(lines) + "\n")
+
+
+def keep_controller_name(managed: dict[str, object], good: str | None) -> dict[str, object]:
+    """`managed` with the SlurmctldHost of the slurm.conf that last served, if that has a name and ours an address.
+
+    Up to version 1.0 the name that the platform records went into slurm.conf unresolved. Writing its address instead
+    would restart every daemon of a cluster that serves, so such a cluster keeps its name.
+    """
+    live = LISTENER.search(good or "")
+    ours = LISTENER.fullmatch(f"SlurmctldHost={managed.get('SlurmctldHost')}")
+    if live and ours and live["host"] == ours["host"] and not _is_address(live["at"]) and _is_address(ours["at"]):
+        return {**managed, "SlurmctldHost": f"{live['host']}({live['at']})"}
+    return managed
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_intact(text: str) -> bool:

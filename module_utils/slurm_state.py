@@ -42,6 +42,7 @@ class Daemon(TypedDict):
     cluster_name: str | None
     started_at: str | None
     config_loaded: bool | None
+    process_control: str | None
 
 
 def iso(epoch: float) -> str:
@@ -95,6 +96,7 @@ def parse_daemon(answer: str | None) -> Daemon:
         "cluster_name": _config_value(text, "ClusterName"),
         "started_at": f"{started}Z" if started and re.fullmatch(r"[\d-]+T[\d:]+", started) else None,
         "config_loaded": {"Match": True, "Different": False}.get(compared.partition(" ")[0]),
+        "process_control": (_config_value(text, "ProctrackType") or "").removeprefix("proctrack/") or None,
     }
 
 

@@ -18,6 +18,7 @@ from runner import (
     log,
     memory,
     operator,
+    policy,
     secrets,
     trust_verb,
     verbs,
@@ -186,20 +187,22 @@ def exec_with_access(
 ) -> None:
     """Run a command with this instance's ssh key in a private agent and its secrets within reach of plays.
 
-    Its members are claimed while the command runs, so that no runner changes them. Exit code: the command's; 3: another
-    runner holds a member, and nothing was run.
+    Its members are claimed while the command runs, so that no runner changes them. Package policy is asked first, and
+    its answer holds for plays. Exit code: the command's; 3: another runner holds a member, and nothing was run.
     """
     # The person's own command gets the person's own settings whole: the inventory plugin asks the platform with them.
     inherited = dict(os.environ)
     loaded = load()
     with Client(loaded) as client:
         one = operator.find_instance(client, loaded, instance)
+        policy.refuse_override(command)
+        source, login = policy.for_hand(client, loaded, one, read_only=read_only)
         with (
             by_hand.claimed(client, loaded, one, verbs.listed(members), read_only=read_only) as held,
-            secrets.access(client, loaded, one) as environment,
+            secrets.access(client, loaded, one, login) as environment,
         ):
             try:
-                code = by_hand.run(command, {**inherited, **environment, **held.environment}, held)
+                code = by_hand.run(command, {**inherited, **environment, **held.environment, **source}, held)
             except OSError as error:
                 _stop(f"{command[0]}: {error.strerror}")
             if held.is_lost:

@@ -7,10 +7,14 @@ from uuid import UUID
 
 from runner import wish
 from runner.inventory import CONTROLLER
+from runner.limits import SAMPLE, fit_reasons
 from runner.plan import Detail, stamp
 from runner.platform.models import AppInstance, Member, MemberStatus
 from runner.slurm import Snapshot
 
+REASON_CHARS = 400
+# slurmd_state of a worker that the controller does not reach.
+SILENT = "not responding"
 # What is said anew in status_detail each time. The rest stands until it is said otherwise, also what we do not know.
 SAID_ANEW = ("wish", "reasons", "unsettled", "workers")
 _COMMON: Detail = {"phase": "requested", "last_adapter_error": None, "last_runtime_observed_at": None, "attempt": 0}
@@ -79,14 +83,14 @@ def of_worker(snapshot: Snapshot, hostname: str | None) -> Detail:
     seen: Detail = {
         "registered_in_controller": node is not None,
         "node_state": node.words if node else "ABSENT",
-        "drain_reason": node.reason if node and "DRAIN" in node.flags else None,
+        "drain_reason": (node.reason or "")[:REASON_CHARS] or None if node and "DRAIN" in node.flags else None,
         "jobs_remaining": len(node.jobs) if node else None,
         "last_runtime_observed_at": stamp(snapshot.observed_at),
     }
     if node and node.slurm_version:
         seen["slurm_version"] = node.slurm_version
     if node and "NOT_RESPONDING" in node.flags:
-        seen["slurmd_state"] = "not responding"
+        seen["slurmd_state"] = SILENT
     elif node and node.state != "DOWN":
         seen["slurmd_state"] = "active"
     return seen
@@ -153,7 +157,7 @@ def of_instance(
     return {
         **seen,
         "wish": wish.dealt_with(member for member in members if member.component_key == CONTROLLER),
-        "reasons": reasons,
+        "reasons": fit_reasons(reasons),
         "unsettled": any(is_unsettled(member) for member in members) or is_under_way(kept.get("lifecycle")),
         "workers": {
             status: count
@@ -177,5 +181,5 @@ def _versions(instance: AppInstance, snapshot: Snapshot) -> Detail:
         "package": snapshot.controller.package_version,
         "slurmdbd": snapshot.controller.slurmdbd_version,
         "slurmctld": snapshot.controller.slurm_version,
-        "slurmd": sorted(running),
+        "slurmd": sorted(running)[:SAMPLE],
     }

@@ -9,6 +9,7 @@ import re
 import socket
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 HOSTNAME = re.compile(
@@ -19,6 +20,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.I)
 _OURSELVES = re.compile(r"(.*\.)?localhost(\.localdomain)?|ip6-(localhost|loopback)|.*\.localdomain", re.I)
 _LOOKUPS_AT_ONCE = 16
+# Slurm's daemons are given IPv4 addresses only: see docs/decisions/0017.
+FAMILY = "address_family_unsupported"
+USE_IPV4 = "Clusters are built over IPv4: give the allocation's connection an IPv4 address, or a name that has one"
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -35,6 +39,13 @@ def is_dialable(host: str) -> bool:
         return False
     # The last label of a name is never a number: that would be an address written to be misread.
     return not _NUMBER.fullmatch(host.rpartition(".")[2])
+
+
+def is_ipv6(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == 6
+    except ValueError:
+        return False
 
 
 def _is_somebody(address: Address) -> bool:
@@ -70,43 +81,66 @@ def is_own(address: str) -> bool:
         return False  # no way there, so it is not here
 
 
-def settle(tree: dict[str, Any]) -> dict[str, str]:
-    """Resolve each host of an inventory once and dial what was checked; for each that may not be dialled, why.
+@dataclass(frozen=True)
+class Refusal:
+    """Why a host is not dialled. A passing one may be over at the next try."""
 
-    Such hosts are taken out. A name that resolves to nothing is left to ssh, which says so better than we could.
+    code: str
+    message: str
+    passing: bool = False
+
+
+def settle(tree: dict[str, Any]) -> dict[str, Refusal]:
+    """Resolve each host of an inventory once; for each that may not be dialled, why. Such hosts are taken out.
+
+    The address that was checked is dialled, and workers are given the same one for their controller: asked again, by
+    us or by a host, the name might mean another machine.
     """
     hosts: dict[str, dict[str, Any]] = tree["all"]["hosts"]
     addresses, refused = look_up({name: variables["ansible_host"] for name, variables in hosts.items()})
+    for name in hosts.keys() - addresses.keys() - refused.keys():
+        message = (
+            f"{hosts[name]['ansible_host']} resolves to no address. Check the name, and the resolver of the runner"
+        )
+        refused[name] = Refusal("host_unreachable", message, passing=True)
     for name, address in addresses.items():
-        # Asked again, the name might mean another address than the one that was checked.
         hosts[name]["ansible_host"] = address
     for name in refused:
         del hosts[name]
-        for group in tree["all"]["children"].values():
+    for group in tree["all"]["children"].values():
+        for name in refused:
             group["hosts"].pop(name, None)
+        shared = group.get("vars", {})
+        if "slurm_controller_addr" in shared:
+            controller = hosts.get(shared["slurm_controller_host"], {})
+            shared["slurm_controller_addr"] = controller.get("ansible_host", "")
     return refused
 
 
-def look_up(hosts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Of each host, by its name, the address that was checked; of each that may not be dialled, why."""
+def look_up(hosts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Refusal]]:
+    """Of each host, by its name, the address that was checked; of each that may not be dialled, why.
+
+    Of several addresses the lowest is taken, so that the answer is the same however the resolver orders them.
+    """
     addresses: dict[str, str] = {}
-    refused: dict[str, str] = {}
+    refused: dict[str, Refusal] = {}
     with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as pool:
         for (name, host), found in zip(hosts.items(), pool.map(_addresses, hosts.values()), strict=True):
             wrong = next((one for one in found if not is_dialable(one) or is_own(one)), None)
+            usable = [one for one in found if ":" not in one]
             if wrong:
-                refused[name] = (
-                    f"{host} is {wrong}, which is the runner's own machine or nobody's."
-                    " Correct the allocation's connection"
-                )
+                message = f"{host} is {wrong}, which is the runner's own machine or nobody's."
+                refused[name] = Refusal("connection_invalid", f"{message} Correct the allocation's connection")
+            elif usable:
+                addresses[name] = min(usable, key=ipaddress.ip_address)
             elif found:
-                addresses[name] = found[0]
+                refused[name] = Refusal(FAMILY, f"{host} has IPv6 addresses only, such as {found[0]}. {USE_IPV4}")
     return addresses, refused
 
 
 def _addresses(host: str) -> list[str]:
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
         return []
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))

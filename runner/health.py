@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from runner import hostkeys, wish
+from runner import hostkeys, limits, wish
 from runner.inventory import CONTROLLER, host_name, node_name
 from runner.plan import Detail, ErrorClass
 from runner.platform.models import Health, Member, MemberStatus, Unreadable
@@ -24,10 +24,11 @@ from runner.slurm import (
 )
 from runner.world import Policy
 
-REASONS_SHOWN = 20
 MESSAGE_CHARS = 400
 # munge refuses what is five minutes off; a clock that is two minutes off is on its way there.
 MAX_SKEW = timedelta(seconds=120)
+# How Slurm holds the processes of a job: by cgroup v2, or by what /proc shows, which limits nothing.
+CONFINED, UNCONFINED = "cgroup", "linuxproc"
 WORST = (Health.HEALTHY, Health.DEGRADED, Health.UNHEALTHY, Health.UNKNOWN)
 
 
@@ -61,6 +62,10 @@ CAUSES: dict[str, Cause] = {
     "clock_skew": Cause(Health.DEGRADED),
     "version_differs": Cause(Health.DEGRADED),
     "no_worker_serves": Cause(Health.UNHEALTHY),
+    "no_partition_open": Cause(Health.UNHEALTHY),
+    "partition_closed": Cause(Health.DEGRADED),
+    "partitions_unknown": Cause(Health.UNKNOWN, "retryable"),
+    "confinement_weaker": Cause(Health.DEGRADED),
     "worker_absent": Cause(Health.DEGRADED),
     "worker_down": Cause(Health.DEGRADED, _DRIFT),
     "worker_not_responding": Cause(Health.DEGRADED, _DRIFT),
@@ -116,11 +121,7 @@ def health(
     found = [*_unreadable(unreadable), *findings(snapshot, members, policy)]
     found = sorted(found, key=lambda one: -WORST.index(one.cause.health))
     word = found[0].cause.health if found else Health.HEALTHY
-    reasons = [_reason(one, policy) for one in found]
-    if len(reasons) > REASONS_SHOWN:
-        more = {"code": "more", "message": f"and {len(reasons) - REASONS_SHOWN} more", "health": Health.HEALTHY.value}
-        reasons = [*reasons[:REASONS_SHOWN], more]
-    return word, reasons
+    return word, limits.fit_reasons([_reason(one, policy) for one in found])
 
 
 def findings(snapshot: Snapshot | None, members: Sequence[Member], policy: Policy) -> list[Finding]:
@@ -137,6 +138,7 @@ def findings(snapshot: Snapshot | None, members: Sequence[Member], policy: Polic
         message = "slurmctld answers, but not about its nodes and jobs: run sinfo and squeue on the controller"
         return [*found, Finding("nodes_unknown", message, controller), *_failed(members), *_strangers(members)]
     workers = [*_workers(snapshot, members), *_failed(members), *_strangers(members)]
+    found += [*_partitions(snapshot.partitions, controller), *_confinement(snapshot, members, controller)]
     return [*found, *_nobody_serves(members, workers), *workers]
 
 
@@ -262,6 +264,55 @@ def _versions(seen: ControllerState, member: Member | None) -> Iterator[Finding]
     elif seen.outdated:
         message = f"{', '.join(seen.outdated)} on the controller run a program that is no longer installed: restart"
         yield Finding("version_differs", message, member)
+
+
+# -- the whole cluster ---------------------------------------------------------------------------------------
+
+_CLOSED = {
+    "DOWN": "jobs queue and none starts",
+    "DRAIN": "no job is accepted, those in the queue still start",
+    "INACTIVE": "no job is accepted and none starts",
+}
+
+
+def _partitions(states: dict[str, str] | None, member: Member | None) -> Iterator[Finding]:
+    """A partition that is not UP was closed by a person, or by a stop that could not open it again; while a stop is
+    under way, health is not judged at all."""
+    if states is None:
+        message = "slurmctld answers, but not about its partitions: run scontrol show partitions on the controller"
+        yield Finding("partitions_unknown", message, member)
+        return
+    closed = {name: state for name, state in states.items() if state != "UP"}
+    named = limits.named([f"{name} is {state} ({_CLOSED.get(state, state)})" for name, state in sorted(closed.items())])
+    opening = "To open one, run `scontrol update PartitionName=NAME State=UP` on the controller"
+    if not states:
+        message = "the cluster has no partition, so no job is accepted: put the instance's partition back"
+        yield Finding("no_partition_open", message, member)
+    elif len(closed) == len(states):
+        yield Finding("no_partition_open", f"no partition is open: {named}. {opening}", member)
+    elif closed:
+        yield Finding("partition_closed", f"{named}. {opening}", member)
+
+
+def _confinement(snapshot: Snapshot, members: Sequence[Member], controller: Member | None) -> Iterator[Finding]:
+    """How jobs are held is the controller's setting for the whole cluster, and may be less than workers could do."""
+    if snapshot.controller.process_control != UNCONFINED:
+        return
+    able = [
+        node_name(one) or host_name(one)
+        for one in members
+        if one.component_key != CONTROLLER
+        and one.status == MemberStatus.READY
+        and one.adapter_detail.get("process_control") == CONFINED
+    ]
+    if able:
+        message = (
+            f"jobs are not confined to the CPUs, memory and GPUs they asked for: the host of the controller"
+            f" ({snapshot.controller.hostname}) has no usable cgroup v2, so the cluster runs with {UNCONFINED}, while"
+            f" {len(able)} worker(s) could confine them: {limits.named(able[:5])}. Deploy the cluster anew with its"
+            " controller on a machine with cgroup v2"
+        )
+        yield Finding("confinement_weaker", message, controller)
 
 
 # -- the workers ---------------------------------------------------------------------------------------------

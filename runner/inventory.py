@@ -13,7 +13,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, field_validator
 
 from runner import hostkeys, people, wish
-from runner.dial import HOSTNAME, is_dialable
+from runner.dial import FAMILY, HOSTNAME, USE_IPV4, is_dialable, is_ipv6
 from runner.intent import IntentError as IntentError
 from runner.people import Person
 from runner.platform.models import Allocation, AppInstance, Member, MemberStatus
@@ -136,11 +136,13 @@ def read_target(allocation: Allocation, member: Member) -> Target:
 
 
 def read_address(allocation: Allocation) -> tuple[str, int, str]:
-    """The allocation's connection, or IntentError `connection_invalid` with the field that is wrong."""
+    """The allocation's connection, or IntentError with the field that is wrong."""
     raw = allocation.connection or {}
     host = raw.get("host")
     if not isinstance(host, str) or not is_dialable(host):
         raise _bad(allocation, f"host {host!r} is not a host name or an address one may dial")
+    if is_ipv6(host):
+        raise IntentError(FAMILY, f"allocation {allocation.id}: host {host} is an IPv6 address. {USE_IPV4}")
     port = raw.get("port", 22)
     if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
         raise _bad(allocation, f"port {port!r} is not a port")

@@ -23,7 +23,7 @@ def scan(wanted: Mapping[str, tuple[str, int]]) -> tuple[dict[str, Seen], dict[s
     """Of each host by its name, which is at (host, port): what it shows, or why that is not known."""
     addresses, refused = dial.look_up({name: host for name, (host, _) in wanted.items()})
     seen: dict[str, Seen] = {}
-    problems = {name: AdapterError("connection_invalid", why, host=name) for name, why in refused.items()}
+    problems = {name: AdapterError(why.code, why.message, host=name) for name, why in refused.items()}
     for port in sorted({port for _, port in wanted.values()}):
         here = {name: addresses[name] for name in wanted if wanted[name][1] == port and name in addresses}
         shown = _ask(sorted(set(here.values())), port) if here else {}

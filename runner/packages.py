@@ -19,6 +19,7 @@ from runner.inventory import IntentError, first_problem
 from runner.platform.models import Resolution
 
 KEY_BYTES, WORDS = 65536, 300
+MISSING = "missing"  # the platform has nobody to ask
 _URI = re.compile(r"(https?)://([A-Za-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~+-]+)*/?")
 _ARMOR = re.compile(
     r"-----BEGIN PGP PUBLIC KEY BLOCK-----[ \t]*\r?\n(?:[A-Za-z]+:[^\r\n]*\r?\n)*[ \t]*\r?\n"
@@ -99,7 +100,7 @@ def read(resolution: Resolution) -> Source | None:
             f"{named} denies Slurm's packages to this instance: {said}. Nothing was touched. Have the rule changed, or"
             " ask for what it allows; then ask again",
         )
-    if resolution.decision == "missing":
+    if resolution.decision == MISSING:
         raise IntentError(
             "artifact_policy_missing",
             "the platform has no artifact policy to ask, so nobody says where Slurm's packages may come from. If that"

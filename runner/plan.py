@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
+from runner import limits
 from runner.inventory import host_name
 from runner.platform.models import Member, Operation
 
@@ -263,4 +264,4 @@ def _operation(operation: Operation) -> str:
 
 
 def _names(members: Iterable[Member]) -> str:
-    return ", ".join(host_name(member) for member in members)
+    return limits.named([host_name(member) for member in members])

@@ -40,22 +40,21 @@ def play(
         world.instance, step.members, world.allocations, step.work, step.terms, step.fences, step.first, world.members
     )
     refused = dial.settle(hosts)
+    errors = {
+        member_id: world.unseen.get(member_id) or AdapterError(problem.code, problem.message)
+        for member_id, problem in problems.items()
+    }
     for member in step.members:
         if why := refused.get(inventory.host_name(member)):
-            problems[member.id] = inventory.IntentError("connection_invalid", why)
+            errors[member.id] = AdapterError(why.code, why.message, "retryable" if why.passing else "intervention")
     names = inventory.names_on_record(world.members)
     members = {
         inventory.host_name(one): Played(one.id, one.component_key, inventory.node_name(one), names)
         for one in step.members
-        if one.id not in problems
+        if one.id not in errors
     }
-    story = Story(
-        {
-            member_id: Outcome(error=world.unseen.get(member_id) or AdapterError(problem.code, problem.message))
-            for member_id, problem in problems.items()
-        }
-    )
-    leaderless = any(m.id in problems and m.component_key == inventory.CONTROLLER for m in step.members)
+    story = Story({member_id: Outcome(error=error) for member_id, error in errors.items()})
+    leaderless = any(m.id in errors and m.component_key == inventory.CONTROLLER for m in step.members)
     if not members or (leaderless and step.playbook != "decommission"):
         return story  # nobody is to be asked, or nobody whom the others could go by
 

@@ -10,7 +10,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from runner import claims, detail, log
+from runner import claims, detail, limits, log, policy
+from runner.fitting import fitted
 from runner.leases import LostLease, OperationEnded, Outdated, Renewal
 from runner.ownership import at_work, check_still_ours
 from runner.plan import (
@@ -111,7 +112,7 @@ class Reporter:
                 case ForgetSecrets():
                     return self._forget_secrets(world)
                 case Resolve():
-                    return world.later(packages=self._client.resolve_packages(self.instance))
+                    return world.later(packages=policy.ask(self._client, self._settings, self.instance))
                 case Forgo():
                     return world.without_play(step)
                 case Finish():
@@ -222,7 +223,8 @@ class Reporter:
             self._log().info("already announced, in other words", event_type=step.kind)
 
     def _refuse(self, step: Refuse, world: World) -> World:
-        body = {"status": OperationStatus.FAILED, "error": {"code": step.code, "message": step.why}}
+        error = {"code": step.code, "message": limits.short(step.why)}
+        body = {"status": OperationStatus.FAILED, "error": error}
         self._patch_operation(step.operation, body)
         self.claimed.pop(step.operation.id, None)
         self.failed_operations += 1
@@ -231,7 +233,7 @@ class Reporter:
     def _finish(self, step: Finish, world: World) -> World:
         body: Detail = {"status": step.status, "result": step.result}
         if step.error:
-            body["error"] = step.error
+            body["error"] = {**step.error, "message": limits.short(str(step.error.get("message")))}
         self._patch_operation(self.claimed.get(step.operation.id, step.operation), body)
         self.claimed.pop(step.operation.id, None)
         self.failed_operations += step.status == OperationStatus.FAILED
@@ -266,9 +268,10 @@ class Reporter:
         for _ in range(WRITE_TRIES):
             stored = {**member.adapter_detail, **member.unread}
             said = {**detail.filled(member), **member.unread, **changes}
-            if numbers:
-                said[claims.FENCE] = _fence(member) + 1
-            if member.status == status and stored == said:
+            # Whatever is written, the number only grows, and only by a claim.
+            said[claims.FENCE] = _fence(member) + 1 if numbers else stored.get(claims.FENCE, 0)
+            said = fitted(member.component_key, said)
+            if member.status == status and {claims.FENCE: 0, **stored} == said:
                 return member
             body: Detail = {"adapter_detail": said}
             if member.status != status:
@@ -293,7 +296,7 @@ class Reporter:
             raise LostLease(f"{label} is not ours any more")
         if newest.status not in (known.status, status):
             raise Outdated(f"{label} is {newest.status} now, and was {known.status}")
-        if claims.number(newest) is None or (numbers and claims.number(newest) != claims.number(known)):
+        if numbers and (claims.number(newest) is None or claims.number(newest) != claims.number(known)):
             raise Outdated(f"{label} was claimed meanwhile")
         # Who carries out an operation on the instance holds all its members.
         if newest.etag != known.etag and not any(operation.of_instance for operation in self.claimed.values()):
@@ -301,12 +304,14 @@ class Reporter:
         return newest
 
     def _patch_member(self, member: Member, body: Detail) -> Member:
+        limits.check(f"member {member.id}", body)
         origin = member.correlation_id or self.instance.correlation_id
         return self._client.patch_member(
             member, body, key=_key("member", member.id, _version(member), body), correlation_id=origin
         )
 
     def _patch_operation(self, operation: Operation, body: Detail) -> Operation:
+        limits.check(f"operation {operation.id}", body)
         key = _key("operation", operation.id, _version(operation), body)
         try:
             return self._client.patch_operation(self.instance.id, operation, body, key=key)
@@ -330,6 +335,7 @@ class Reporter:
         body: Detail = {"status": step.status, "health": step.health, "status_detail": step.detail}
         if step.access is not None:
             body["access"] = step.access
+        limits.check(f"instance {self.instance.id}", body)
         key = _key("instance", self.instance.id, _version(self.instance), body)
         try:
             self.instance = self._client.patch_instance(self.instance, body, key=key)

@@ -103,6 +103,8 @@ _MEMBER: Mapping[str, Shape] = {
     "registered_in_controller": _flag,
     "host_cleaned": _flag,
     "homes_left": _texts,
+    "excused_by": _id,
+    "process_control": _text,
 }
 _REPAIR: Mapping[str, Shape] = {
     "why": _text,
@@ -116,6 +118,7 @@ _NOTES: Mapping[str, Mapping[str, Shape]] = {
     "leave": _LEAVE,
     "repair": _REPAIR,
     "stopped": {"was": _text, "phase": _text},
+    "rotation_left_out": {"operation_id": _id, "code": _text},
     "change": {"digest": _text, "attempt": is_count, "next_attempt_at": _time},
     "wish_refused": {"digest": _text, "code": _text, "message": _text},
 }

@@ -50,6 +50,8 @@ class ControllerState(_Observed):
     # Whether slurm.conf is as the adapter wrote it, and whether it is what slurmctld has read.
     config_intact: bool | None = None
     config_loaded: bool | None = None
+    # How slurmctld has the processes of jobs held, on every worker: cgroup or linuxproc.
+    process_control: str | None = None
     # Daemons whose program was replaced on disk since they started.
     outdated: list[str] = Field(default_factory=list)
     disks: list[Disk] = Field(default_factory=list)

@@ -95,10 +95,13 @@ def try_again(
 
 def imagined(world: World, steps: list[SetMember]) -> World:
     """The world once these are written: what is said of the instance with them counts the members as they are then."""
-    for step in steps:
-        said = {**detail.filled(step.member), **step.detail}
-        world = world.with_member(step.member.model_copy(update={"status": step.status, "adapter_detail": said}))
-    return world
+    written = {
+        step.member.id: step.member.model_copy(
+            update={"status": step.status, "adapter_detail": {**detail.filled(step.member), **step.detail}}
+        )
+        for step in steps
+    }
+    return world.later(members=tuple(written.get(one.id, one) for one in world.members))
 
 
 def end(

@@ -13,13 +13,14 @@ from datetime import timedelta
 
 from runner import detail
 from runner.decide import claims
-from runner.decide.instance import look
+from runner.decide.instance import LOOKED_AT, look
 from runner.decide.members import host_problem, obstacle, read_time
 from runner.health import Finding, findings
 from runner.inventory import CONTROLLER, host_name
+from runner.limits import named
 from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
 from runner.platform.models import InstanceStatus, Member, MemberStatus
-from runner.world import Outcome, World, observed_at
+from runner.world import Outcome, World
 
 # In order for so long: the next trouble is a new one, with tries of its own.
 STEADY = timedelta(minutes=10)
@@ -57,13 +58,13 @@ def steps(world: World, controller: Member) -> list[Step]:
 
 def _lasts(world: World, finding: Finding) -> bool:
     """Whether it is more than a moment. A node is silent for one after slurmctld was started or it was undrained, so
-    only one that an earlier look saw silent as well is repaired."""
+    only one that an earlier look saw silent as well is repaired. The instance's reasons are only a sample."""
     if finding.code not in PASSING:
         return True
-    seen, known = observed_at(world.instance), (world.instance.status_detail or {}).get("reasons") or []
-    earlier = seen is not None and stamp(seen) < stamp(world.now)
-    whose = str(finding.member.id) if finding.member else ""
-    return earlier and any(one.get("code") == finding.code and one.get("member_id") == whose for one in known)
+    known = finding.member.adapter_detail if finding.member else {}
+    before, snapshot = read_time(known.get(LOOKED_AT)), world.snapshot
+    earlier = before is not None and snapshot is not None and stamp(before) < stamp(snapshot.observed_at)
+    return earlier and known.get("slurmd_state") == detail.SILENT
 
 
 def _may(world: World) -> bool:
@@ -119,7 +120,7 @@ def _try(world: World, controller: Member, due: list[Member], drift: dict[str, l
         }
         why = f"{codes}: repair {attempts} of at most {world.policy.max_attempts}"
         written.append(SetMember(why, member, member.status, {"repair": said}))
-    about = "; ".join(f"{host_name(member)}: {drift[str(member.id)][0].code}" for member in due)
+    about = named([f"{host_name(member)}: {drift[str(member.id)][0].code}" for member in due], "; ")
     acts: frozenset[Act] = frozenset(("repair", member.id) for member in due)
     if due == [controller]:
         play = Play(f"put right what drifted, {about}", "deploy", (controller,), acts)

@@ -1,8 +1,9 @@
 """Restart: slurmdbd, slurmctld and each slurmd, in one run; jobs run on, and it ends within a bound.
 
 To the note it adds `after`, a moment by the controller's clock: a daemon that started after it has been restarted and
-is left alone, so a killed runner's successor does only what is left. `excused` are workers that did not serve before,
-and `left` those that are not seen serving again yet.
+is left alone, so a killed runner's successor does only what is left. `left` are the workers that are not seen serving
+again yet, as long as they are few enough to list. A worker that did not serve before is excused: its own record has
+`excused_by`, the operation's id, and the note has a sample of them.
 """
 
 from datetime import timedelta
@@ -14,7 +15,7 @@ from runner.decide.clusterwide import controller_of, label, partitions, workers_
 from runner.decide.instance import look
 from runner.decide.members import read_time
 from runner.inventory import host_name
-from runner.plan import Act, AdapterError, Detail, Play, Step, Wait, stamp
+from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
 from runner.platform.models import InstanceStatus, Member, MemberStatus, Operation
 from runner.slurm import Snapshot, controller_problem, worker_problem
 from runner.world import World
@@ -69,14 +70,41 @@ def _begin(world: World, operation: Operation, known: Detail, controller: Member
             return clusterwide.end(world, operation, {}, error=error, phase="failed")
         said = lifecycle.say(world, operation, phase="looking", waiting=words, reasons=_why(words))
         return [*said, Wait(words, label(operation))]
-    excused = [host_name(one) for one in _targets(world) if snapshot.nodes is not None and not _serves(snapshot, one)]
+    excused = [one for one in _targets(world) if snapshot.nodes is not None and not _serves(snapshot, one)]
+    marks = _mark_excused(world, operation, excused)
+    if marks:
+        return marks
     told: Detail = {
         # Slurm and systemd count in whole seconds here and there: the next one begins after whatever runs now.
         "after": stamp(snapshot.observed_at + timedelta(seconds=1)),
         "partitions": snapshot.partitions or {},
-        "excused": sorted(excused)[:LISTED],
+        "excused": sorted(map(host_name, excused))[:NAMED],
+        "excused_count": len(excused),
     }
     return lifecycle.say(world, operation, phase="restarting", waiting=None, reasons=_why("its daemons"), **told)
+
+
+def _mark_excused(world: World, operation: Operation, excused: list[Member]) -> list[Step]:
+    """Write into the workers' own records who is excused: the instance's note has room for a sample only."""
+    steps: list[Step] = []
+    chosen = {member.id for member in excused}
+    for member in _targets(world):
+        mark = str(operation.id) if member.id in chosen else None
+        if member.adapter_detail.get("excused_by") != mark:
+            why = "it did not serve before the restart" if mark else "it serves before the restart"
+            steps.append(SetMember(why, member, member.status, {"excused_by": mark}, judges=False))
+    return steps
+
+
+def _is_excused(known: Detail, member: Member) -> bool:
+    """Up to version 1.0 the instance's note named all of them."""
+    marked = member.adapter_detail.get("excused_by")
+    return (marked is not None and marked == known.get("operation_id")) or host_name(member) in _listed(known)
+
+
+def _listed(known: Detail) -> list[str]:
+    listed: list[str] = known.get("excused") or []
+    return listed
 
 
 def _targets(world: World) -> list[Member]:
@@ -132,7 +160,7 @@ def _judge(world: World, operation: Operation, known: Detail, controller: Member
 
 def _missing(world: World, known: Detail, controller: Member) -> tuple[dict[str, str], bool]:
     """Whose return is not seen yet, with the reason, and whether no waiting can help."""
-    snapshot, excused = world.snapshot, set(known.get("excused") or [])
+    snapshot = world.snapshot
     outcome, after = world.outcomes.get(controller.id), read_time(known.get("after"))
     problem = controller_problem(snapshot)
     started = snapshot.controller.started_at if snapshot else None
@@ -146,7 +174,7 @@ def _missing(world: World, known: Detail, controller: Member) -> tuple[dict[str,
     found: dict[str, str] = {}
     final: list[bool] = []
     for member in _targets(world):
-        if host_name(member) in excused:
+        if _is_excused(known, member):
             continue
         outcome = world.outcomes.get(member.id)
         trouble = worker_problem(
@@ -171,11 +199,10 @@ def _is_left(known: Detail, member: Member) -> bool:
 
 def _others(world: World, known: Detail) -> Detail:
     """Workers that did not serve before and could not be restarted either: nobody waits for them, but it is said."""
-    excused = set(known.get("excused") or [])
     failed = {
         host_name(one): world.outcomes[one.id].error.message[:WORDS]  # type: ignore[union-attr]
         for one in _targets(world)
-        if host_name(one) in excused and one.id in world.outcomes and world.outcomes[one.id].error
+        if _is_excused(known, one) and one.id in world.outcomes and world.outcomes[one.id].error
     }
     return {"not_restarted": dict(sorted(failed.items())[:NAMED])} if failed else {}
 
@@ -186,7 +213,7 @@ def _overdue(world: World, known: Detail, terms: Terms) -> bool:
 
 
 def _result(known: Detail) -> Detail:
-    said = ("after", "excused", "missing", "not_restarted")
+    said = ("after", "excused", "excused_count", "missing", "not_restarted")
     return {key: known[key] for key in said if known.get(key)}
 
 

@@ -10,13 +10,13 @@ from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
-from runner import hostkeys
+from runner import dial, hostkeys, limits
 from runner.decide import lifecycle
 from runner.decide.lifecycle import Verb
 from runner.decide.members import read_time
 from runner.inventory import CONTROLLER, WORKER, IntentError, host_name, node_name
 from runner.node_rules import SERVING_STATES
-from runner.plan import Act, AdapterError, Detail, Play, Step, Wait, stamp
+from runner.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
 from runner.platform.models import Health, InstanceStatus, Member, MemberStatus, Operation
 from runner.world import Outcome, World
 
@@ -28,12 +28,15 @@ ABSENT = frozenset(
         "host_unreachable",
         *hostkeys.CODES,
         "connection_invalid",
+        dial.FAMILY,
         "allocation_not_active",
         "allocation_not_found",
     }
 )
 # Told by hosts that were themselves ready: the reason stands at another one.
 HELD = frozenset({"rotation_held", "controller_silent"})
+# In the record of a worker that did not answer and that the switch goes without: {operation_id, code}.
+LEFT_OUT = "rotation_left_out"
 UNKNOWN = AdapterError("not_reached", "the play ended before it came to this host", "retryable")
 
 
@@ -89,19 +92,20 @@ def _stage(world: World, operation: Operation | None, known: Detail, members: Se
         why = f"a new munge key is staged on {len(members)} host(s); nothing changes yet"
         return [_play(why, members, "stage", "stage")]
     problems = _problems(world, members, "staged")
-    silent = [one for one in workers if one.id in problems and problems[one.id].code in ABSENT]
-    busy = [one for one in silent if _has_jobs(world, one)]
-    standing = [one for one in members if one.id in problems and one not in silent] + busy
+    silent = {
+        one.id: problems[one.id].code for one in workers if one.id in problems and problems[one.id].code in ABSENT
+    }
+    busy = {one.id for one in workers if one.id in silent and _has_jobs(world, one)}
+    standing = [one for one in members if one.id in problems and (one.id not in silent or one.id in busy)]
     if not standing:
-        left = {host_name(one): problems[one.id].code for one in silent}
-        return _say(world, operation, phase="switching", attempt=0, next_attempt_at=None, without=left)
+        return _leave_out(world, operation, known, silent, workers)
     first = next((one for one in standing if problems[one.id].code not in HELD), standing[0])
     error = problems[first.id]
     if all(problems[one.id].klass == "retryable" for one in standing):
         again = _try_again(world, operation, known, error)
         if again is not None:
             return again
-    why = " and still runs jobs" if first in busy else ""
+    why = " and still runs jobs" if first.id in busy else ""
     told = AdapterError(
         "rotation_not_prepared",
         f"nothing was changed: {host_name(first)} cannot be prepared{why} ({error.code}: {error.message[:400]})",
@@ -109,10 +113,39 @@ def _stage(world: World, operation: Operation | None, known: Detail, members: Se
     return _say(world, operation, phase="dropping", verdict_then="failed", error=_told(told))
 
 
+def _leave_out(
+    world: World, operation: Operation | None, known: Detail, silent: Mapping[UUID, str], workers: Sequence[Member]
+) -> list[Step]:
+    """Note on each silent worker that the switch goes without it, then that the switch begins.
+
+    The decision stands in the worker's own record: the instance's note has room for a sample only.
+    """
+    steps: list[Step] = []
+    for worker in workers:
+        note = {"operation_id": known.get("operation_id"), "code": silent[worker.id]} if worker.id in silent else None
+        if worker.adapter_detail.get(LEFT_OUT) != note:
+            steps.append(SetMember("the switch goes without it", worker, worker.status, {LEFT_OUT: note}, judges=False))
+    if steps:
+        return steps
+    named = {host_name(one): silent[one.id] for one in workers if one.id in silent}
+    return _say(
+        world, operation, phase="switching", attempt=0, next_attempt_at=None, **limits.sampled("left_out", named)
+    )
+
+
+def _left_out(known: Detail, member: Member) -> str | None:
+    """Why this rotation goes on without the worker. Up to version 1.0 the instance's note named all of them."""
+    former = known.get("without")
+    if isinstance(former, dict) and host_name(member) in former:
+        return str(former[host_name(member)])
+    note = member.adapter_detail.get(LEFT_OUT) or {}
+    return str(note.get("code")) if note.get("operation_id") == known.get("operation_id") else None
+
+
 def _switch(world: World, operation: Operation | None, known: Detail, members: Sequence[Member]) -> list[Step]:
-    left: Detail = known["without"] if isinstance(known.get("without"), dict) else {}
     controller = members[0]
-    in_it = tuple(one for one in members if one is controller or host_name(one) not in left)
+    missed = {host_name(one): code for one in members[1:] if (code := _left_out(known, one))}
+    in_it = tuple(one for one in members if host_name(one) not in missed)
     if not world.did("rotate", controller):
         why = f"{len(in_it)} host(s) change to the new munge key at one moment"
         return [_play(why, in_it, "rotate", "switch")]
@@ -122,10 +155,9 @@ def _switch(world: World, operation: Operation | None, known: Detail, members: S
         again = _try_again(world, operation, known, problems[first.id])
         if again is not None:
             return again
-    missed = {str(name): str(code) for name, code in left.items()}
     missed |= {host_name(one): problems[one.id].code for one in in_it if one.id in problems}
     moments = {host_name(one): _moment(world, one) for one in in_it if one.id not in problems}
-    result: Detail = {"rotated": moments, "missed": missed}
+    result: Detail = {**limits.sampled("rotated", moments), **limits.sampled("missed", missed)}
     if not missed:
         return _end(world, operation, "done", result=result)
     if controller.id in problems:
@@ -137,7 +169,7 @@ def _switch(world: World, operation: Operation | None, known: Detail, members: S
         return _end(world, operation, "failed", error, result)
     error = AdapterError(
         "rotation_partly",
-        f"the cluster has a new munge key, but not on {', '.join(f'{name} ({code})' for name, code in missed.items())}:"
+        f"the cluster has a new munge key, but not on {limits.named([f'{name} ({missed[name]})' for name in missed])}:"
         " they take no job until a deploy play brings it to them",
     )
     return _end(world, operation, "failed", error, result)

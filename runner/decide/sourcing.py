@@ -19,7 +19,7 @@ INSTALLING = ("deploy", "add_worker", "upgrade", "rollback")
 def governed(world: World, plan: Plan) -> Plan:
     """The plan as policy allows it."""
     play = plan.play
-    if play is None or play.playbook not in INSTALLING or not world.policy.ask_for_packages:
+    if play is None or play.playbook not in INSTALLING:
         return plan
     if world.packages is None:
         # Before any of the plan's writes: some of them are made for the play that follows at once.
@@ -31,7 +31,7 @@ def governed(world: World, plan: Plan) -> Plan:
         if comers:
             forgone = Forgo(f"{no.code}: {no.message}", play, comers, AdapterError(no.code, no.message))
             return _instead(plan, forgone)
-        return _instead(plan, _told(play, {"denied": packages.rule_of(world.packages)}))
+        return _instead(plan, _told(play, {"denied": f"rule {packages.rule_of(world.packages)}"}))
     if source is None:
         return plan
     return _instead(plan, replace(_told(play, source.terms()), package_credential=source.credential_id))

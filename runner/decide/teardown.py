@@ -5,7 +5,7 @@ asked for it; without one it goes by default terms. What was agreed is in agreem
 offhost.py; here is the order of things, and whose turn it is.
 """
 
-from runner import detail
+from runner import detail, limits
 from runner.decide import leaving, lifecycle, offhost
 from runner.decide.agreement import (
     NAME,
@@ -22,7 +22,6 @@ from runner.decide.lifecycle import Verb
 from runner.decide.members import held_by_another, is_claimed, is_ours, obstacle, read_time
 from runner.decide.operations import fitted, member_result
 from runner.decide.wants import Wants
-from runner.health import REASONS_SHOWN
 from runner.inventory import CONTROLLER, IntentError, host_name, node_name
 from runner.plan import AdapterError, Claim, Detail, Finish, ForgetSecrets, Play, Refuse, SetMember, Step, Wait
 from runner.platform.models import Health, InstanceStatus, Member, MemberStatus, Operation, OperationStatus
@@ -188,7 +187,7 @@ def _play(world: World, members: list[Member], wants: Wants, to_clean: list[Memb
     drain = wants.drain_play(world, controller) if controller else None
     if drain or not to_clean:
         return drain
-    names = ", ".join(node_name(member) or host_name(member) for member in to_clean)
+    names = limits.named([node_name(member) or host_name(member) for member in to_clean])
     over = agreed.jobs_until is not None and world.now >= agreed.jobs_until
     terms: Detail = {"decommission_keep_logs": agreed.keep_logs, "teardown_jobs": "end" if over else "wait"}
     terms["decommission_homes_of"] = [str(one.id) for one in to_clean] if agreed.remove_homes else []
@@ -236,7 +235,7 @@ def _rest(
         why = f"{len(failed)} member(s) could not be taken off their hosts; the first: {first.get('message')}"
         code = str(first.get("code") or "partly_failed")
         return [*steps, _fail(world, operation, AdapterError(code, why))]
-    waiting = "; ".join(str(reason["message"]) for reason in reasons) or phase
+    waiting = limits.named([str(reason["message"]) for reason in reasons], "; ") or phase
     return [*steps, Wait(waiting, "instance")]
 
 
@@ -278,7 +277,7 @@ def _results(world: World) -> Detail:
 
 
 def _say(world: World, note: Detail, reasons: list[Detail]) -> list[Step]:
-    said = detail.of_instance(world.instance, world.snapshot, world.members, reasons[:REASONS_SHOWN], world.now)
+    said = detail.of_instance(world.instance, world.snapshot, world.members, reasons, world.now)
     said["lifecycle"] = note
     health = Health.DEGRADED if reasons else Health.PROGRESSING
     return set_instance(world, InstanceStatus.DELETING, health, said, None)

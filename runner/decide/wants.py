@@ -6,6 +6,7 @@ from typing import Self
 
 from runner.decide.evicting import reach
 from runner.inventory import node_name
+from runner.limits import named
 from runner.plan import Act, Detail, Play
 from runner.platform.models import Member
 from runner.slurm import Job
@@ -74,7 +75,7 @@ class Wants:
             return None
         acts: set[Act] = {("remove", member.id) for member in self.removes}
         acts |= {("forget", member.id) for member in self.forgets}
-        why = f"take out {', '.join(_nodes([*self.removes, *self.forgets])) or 'workers that never joined'}"
+        why = f"take out {named(_nodes([*self.removes, *self.forgets])) or 'workers that never joined'}"
         work, terms = {"delete": _nodes(self.forgets)}, {"decommission_homes_of": [str(one.id) for one in self.homes]}
         return Play(why, "remove_worker", (controller, *self.removes), frozenset(acts), work, terms)
 
@@ -88,8 +89,8 @@ class Wants:
         words = {"requeue": self.requeues, "clear the required nodes of": self.unpins, "cancel": self.cancels}
         for word, jobs in words.items():
             if jobs:
-                parts.append(f"{word} job(s) {', '.join(reach(word, address) for address in sorted(jobs))}")
-        return "; ".join(parts)
+                parts.append(f"{word} job(s) {named([reach(word, address) for address in sorted(jobs)])}")
+        return named(parts, "; ")
 
 
 def _nodes(members: list[Member]) -> list[str]:

@@ -1,5 +1,6 @@
 """Artifact policy as the platform says it: what it denies is told with the rule's name, and no host hears of it."""
 
+import json
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -118,7 +119,7 @@ def test_an_answer_that_is_neither_yes_nor_no_is_a_no(dialable: Project, hosts: 
 
 def test_a_platform_without_such_a_policy_is_a_no_until_a_person_says_so(dialable: Project, hosts: Hosts) -> None:
     gone = {"code": "not_found", "message": "no such path"}
-    dialable.platform.control.inject_fault("status", "artifact-resolutions", status=404, body=gone)
+    dialable.platform.control.inject_fault("status", "artifact-resolutions", status=404, body=gone, times=2)
     first = dialable.deploy(workers=0)
     assert work(dialable) == [] and hosts.runs == []
     (controller,) = shown(dialable, first, "/members")
@@ -127,7 +128,46 @@ def test_a_platform_without_such_a_policy_is_a_no_until_a_person_says_so(dialabl
     mark = dialable.platform.control.requests()["last"]
     second = dialable.deploy(workers=0, begin=1)
     assert work(dialable, artifact_policy="none") == []
-    assert shown(dialable, second)["status"] == "running" and asked(dialable, mark) == []
+    assert shown(dialable, second)["status"] == "running"
+    assert [row["status"] for row in asked(dialable, mark)] == [404], "it is asked all the same"
+
+
+@pytest.mark.parametrize("effect", ["allow", "deny"])
+def test_the_setting_none_is_refused_where_the_platform_answers(
+    dialable: Project, hosts: Hosts, rule: Callable[..., str], effect: str
+) -> None:
+    if effect == "deny":
+        rule("slurm-recalled", **DENY)
+    made = dialable.deploy(workers=0)
+    (problem,) = work(dialable, artifact_policy="none")
+    assert "artifact_policy_present" in problem and "Unset GPUAAS_ARTIFACT_POLICY" in problem and hosts.runs == []
+    (controller,) = shown(dialable, made, "/members")
+    assert controller["status"] in ("requested", "reconciling") and not controller["adapter_detail"].get("claimed_by")
+    ran = gpuaas_slurm(environment(dialable, GPUAAS_ARTIFACT_POLICY="none"), "exec", "--", "true")
+    assert ran.returncode == 2 and "GPUAAS_ARTIFACT_POLICY is none" in ran.stderr
+    if effect == "allow":
+        assert work(dialable) == [], "once the setting is right the deploy goes on"
+        assert shown(dialable, made)["status"] == "running"
+
+
+def test_a_command_by_hand_is_told_what_policy_answered_and_no_secret(
+    dialable: Project, hosts: Hosts, rule: Callable[..., str]
+) -> None:
+    made = dialable.deploy(workers=0)
+    assert work(dialable) == []
+    shows = ("exec", "--instance", made["id"], "--", "sh", "-c", 'printf %s "$GPUAAS_PACKAGE_SOURCE"')
+
+    def told() -> Any:
+        ran = gpuaas_slurm(environment(dialable), *shows, own_process=True)
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout)
+
+    assert told() == {"instance": made["id"], "source": None}
+    rule("frozen", **(DENY | {"scope": "project"}))
+    assert told() == {"instance": made["id"], "source": {"denied": "rule frozen"}}
+    override = ("exec", "--", "ansible-playbook", "-e", "slurm_package_source=null", "playbooks/deploy.yml")
+    refused = gpuaas_slurm(environment(dialable), *override)
+    assert refused.returncode == 2 and "slurm_package_source" in refused.stderr
 
 
 def test_a_policy_that_cannot_be_asked_is_asked_again_at_the_next_tick(dialable: Project, hosts: Hosts) -> None:

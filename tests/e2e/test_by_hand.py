@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from runner import inventory
+from runner import inventory, policy
 from runner.platform.models import Allocation, AppInstance, Member
 from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, by_hand, in_vault
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.story("deployed", independent=True)]
 
 
 def expected(cluster: Cluster) -> dict[str, Any]:
-    """The runner's own inventory of one instance, from what the API says now."""
+    """The runner's own inventory of one instance, from what the API says now. Without exec, policy was not asked."""
     allocations = cluster.api.get(f"/projects/{cluster.variables['GPUAAS_PROJECT_ID']}/allocations").json()["items"]
     known = [Allocation.model_validate(one) for one in allocations]
     members = [Member.model_validate(one) for one in cluster.members()]
@@ -25,6 +25,7 @@ def expected(cluster: Cluster) -> dict[str, Any]:
         AppInstance.model_validate(cluster.instance()),
         members,
         {one.id: one for one in known},
+        terms={policy.SOURCE_TERM: {"denied": policy.NOT_ASKED}},
     )
     assert problems == {}
     return dict(tree["all"])

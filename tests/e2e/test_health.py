@@ -215,6 +215,20 @@ def test_a_clock_that_is_off_is_named_in_seconds(patient: Patient) -> None:
     assert patient.is_healthy()
 
 
+def test_closed_partitions_are_shown_until_they_are_open_again(patient: Patient) -> None:
+    patient.on(CONTROLLER, f"scontrol create PartitionName=debug Nodes={OTHER} State=INACTIVE")
+    health, reasons = patient.mend()
+    assert (health, set(reasons)) == ("degraded", {"partition_closed"})
+    assert "debug is INACTIVE" in reasons["partition_closed"]["message"]
+    patient.on(CONTROLLER, "scontrol update PartitionName=main State=DOWN")
+    health, reasons = patient.mend()
+    assert (health, set(reasons)) == ("unhealthy", {"no_partition_open"})
+    assert "main is DOWN" in reasons["no_partition_open"]["message"]
+    assert "State=DOWN" in patient.on(CONTROLLER, "scontrol show partition main"), "a person's closing is left alone"
+    patient.on(CONTROLLER, "scontrol update PartitionName=main State=UP; scontrol delete PartitionName=debug")
+    assert patient.is_healthy()
+
+
 def test_one_of_two_workers_down_degrades_and_both_down_is_unhealthy(patient: Patient) -> None:
     patient.on(WITNESS, "systemctl stop slurmd")
     until(lambda: "down" in patient.state(WITNESS), 120, "Slurm gives the worker up", every=0.5)

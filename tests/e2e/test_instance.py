@@ -157,7 +157,7 @@ def test_restart_renews_every_daemon_and_keeps_the_running_job(whole: Whole) -> 
     restart = whole.ask("restart")
     until(lambda: whole.is_over(restart), 200, "the cluster is restarted", every=1)
     assert whole.operation(restart)["status"] == "succeeded", whole.operation(restart)
-    assert whole.says() == ("running", "healthy", [])
+    assert whole.says() == ("running", "unhealthy", ["no_partition_open"]), "the person's closing is shown"
     for place in renewed:
         assert whole.cluster.process(*place) != first[place], f"{place} was not restarted"
     for place in kept:

@@ -48,6 +48,8 @@ class FakeSlurm:
     residue: dict[str, list[str]] = field(default_factory=dict)  # what cannot be removed from a host
     cleaned: list[str] = field(default_factory=list)
     cleaned_with_jobs: list[str] = field(default_factory=list)
+    ignores_resume: bool = False  # Slurm takes the command, and the node stays drained
+    ghosts: set[str] = field(default_factory=set)  # Slurm takes their deletion, and shows them still
     slow_evictions: bool = False  # an ended job stays COMPLETING until `clear_away`
     deaf_jobs: set[int | str] = field(default_factory=set)  # Slurm takes the command, and the job runs on
     evictions: list[tuple[str, str]] = field(default_factory=list)  # each that was asked for: what, and of which job
@@ -89,7 +91,13 @@ class FakeSlurm:
         return snapshot(nodes, started_at=self.started_at).model_copy(update=found)
 
     def run(self, world: World, play: Play) -> World:
-        """Carry the play out and give back the world as it is then observed."""
+        """Carry the play out and give back the world as it is then observed. The controller's clock is right."""
+        then = self._run(world, play)
+        if then.snapshot is None:
+            return then
+        return then.later(snapshot=then.snapshot.model_copy(update={"observed_at": max(NOW, world.now)}))
+
+    def _run(self, world: World, play: Play) -> World:
         if play.playbook == "decommission":
             return after(world, play, {one.id: self._clean(play, one) for one in play.members}, None)
         if not self.answers:
@@ -121,7 +129,7 @@ class FakeSlurm:
             for name in order["nodes"]:
                 reason, owner = (self.nodes.get(name) or FakeNode()).reason or "", order["owner"]
                 by_operation = reason.startswith("gpuaas:") and not reason.startswith("gpuaas:manual:")
-                if by_operation and (owner == "gpuaas:*" or reason.startswith(owner)):
+                if not self.ignores_resume and by_operation and (owner == "gpuaas:*" or reason.startswith(owner)):
                     self.moment()
                     self.nodes[name].reason = None
         for how in ("requeue", "unpin", "cancel"):
@@ -228,7 +236,8 @@ class FakeSlurm:
         if problem:
             return AdapterError(problem, f"{name} may not be deleted: {problem}", "retryable")
         self.moment()
-        self.nodes.pop(name, None)
+        if name not in self.ghosts:
+            self.nodes.pop(name, None)
         self.keys.live.pop(name, None)
         return None
 

@@ -155,7 +155,7 @@ def tree_with(host: str) -> dict[str, Any]:
 def test_a_name_that_means_ourselves_is_not_dialled(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     resolving(monkeypatch, "192.0.2.7", address)
     tree = tree_with("innocent.example.org")
-    assert address in dial.settle(tree)["worker-1"]
+    assert address in dial.settle(tree)["worker-1"].message
     assert tree["all"]["hosts"] == {} and tree["all"]["children"]["worker"]["hosts"] == {}
 
 
@@ -180,10 +180,58 @@ def test_what_was_checked_is_what_is_dialled(monkeypatch: pytest.MonkeyPatch) ->
     assert tree["all"]["hosts"]["worker-1"]["ansible_host"] == "192.0.2.7"
 
 
-def test_a_name_that_means_nothing_is_left_to_ssh() -> None:
+def test_a_name_without_an_address_is_not_dialled_and_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolving(monkeypatch)
     tree = tree_with("nobody.invalid")
-    assert dial.settle(tree) == {}
-    assert tree["all"]["hosts"]["worker-1"]["ansible_host"] == "nobody.invalid"
+    refusal = dial.settle(tree)["worker-1"]
+    assert (refusal.code, refusal.passing) == ("host_unreachable", True) and tree["all"]["hosts"] == {}
+
+
+@pytest.mark.parametrize("literal", ["2001:db8::7", "fd00::7", "::ffff:10.0.0.7"])
+def test_an_ipv6_address_in_a_record_is_refused_with_the_next_step(literal: str) -> None:
+    connection = {"host": literal, "port": 22, "username": "ops", "host_keys": [KEY]}
+    tree, problems = build(instance(), [controller()], {UUID(int=101): allocation(1, connection=connection)})
+    (problem,) = problems.values()
+    assert (
+        problem.code == "address_family_unsupported" and "give the allocation's connection an IPv4" in problem.message
+    )
+    assert tree["all"]["hosts"] == {}
+
+
+def test_a_name_with_ipv6_addresses_only_is_refused_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolving(monkeypatch, "2001:db8::7")
+    tree = tree_with("six.example.org")
+    refusal = dial.settle(tree)["worker-1"]
+    assert (refusal.code, refusal.passing) == ("address_family_unsupported", False) and tree["all"]["hosts"] == {}
+    assert "IPv4 address" in refusal.message
+
+
+@pytest.mark.parametrize("answer", [("2001:db8::7", "192.0.2.9", "192.0.2.10"), ("192.0.2.10", "192.0.2.9")])
+def test_of_several_addresses_the_same_ipv4_one_is_taken(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    resolving(monkeypatch, *answer)
+    tree = tree_with("many.example.org")
+    assert dial.settle(tree) == {} and tree["all"]["hosts"]["worker-1"]["ansible_host"] == "192.0.2.9"
+
+
+def test_workers_are_given_the_address_of_their_controller_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = {UUID(int=100 + number): allocation(number) for number in (1, 2)}
+    hosts[UUID(int=101)] = allocation(1, connection={"host": "ctl.example.org", "username": "ops", "host_keys": [KEY]})
+    tree, _ = build(instance(), [controller(), worker(add(2), 2)], hosts)
+    (shared,) = [group["vars"] for group in tree["all"]["children"].values() if "vars" in group]
+    assert shared["slurm_controller_addr"] == "ctl.example.org"
+    resolving(monkeypatch, "192.0.2.7")
+    dial.settle(tree)
+    first = tree["all"]["hosts"][shared["slurm_controller_host"]]
+    assert shared["slurm_controller_addr"] == first["ansible_host"] == "192.0.2.7"
+
+
+def test_without_its_controller_a_worker_is_given_no_address_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree, _ = build(instance(), [controller()], {UUID(int=101): allocation(1)})
+    resolving(monkeypatch, "127.0.0.1")
+    assert dial.settle(tree)
+    assert [
+        group["vars"]["slurm_controller_addr"] for group in tree["all"]["children"].values() if "vars" in group
+    ] == [""]
 
 
 # -- on the runner's own machine -----------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner import slurm
-from runner.health import CAUSES, REASONS_SHOWN, health
+from runner.health import CAUSES, health
+from runner.limits import REASONS_SHOWN
 from runner.platform.models import Member
 from runner.slurm import Snapshot, fits_window
 from runner.world import Policy
@@ -128,6 +129,76 @@ def test_a_cluster_without_a_worker_that_serves_is_unhealthy() -> None:
 def test_a_cluster_whose_workers_all_are_held_by_people_is_as_they_want_it() -> None:
     held = node(flags={"DRAIN"}, reason="maintenance", reason_by="alice")
     assert judged(snapshot({"w2": held, "w3": held}))[0] == "healthy"
+
+
+def test_one_worker_held_by_a_person_and_the_other_down_is_unhealthy() -> None:
+    held = node(flags={"DRAIN"}, reason="maintenance", reason_by="alice")
+    word, reasons = judged(snapshot({"w2": held, "w3": node(state="DOWN")}))
+    assert (word, set(reasons)) == ("unhealthy", {"no_worker_serves", "worker_held_by_person", "worker_down"})
+
+
+def test_a_node_that_a_person_set_down_is_shown_as_held_with_the_persons_words() -> None:
+    word, reasons = judged(snapshot(nodes(state="DOWN", reason="bad fan", reason_by="alice")))
+    assert word == "healthy" and "bad fan" in reasons["worker_held_by_person"]["message"]
+
+
+def test_munge_that_is_down_alone_is_the_only_reason() -> None:
+    """Nothing can be asked without munge, so nodes that nobody could tell are no reason of their own."""
+    word, reasons = judged(snapshot(None, munge="inactive", ping="UP"))
+    assert (word, list(reasons)) == ("unhealthy", ["munge_not_active"])
+
+
+def closed(**states: str) -> Snapshot:
+    return snapshot(nodes()).model_copy(update={"partitions": states})
+
+
+@pytest.mark.parametrize("state", ["DOWN", "DRAIN", "INACTIVE"])
+def test_a_cluster_without_an_open_partition_is_unhealthy(state: str) -> None:
+    word, reasons = judged(closed(main=state, debug="DOWN"))
+    assert (word, list(reasons)) == ("unhealthy", ["no_partition_open"])
+    assert f"main is {state}" in reasons["no_partition_open"]["message"]
+
+
+@pytest.mark.parametrize("state", ["DOWN", "DRAIN", "INACTIVE"])
+def test_a_closed_partition_among_others_degrades_and_is_named(state: str) -> None:
+    word, reasons = judged(closed(main="UP", debug=state))
+    assert (word, list(reasons)) == ("degraded", ["partition_closed"])
+    message = reasons["partition_closed"]["message"]
+    assert f"debug is {state}" in message and "main" not in message
+
+
+def test_a_cluster_with_no_partition_at_all_is_unhealthy() -> None:
+    assert judged(closed())[0] == "unhealthy"
+
+
+def test_partitions_that_cannot_be_known_are_not_taken_for_open() -> None:
+    word, reasons = judged(snapshot(nodes()).model_copy(update={"partitions": None}))
+    assert (word, list(reasons)) == ("unknown", ["partitions_unknown"])
+
+
+def test_many_closed_partitions_are_counted() -> None:
+    many = {f"p{number:04}": "DOWN" for number in range(2_000)}
+    _, reasons = judged(closed(**many))
+    assert "p0000 is DOWN" in reasons["no_partition_open"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "word"),
+    [("linuxproc", "cgroup", "degraded"), ("linuxproc", "linuxproc", "healthy"), ("cgroup", "cgroup", "healthy")],
+)
+def test_process_control_weaker_than_a_workers_host_allows_is_shown(ours: str, theirs: str, word: str) -> None:
+    able = serving(3, adapter_detail={"process_control": theirs})
+    found, reasons = judged(snapshot(nodes(), process_control=ours), ONE, able)
+    assert found == word and ("confinement_weaker" in reasons) == (word == "degraded")
+    if reasons:
+        message = reasons["confinement_weaker"]["message"]
+        assert "(ctl)" in message and "w3" in message and "w2" not in message
+
+
+@pytest.mark.parametrize("theirs", [None, "no idea"])
+def test_a_worker_that_never_told_its_process_control_is_not_accused(theirs: str | None) -> None:
+    unknown = serving(3, adapter_detail={"process_control": theirs})
+    assert judged(snapshot(nodes(), process_control="linuxproc"), ONE, unknown)[0] == "healthy"
 
 
 def test_a_cluster_that_nobody_gave_a_worker_is_healthy() -> None:

@@ -342,3 +342,41 @@ def test_homes_that_are_left_stand_in_the_operations_result() -> None:
     told = member_result(one.model_copy(update={"adapter_detail": {**one.adapter_detail, "homes_left": left}}), None)
     assert told["homes_left"] == left[:3]
     assert "homes_left" not in member_result(one, None)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_worker_is_not_deleted_before_the_controller_shows_that_its_node_is_gone(lost: bool) -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()}, ghosts={"w2"}, hosts_down={"w2"} if lost else set())
+    now = cluster(one, operations=(ask("remove", one, parameters={"host_patience_seconds": 0}),))
+    for _ in range(2):
+        now, steps, _ = tick(now, slurm)
+        assert the(now, one).status == "deleting" and len(now.operations) == 1
+        assert any("has not confirmed" in wait.why for wait in of_kind(steps, Wait))
+    slurm.ghosts.clear()
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).status == "deleted" and "w2" not in slurm.nodes
+
+
+def test_a_removal_that_fails_on_its_host_is_tried_a_bounded_number_of_times() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()}, breaks_on_host={"w2"})
+    now = cluster(one, operations=(ask("remove", one),))
+    tried = 0
+    for _ in range(now.policy.max_attempts + 3):
+        now, _, plays = tick(now, slurm, seconds=4000)
+        tried += sum(play.playbook == "remove_worker" for play in plays)
+    assert tried == now.policy.max_attempts
+    assert the(now, one).status == "failed" and now.operations == ()
+
+
+def test_a_cancelled_drain_is_not_concluded_while_the_controller_is_silent() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7})})
+    now, _, _ = tick(cluster(one, operations=(ask("drain", one),)), slurm)
+    slurm.answers = False
+    now, _, _ = tick(now.later(operations=()), slurm)
+    assert the(now, one).adapter_detail["leave"]["verdict"] is None and slurm.nodes["w2"].reason
+    slurm.answers = True
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).adapter_detail["leave"]["verdict"] == "cancelled" and slurm.nodes["w2"].reason is None

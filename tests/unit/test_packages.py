@@ -3,6 +3,7 @@
 import base64
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -11,20 +12,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from module_utils import package_source
-from runner import packages
+from runner import packages, policy
 from runner.decide import decide
 from runner.decide.sourcing import governed
 from runner.foresee import foresee
 from runner.inventory import IntentError
+from runner.operator import AskedWrong
 from runner.packages import Source
 from runner.plan import Finish, Forgo, Plan, Play, Resolve, SetInstance, SetMember, shown
-from runner.platform.models import Resolution
-from runner.world import Policy, World
+from runner.platform.errors import Forbidden, PlatformError, Unavailable
+from runner.platform.models import AppInstance, Resolution
+from runner.world import World
 from tests.unit import hostile
 from tests.unit.lifecycle import serving
 from tests.unit.test_upgrading import a_cluster, asked
 from tests.unit.test_wish import running
-from tests.unit.worlds import add, controller, of_kind, settle, world
+from tests.unit.worlds import add, controller, instance, of_kind, settle, world
 
 KEY = base64.b64encode(b"\x99\x01\x0d\x04" + bytes(range(200))).decode()
 ARMORED = "\n".join(
@@ -96,9 +99,100 @@ def test_a_plan_shows_that_policy_is_asked_and_what_follows_a_no() -> None:
     assert "do not run playbooks/deploy.yml" in rows and "run playbooks/deploy.yml" not in rows
 
 
-def test_where_there_is_no_policy_by_setting_nobody_is_asked() -> None:
-    _, steps, play = settle(deploying(packages=None, policy=Policy(ask_for_packages=False)), decide)
-    assert play is not None and of_kind(steps, Resolve) == [] and "slurm_package_source" not in play.terms
+class Answering:
+    """The one call of the platform that matters here."""
+
+    def __init__(self, said: Resolution | PlatformError) -> None:
+        self._said = said
+
+    def resolve_packages(self, _instance: AppInstance) -> Resolution:
+        if isinstance(self._said, PlatformError):
+            raise self._said
+        return self._said
+
+
+def asking(said: Resolution | PlatformError, setting: str) -> tuple[Any, Any, AppInstance]:
+    return Answering(said), SimpleNamespace(artifact_policy=setting), instance()
+
+
+@pytest.mark.parametrize("said", [allowing(), Resolution(decision="allow"), DENY, Resolution(decision="perhaps")])
+def test_a_platform_that_answers_proves_the_setting_none_wrong(said: Resolution) -> None:
+    assert policy.ask(*asking(said, "platform")) == said
+    with pytest.raises(policy.PolicyPresent, match="GPUAAS_ARTIFACT_POLICY is none") as refused:
+        policy.ask(*asking(said, "none"))
+    assert refused.value.code == "artifact_policy_present"
+
+
+def test_where_the_platform_has_no_policy_the_setting_none_is_obeyed() -> None:
+    assert policy.ask(*asking(MISSING, "none")) == Resolution(decision="allow")
+    assert policy.ask(*asking(MISSING, "platform")) == MISSING, "which is a no"
+
+
+def test_a_question_that_fails_is_an_error_also_under_the_setting_none() -> None:
+    for setting in ("none", "platform"):
+        with pytest.raises(Forbidden):
+            policy.ask(*asking(Forbidden("403"), setting))
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------
+
+
+def by_hand(monkeypatch: pytest.MonkeyPatch, said: Any, setting: str = "platform", **how: Any) -> tuple[Any, Any]:
+    """Variables of a play under exec, and the credential that opens a private source."""
+    told, login = policy.for_hand(*asking(said, setting), read_only=how.get("read_only", False))
+    for name, text in told.items():
+        monkeypatch.setenv(name, text)
+    return policy.terms_by_hand(instance()), login
+
+
+@pytest.mark.parametrize("said", [DENY, MISSING, Resolution(decision="perhaps"), allowing(uri="ftp://x")])
+def test_by_hand_what_is_no_clear_yes_installs_nothing(monkeypatch: pytest.MonkeyPatch, said: Resolution) -> None:
+    terms, login = by_hand(monkeypatch, said)
+    assert set(terms["slurm_package_source"]) == {"denied"} and login is None
+
+
+def test_by_hand_a_deny_names_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert by_hand(monkeypatch, DENY)[0] == {"slurm_package_source": {"denied": "rule no-slurm"}}
+
+
+def test_by_hand_an_allow_gives_its_source_and_its_login_but_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert by_hand(monkeypatch, Resolution(decision="allow")) == ({}, None)
+    terms, login = by_hand(monkeypatch, allowing(credential_id=str(UUID(int=5))))
+    assert login == UUID(int=5) and terms["slurm_package_source"]["private"] is True
+    assert "credential_id" not in terms["slurm_package_source"]
+
+
+def test_by_hand_a_policy_that_cannot_be_asked_installs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms, _ = by_hand(monkeypatch, Unavailable("503", code="platform_unreachable"))
+    assert "platform_unreachable" in terms["slurm_package_source"]["denied"]
+
+
+def test_by_hand_the_setting_none_is_refused_where_the_platform_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(policy.PolicyPresent):
+        by_hand(monkeypatch, DENY, "none")
+    assert by_hand(monkeypatch, MISSING, "none") == ({}, None)
+
+
+def test_by_hand_without_exec_or_for_another_instance_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(policy.SOURCE_VARIABLE, raising=False)
+    assert policy.terms_by_hand(instance()) == {"slurm_package_source": {"denied": policy.NOT_ASKED}}
+    by_hand(monkeypatch, Resolution(decision="allow"))
+    other = instance(id=UUID(int=8))
+    assert policy.terms_by_hand(other) == {"slurm_package_source": {"denied": policy.NOT_ASKED}}
+    assert "denied" in by_hand(monkeypatch, allowing(), read_only=True)[0]["slurm_package_source"]
+
+
+@pytest.mark.parametrize("text", ["[]", "1", "{", '{"instance": "00000000-0000-0000-0000-000000000007"}'])
+def test_by_hand_a_forged_answer_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(policy.SOURCE_VARIABLE, text)
+    with pytest.raises(IntentError, match="use exec"):
+        policy.terms_by_hand(instance())
+
+
+def test_by_hand_the_answer_of_policy_cannot_be_overridden_on_the_command_line() -> None:
+    policy.refuse_override(["ansible-playbook", "playbooks/recover.yml"])
+    with pytest.raises(AskedWrong):
+        policy.refuse_override(["ansible-playbook", "-e", "slurm_package_source=null", "playbooks/deploy.yml"])
 
 
 # -- a no --------------------------------------------------------------------------------------------------------
@@ -144,7 +238,7 @@ def test_hosts_that_have_slurm_are_started_under_a_deny_but_get_nothing_installe
     """A cluster that runs is not taken down by a rule that came later."""
     repair = Play("put right what drifted", "add_worker", (controller(status="ready"), serving(3)))
     play = governed(world(packages=DENY), Plan((repair,))).play
-    assert play is not None and play.terms == {"slurm_package_source": {"denied": "no-slurm"}}
+    assert play is not None and play.terms == {"slurm_package_source": {"denied": "rule no-slurm"}}
 
 
 # -- a yes -------------------------------------------------------------------------------------------------------

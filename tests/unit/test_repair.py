@@ -21,7 +21,7 @@ from runner.slurm import Node, Snapshot
 from runner.world import Outcome, Policy, World
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, the, tick
-from tests.unit.worlds import NOW, after, of_kind
+from tests.unit.worlds import NOW, after, allocation, of_kind
 
 DAEMONS = ("munge", "mariadb", "slurmdbd", "slurmctld")
 
@@ -156,6 +156,16 @@ def test_a_worker_that_is_silent_is_repaired_once_a_second_look_finds_it_so() ->
     assert repairs(plays) == [] and now.instance.health == "degraded"
     now, _, plays = tick(now, slurm)
     assert len(repairs(plays)) == 1 and now.instance.health == "healthy"
+
+
+def test_every_silent_worker_is_repaired_and_not_only_those_among_the_reasons() -> None:
+    many = [serving(number) for number in range(2, 32)]
+    names = {f"w{number}" for number in range(2, 32)}
+    slurm = Drifting({name: FakeNode() for name in names}, dead=set(names), given_up=False)
+    now = world_of(slurm, *many, allocations={one.id: one for one in (allocation(n) for n in range(1, 32))})
+    now, _, _ = tick(now, slurm)
+    now, _, plays = tick(now, slurm)
+    assert len(repairs(plays)[0].members) == 31 and not slurm.dead
 
 
 def test_what_cannot_be_repaired_is_tried_a_bounded_number_of_times_with_growing_pauses_and_then_told() -> None:

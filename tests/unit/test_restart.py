@@ -201,10 +201,45 @@ def test_called_off_it_undoes_nothing_and_closes_what_was_closed() -> None:
     slurm.partitions["night"] = "UP"  # as slurmctld has it, if the runner died before it was closed
     now, _, _ = tick(now.later(instance_operations=()), slurm)
     assert slurm.partitions == {"main": "UP", "night": "DOWN"} and slurm.restarts == ONCE
-    assert said(now) == ("running", "healthy", []) and note_of(now)["verdict"] == "cancelled"
+    assert said(now) == ("running", "degraded", ["partition_closed"]) and note_of(now)["verdict"] == "cancelled"
 
 
 @pytest.mark.parametrize("parameters", [{"patience_seconds": -1}, {"patience_seconds": "soon"}, {"jobs": "kill"}])
 def test_terms_that_make_no_sense_are_refused(parameters: dict[str, Any]) -> None:
     _, steps, plays = tick(asked(**parameters), two())
     assert [refusal.code for refusal in of_kind(steps, Refuse)] == ["parameters_invalid"] and plays == []
+
+
+def silent(slurm: FakeSlurm, *names: str) -> None:
+    """The controller shows these workers as silent, before the restart and after it."""
+    usual = slurm.seen
+
+    def seen() -> Any:
+        found: Any = usual()
+        away = {name: found.nodes[name].model_copy(update={"flags": frozenset({"NOT_RESPONDING"})}) for name in names}
+        return found.model_copy(update={"nodes": found.nodes | away})
+
+    slurm.seen = seen  # type: ignore[method-assign]
+
+
+def test_every_worker_that_did_not_serve_is_excused_however_many_there_are() -> None:
+    many = [serving(number) for number in range(2, 302)]
+    slurm = FakeSlurm({f"w{number}": FakeNode() for number in range(2, 302)})
+    silent(slurm, *(f"w{number}" for number in range(3, 302)))
+    now, steps, _ = tick(asked(*many), slurm)
+    (finish,) = of_kind(steps, Finish)
+    assert (finish.status, finish.result["excused_count"], len(finish.result["excused"])) == ("succeeded", 299, 20)
+    marked = [one for one in now.members if one.adapter_detail.get("excused_by") == str(finish.operation.id)]
+    assert len(marked) == 299
+
+
+def test_a_restart_that_version_1_0_began_excuses_whom_its_note_names() -> None:
+    slurm = two()
+    now, _ = restart_play(asked(), slurm)
+    silent(slurm, "w3")
+    named = next(one for one in now.members if one.adapter_detail.get("worker_hostname") == "w3")
+    status = dict(now.instance.status_detail or {})
+    status["lifecycle"] = status["lifecycle"] | {"excused": [f"worker-{named.id.hex[:8]}"]}
+    old = between(now.later(instance=now.instance.model_copy(update={"status_detail": status})))
+    _, steps, _ = tick(old, slurm)
+    assert ended(steps) == [("succeeded", None)]

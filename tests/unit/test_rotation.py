@@ -233,3 +233,48 @@ def test_allowed_only_while_the_instance_runs() -> None:
     stopped = now.instance.model_copy(update={"status": "stopped"})
     _, steps, plays = tick(now.later(instance=stopped), slurm)
     assert plays == [] and of_kind(steps, Refuse)[0].code == "instance_state"
+
+
+def switching(now: World, operation: Operation, **note: Any) -> World:
+    """A rotation whose first play is over, as the note of the instance has it."""
+    status = dict(now.instance.status_detail or {})
+    status["lifecycle"] = {"operation_id": str(operation.id), "verb": "rotate_credentials", "verdict": None}
+    status["lifecycle"] |= {"since": "2026-01-02T03:04:05Z", "phase": "switching", "attempt": 0} | note
+    return now.later(instance=now.instance.model_copy(update={"status_detail": status}))
+
+
+def test_a_rotation_that_version_1_0_began_is_finished_without_the_hosts_it_left_out() -> None:
+    now, slurm, operation = story()
+    silent = workers(now)["w3"]
+    slurm.keys.coming, slurm.keys.staged = "key-1", {"controller": "key-1", "w2": "key-1"}
+    now = switching(now, operation, without={f"worker-{silent.id.hex[:8]}": "host_unreachable"})
+    _, steps, plays = tick(now, slurm)
+    assert steps_of(plays) == ["switch"] and silent not in plays[0].members
+    (finish,) = of_kind(steps, Finish)
+    assert (finish.error["code"], finish.result["missed_count"]) == ("rotation_partly", 1)
+
+
+def test_whom_the_switch_goes_without_stands_in_each_workers_own_record() -> None:
+    now, slurm, operation = story()
+    many = tuple(serving(number) for number in range(2, 402))
+    silent = {f"w{number}" for number in range(3, 402)}
+    slurm.nodes = {f"w{number}": FakeNode() for number in range(2, 402)}
+    slurm.hosts_down = silent
+    now = now.later(members=(now.members[0], *many))
+    now, steps, plays = tick(now, slurm)
+    assert [len(play.members) for play in plays] == [401, 2], "all but one are left out, not only those in a sample"
+    assert note(now)["left_out_count"] == 399 and len(note(now)["left_out"]) == 20
+    left = {"operation_id": str(operation.id), "code": "host_unreachable"}
+    assert all(one.adapter_detail["rotation_left_out"] == left for name, one in workers(now).items() if name in silent)
+    (finish,) = of_kind(steps, Finish)
+    assert finish.result["missed_count"] == 399 and "and 379 more" in finish.error["message"]
+
+
+def test_a_worker_that_an_earlier_rotation_left_out_takes_part_in_the_next() -> None:
+    now, slurm, _ = story()
+    slurm.hosts_down = {"w3"}
+    now, _, _ = tick(now, slurm)
+    slurm.hosts_down = set()
+    now, steps, plays = tick(now.later(instance_operations=(ask_whole("rotate_credentials"),)), slurm)
+    assert len(plays[-1].members) == 3 and of_kind(steps, Finish)[0].status == "succeeded"
+    assert workers(now)["w3"].adapter_detail["rotation_left_out"] is None

@@ -3,7 +3,7 @@
 import pytest
 
 from module_utils.adapter_error import AdapterError
-from module_utils.slurm_conf import is_intact, render, replace_settings
+from module_utils.slurm_conf import is_intact, keep_controller_name, render, replace_settings
 
 MANAGED: dict[str, object] = {"SlurmUser": "slurm", "ClusterName": "alpha", "MaxNodeCount": 10}
 
@@ -79,3 +79,21 @@ def test_replacing_takes_out_what_is_empty_and_changes_the_rest() -> None:
     assert "maxnodecount=5" in changed.splitlines()
     assert "MaxNodeCount=10" not in changed
     assert "NodeSet=n Feature=x" in changed.splitlines()
+
+
+def served(host: str) -> str:
+    return render(MANAGED | {"SlurmctldHost": host}, {}, {}, {})
+
+
+def test_a_cluster_that_serves_under_a_name_keeps_its_slurm_conf_to_the_byte() -> None:
+    new = MANAGED | {"SlurmctldHost": "ctl(192.0.2.7)"}
+    live = served("ctl(ctl.example.org)")
+    assert render(keep_controller_name(new, live), {}, {}, {}) == live
+
+
+@pytest.mark.parametrize(
+    "good", [None, "", "nonsense", served("ctl(192.0.2.6)"), served("other(ctl.example.org)"), served("ctl")]
+)
+def test_otherwise_the_controllers_address_is_the_one_that_was_resolved(good: str | None) -> None:
+    new = MANAGED | {"SlurmctldHost": "ctl(192.0.2.7)"}
+    assert keep_controller_name(new, good) == new

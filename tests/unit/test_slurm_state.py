@@ -142,6 +142,7 @@ def test_the_daemon_tells_its_version_name_and_start(version: str) -> None:
     daemon = parse_daemon(recorded(version, "idle", "config.txt"))
     assert daemon["ping"] == "UP"
     assert daemon["cluster_name"] == "alpha"
+    assert daemon["process_control"] == "linuxproc"
     assert daemon["slurm_version"] is not None
     assert daemon["slurm_version"].startswith(version)
     assert daemon["started_at"] is not None

@@ -20,11 +20,12 @@ from ansible.module_utils.converge_files import (
 from ansible.module_utils.converge_ledger import Ledger
 from ansible.module_utils.converge_packages import converge_packages, installed_versions
 from ansible.module_utils.converge_people import converge_people
-from ansible.module_utils.converge_units import converge_units, dropin_path, note_units, restart, show
+from ansible.module_utils.converge_units import dropin_path, note_units, restart, show
+from ansible.module_utils.foreign_packages import serve, theirs, withdraw
 from ansible.module_utils.host_claim import CLAIM_ARGUMENT
+from ansible.module_utils.host_database import note_databases
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.package_source import SOURCE_ARGUMENTS, clear_source, package_source
-from ansible.module_utils.restore_database import note_databases
 
 DOCUMENTATION = r"""
 module: converge_host
@@ -83,6 +84,16 @@ options:
       owner: {type: str, default: root, description: User.}
       group: {type: str, default: root, description: Group.}
       mode: {type: str, default: "0644", description: Octal mode.}
+      package:
+        type: str
+        description: >-
+          Have it only if we brought this package. Where the package was there before, its configuration is its owner's,
+          and a file that we once put there is withdrawn.
+  retired:
+    type: list
+    elements: path
+    default: []
+    description: Files that earlier versions wrote. Withdrawn if our ledger has them, after the other files are there.
   links:
     type: list
     elements: dict
@@ -93,17 +104,21 @@ options:
       target: {type: str, required: true, description: Where to.}
   trees:
     type: list
-    elements: path
+    elements: dict
     default: []
     description: Directories that fill up while the services run. What is there before is noted, nothing is changed.
+    suboptions:
+      path: {type: path, required: true, description: Where.}
+      package: {type: str, required: true, description: The package whose fate it shares.}
   databases:
     type: list
     elements: dict
     default: []
-    description: MariaDB databases that the services will make. Noted, so that they can be dropped again.
+    description: Databases to have in the host's MariaDB, made by SQL over its socket once it runs.
     suboptions:
       name: {type: str, required: true, description: The database.}
-      user: {type: str, required: true, description: The user that is made with it.}
+      user: {type: str, required: true, description: Its user on localhost.}
+      password: {type: str, required: true, description: The user's password.}
   units:
     type: list
     elements: dict
@@ -118,6 +133,11 @@ options:
       ready_port: {type: int, description: Up when it listens here.}
       ready_path: {type: path, description: Up when this exists.}
       timeout: {type: float, default: 45, description: Seconds to come up.}
+      package:
+        type: str
+        description: >-
+          The package it comes with. If that was there before us the unit is never restarted, and one that ran before us
+          is not even started.
   proofs:
     type: list
     elements: dict
@@ -180,12 +200,14 @@ def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, An
         for u in units
         if u["dropin"] is not None
     ]
-    params = {**params, "files": params["files"] + dropins}
     ledger = Ledger(params["owner"])
+    foreign = theirs(params, ledger)
+    left_alone = [file["path"] for file in params["files"] if file["package"] in foreign]
+    params = {**params, "files": [file for file in params["files"] if file["package"] not in foreign] + dropins}
     if not dry:
-        note_paths(ledger, params)
-        note_trees(ledger, params["trees"])
         note_databases(ledger, params["databases"])
+        note_paths(ledger, params)
+        note_trees(ledger, params["trees"], foreign)
     note_units(ledger, units)
     changes = converge_people(params["people"], params["ssh_keys"], ledger, dry)
     source = package_source(params["source"], params["source_login"])
@@ -195,8 +217,10 @@ def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, An
         ledger.save()
     changes += converge_directories(params["directories"], dry)
     changes += converge_files(params["files"], dry)
+    if not dry:
+        changes += withdraw(left_alone + params["retired"], ledger)
     changes += converge_links(params["links"], dry)
-    changes += converge_units(units, dry)
+    changes += serve(params, foreign, ledger, dry)
     if not dry:
         changes += prove(params["proofs"], units)
     states = show([unit["name"] for unit in units])
@@ -243,15 +267,21 @@ def main() -> None:
                     "secret": {"type": "str", "no_log": True},
                     **ownership,
                     "mode": {"type": "str", "default": "0644"},
+                    "package": {"type": "str"},
                 },
                 "required_one_of": [["content", "secret"]],
                 "mutually_exclusive": [["content", "secret"]],
             },
             "links": {**several, "options": {"path": path, "target": {"type": "str", "required": True}}},
-            "trees": {"type": "list", "elements": "path", "default": []},
+            "retired": {"type": "list", "elements": "path", "default": []},
+            "trees": {**several, "options": {"path": path, "package": {"type": "str", "required": True}}},
             "databases": {
                 **several,
-                "options": {"name": {"type": "str", "required": True}, "user": {"type": "str", "required": True}},
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "user": {"type": "str", "required": True},
+                    "password": {"type": "str", "required": True, "no_log": True},
+                },
             },
             "units": {
                 **several,
@@ -264,6 +294,7 @@ def main() -> None:
                     "ready_port": {"type": "int"},
                     "ready_path": {"type": "path"},
                     "timeout": {"type": "float", "default": 45},
+                    "package": {"type": "str"},
                 },
             },
             "proofs": {

@@ -16,13 +16,15 @@ from typing import Any
 
 from ansible.module_utils.adapter_error import INTERVENTION, AdapterError
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.converge_ledger import Document
+from ansible.module_utils.converge_ledger import Document, Entries
 from ansible.module_utils.converge_packages import installed_versions
 from ansible.module_utils.converge_people import judge_people
 from ansible.module_utils.foreign_daemons import refuse_foreign_daemons
+from ansible.module_utils.foreign_data import judge_files
 from ansible.module_utils.host_claim import ABSENT, CLAIM_ARGUMENT, Claim, Holding
 from ansible.module_utils.host_claim import judge as judge_claim
 from ansible.module_utils.host_claim import look as look_at_owner
+from ansible.module_utils.host_database import judge_database
 from ansible.module_utils.host_gpus import gres, gres_conf, judge_count, read_gpus
 from ansible.module_utils.join_terms import judge_terms
 
@@ -51,6 +53,14 @@ options:
       accepts: {type: dict, required: true, description: "Series of a controller to series of workers it takes."}
       gpus: {type: int, description: How many GPUs the host must have; any number if not given.}
   people: {type: list, elements: dict, default: [], description: "Users the host is to get, each name, uid and gid."}
+  database:
+    type: dict
+    description: >-
+      The accounting database that the host is to get. One that is there and not ours, or a MariaDB that cannot have it,
+      is refused.
+    suboptions:
+      name: {type: str, required: true, description: The database.}
+      user: {type: str, required: true, description: Its user.}
   claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
@@ -153,7 +163,7 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
         raise AdapterError("not_root", "The login user may not become root. Give it sudo, then retry.", INTERVENTION)
     if not found["systemd"]:
         raise AdapterError("no_systemd", "The host does not run systemd. Allocate one that does.", INTERVENTION)
-    judge_owner(Claim.of(params))
+    entries = judge_owner(Claim.of(params))
     if not HOSTNAME.fullmatch(found["hostname"]):
         raise AdapterError(
             "hostname_invalid",
@@ -186,6 +196,7 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
             INTERVENTION,
         )
     judge_people(params["people"])
+    judge_foreign(entries, params["database"])
     version = found["installed"].get("slurmd") or systems[0]["slurm"]
     if params["controller"]:
         judge_terms({**found, "slurm_version": version}, params["controller"], params["max_skew_seconds"])
@@ -193,15 +204,24 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
     return str(version)
 
 
-def judge_owner(claim: Claim) -> None:
-    """A host that serves another instance, or another cluster altogether, is not ours to take."""
+def judge_owner(claim: Claim) -> Entries:
+    """A host that serves another instance, or another cluster altogether, is not ours to take. Gives our ledger."""
     found: Holding = look_at_owner(claim)
     try:
         judge_claim(claim, found)
     except AdapterError as error:
         if error.code in ABSENT:
             raise  # what concerns the number is for calls that change something
-    refuse_foreign_daemons((found.ledger or Document()).entries)
+    entries: Entries = (found.ledger or Document()).entries
+    refuse_foreign_daemons(entries)
+    return entries
+
+
+def judge_foreign(entries: Entries, database: dict[str, str] | None) -> None:
+    """Refuse a host with data of others that we would take for ours. What our ledger has is ours."""
+    judge_files(entries)
+    if database and f"database:{database['name']}" not in entries:
+        judge_database(database["name"], database["user"])
 
 
 def main() -> None:
@@ -224,6 +244,10 @@ def main() -> None:
                 },
             },
             "people": {"type": "list", "elements": "dict", "default": []},
+            "database": {
+                "type": "dict",
+                "options": {"name": {"type": "str", "required": True}, "user": {"type": "str", "required": True}},
+            },
         },
         supports_check_mode=True,
     )

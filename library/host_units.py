@@ -13,7 +13,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_ledger import LEDGER, Document, read
 from ansible.module_utils.converge_units import show, started_monotonic
 from ansible.module_utils.host_claim import CLAIM_ARGUMENT
+from ansible.module_utils.host_database import SERVER, foreign_databases
 from ansible.module_utils.host_turn import host_turn
+from ansible.module_utils.restore_entries import of_kind
 from ansible.module_utils.unit_orders import found_running, restart_older, stop_in_order
 
 DOCUMENTATION = r"""
@@ -21,7 +23,8 @@ module: host_units
 short_description: Stop units in order, or restart those that are older than a moment
 description:
   - Looks at what runs and does what is left to do, so it may be run again at any point.
-  - A unit that ran on the host before this cluster came is not stopped, and is named in what is returned.
+  - A unit that ran on the host before this cluster came, and a MariaDB with databases of others, is not stopped and is
+    named in what is returned.
 options:
   stop:
     type: list
@@ -57,6 +60,14 @@ elapsed: {type: float, returned: always, description: "Seconds since O(since) at
 """
 
 
+def others() -> dict[str, str]:
+    """Units that are not ours to stop, and why."""
+    entries = (read(LEDGER) or Document()).entries
+    used = foreign_databases(of_kind(entries, "database"))
+    found = {SERVER: f"it holds databases of others: {', '.join(used[:5])}"} if used else {}
+    return found | found_running(entries)
+
+
 def read_moment(text: str) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()
@@ -69,7 +80,7 @@ def read_moment(text: str) -> float:
 def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
     since = read_moment(params["since"]) if params["since"] else None
     seconds = params["younger_than"] if since is None else time.time() - since
-    changes, left = stop_in_order(params["stop"], found_running((read(LEDGER) or Document()).entries), dry)
+    changes, left = stop_in_order(params["stop"], others(), dry)
     changes += restart_older(params["restart"], seconds, dry)
     states = show([*params["stop"], *(unit["name"] for unit in params["restart"])])
     moment = time.time() - time.monotonic()

@@ -78,6 +78,7 @@ def mend(component: str, seconds: float, dry: bool) -> dict[str, Any]:
 
 
 def _start(name: str, seconds: float) -> None:
+    since = time.time()
     for command in (("reset-failed", name), ("--no-block", "start", name)):
         subprocess.run(["systemctl", *command], capture_output=True, check=False, timeout=60)
     deadline = time.monotonic() + seconds
@@ -85,8 +86,8 @@ def _start(name: str, seconds: float) -> None:
         if time.monotonic() > deadline:
             raise AdapterError(
                 "unit_failed",
-                f"{name}.service does not start. Its last words: {' | '.join(journal(name))}. Put right what it names,"
-                " then run this again.",
+                f"{name}.service does not start. Its last words: {' | '.join(journal(name, since))}. Put right what it"
+                " names, then run this again.",
                 REPAIRABLE,
             )
         time.sleep(POLL_SECONDS)

@@ -9,7 +9,8 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.adapter_error import REPAIRABLE, RETRYABLE, AdapterError
@@ -21,10 +22,12 @@ from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.job_processes import end_jobs, running_jobs
 from ansible.module_utils.kept_logs import keep_logs
 from ansible.module_utils.package_source import clear_source
-from ansible.module_utils.restore_database import SERVER, databases_left, drop_databases
 from ansible.module_utils.restore_entries import leaving, of_kind, remaining
+from ansible.module_utils.restore_homes import homes_of, settle_homes
 from ansible.module_utils.restore_packages import purge_packages, statuses, still_needed
-from ansible.module_utils.restore_paths import residue, restore_paths, restore_trees
+from ansible.module_utils.restore_paths import paths_left, restore_paths
+from ansible.module_utils.restore_server import ServerFate, fate_of, is_servers
+from ansible.module_utils.restore_trees import doomed, mount_points, obstacle, packages_of, restore_trees
 from ansible.module_utils.restore_units import bring_back_units, reload_units, stop_units, units_left
 
 DOCUMENTATION = r"""
@@ -32,9 +35,11 @@ module: restore_host
 short_description: Stop a member's services, or take the member off its host altogether
 description:
   - Goes by the ledger that converge_host keeps. Only what no other member on the host asked for is touched.
-  - Order is units, databases, packages, files, directories, users; the ledger goes last, so that a run which was cut
-    off is taken up by the next. On a host that has no ledger of the call's instance there is nothing to do, and nothing
-    is touched.
+  - Order is units, databases, packages, trees, files, directories, users, homes; the ledger goes last, so that a run
+    which was cut off is taken up by the next. On a host that has no ledger of the call's instance there is nothing to
+    do, and nothing is touched.
+  - A tree goes with its package. A MariaDB that was there before, that something else needs or that holds databases of
+    others stays as it is, without our database. Homes stay unless O(remove_homes).
   - When the last member leaves, the host is compared with the picture of it that the ledger began with.
 options:
   mode:
@@ -54,6 +59,10 @@ options:
       With C(stop), what to do about jobs that run here. C(wait) fails and stops nothing, C(end) ends them, C(ignore)
       is for a caller who knows from the controller that there are none.
   keep_logs: {type: bool, default: false, description: Keep the daemons' logs in /var/log/gpuaas-slurm.}
+  remove_homes:
+    type: bool
+    default: false
+    description: Delete the homes that we made, on the root file system only. What is left is listed with the reason.
   claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
@@ -64,56 +73,87 @@ hostname: {type: str, returned: always, description: Short name of the host.}
 instance: {type: str, returned: always, description: The instance that the host says it serves.}
 units_noted: {type: list, returned: always, description: Units that this component once started here.}
 residue: {type: list, returned: "mode=clean", description: What is left and should not be.}
+homes_left: {type: list, returned: "mode=clean", description: "Homes of users that were made here, with the reason."}
+data_left: {type: list, returned: "mode=clean", description: What others came to use and what therefore stays.}
 logs_kept: {type: str, returned: "keep_logs=true", description: Where logs were kept; none if there was nothing.}
 """
 
+# They came with the server, if it did not stand there before, and stay with it.
+SERVER_DIRECTORIES = ("/etc/mysql", "/etc/mysql/mariadb.conf.d")
 # The message is for a person, the list for the member's record, which is bounded: a host with more left needs a person.
 NAMED, LISTED = 12, 50
 
 
-def clean(entries: dict[str, dict[str, Any]], component: str) -> tuple[list[str], list[str]]:
-    """What changed, and what is left that should not be."""
+@dataclass
+class Cleaned:
+    """What was done, and what is left: by mistake (residue), on purpose (homes, data)."""
+
+    changes: list[str]
+    residue: list[str]
+    homes: list[str]
+    server: ServerFate
+
+
+def clean(
+    entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str, *, remove_homes: bool
+) -> Cleaned:
     going = leaving(entries, component)
     units, packages, users = of_kind(going, "unit"), of_kind(going, "package"), of_kind(going, "user")
-    paths, trees, databases = of_kind(going, "path"), of_kind(going, "tree"), of_kind(going, "database")
+    paths, trees = of_kind(going, "path"), of_kind(going, "tree")
+    homes = homes_of(of_kind(going, "home"), trees)
     ours = [name for name, before in packages.items() if not before["installed"]]
-    server = {name: before for name, before in units.items() if name == SERVER}
-    changes = stop_units({name: before for name, before in units.items() if name not in server})
+    server = fate_of(units, packages, of_kind(going, "database"))
+    changes = stop_units({name: before for name, before in units.items() if not is_servers(name)})
     if "slurmd" in units and not running_jobs():
         end_jobs()  # the one process that slurmd keeps for jobs to come
-    if not any(name.startswith("mariadb-server") for name in ours):
+    if server.stays:
         # Without our settings: they would make the database again if the server has to be started to drop it.
         settings = {name: before for name, before in paths.items() if name.startswith("/etc/mysql/")}
         changes += restore_paths(settings, STATE_DIRECTORY / "before")
-        changes += drop_databases(databases)
-    changes += stop_units(server)
+        changes += server.drop()
+        paths = {name: before for name, before in paths.items() if name not in SERVER_DIRECTORIES}
+    units = {name: before for name, before in units.items() if not (is_servers(name) and server.keeps_running)}
+    changes += stop_units({name: before for name, before in units.items() if is_servers(name)})
+    ours = [name for name in ours if not (is_servers(name) and server.stays)]
     changes += purge_packages(ours)
     clear_source()  # of a run that was killed
-    changes += restore_trees(trees)
+    changes += restore_trees(_doomed(trees, of_kind(entries, "package"), baseline))
     changes += restore_paths(paths, STATE_DIRECTORY / "before")
     changes += _remove_users(name for name, before in users.items() if not before["present"])
+    deleted, homes_left = settle_homes(homes, remove=remove_homes)
     reload_units()
-    changes += bring_back_units(units)
+    changes += deleted + bring_back_units(units)
     left = [f"package {name}" for name in sorted(set(statuses(ours)) - set(still_needed(ours)))]
-    left += residue(paths, trees) + units_left(units) + _users_left(users) + databases_left(databases)
-    return changes, left
+    left += [f"path {path}" for path in _doomed(trees, of_kind(entries, "package"), baseline)]
+    left += paths_left(paths) + units_left(units) + _users_left(users)
+    return Cleaned(changes, left, homes_left, server)
 
 
-def accounts_brought(entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str) -> list[str]:
+def _doomed(
+    trees: dict[str, dict[str, Any]], packages: dict[str, dict[str, Any]], baseline: Picture | None
+) -> list[Path]:
+    return list(doomed(trees, packages, baseline, statuses(packages_of(trees))))
+
+
+def accounts_brought(
+    entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str, server: ServerFate
+) -> list[str]:
     """Packages make accounts and not all take them back. Those that were not there before us go with the last of us."""
     if baseline is None or remaining(entries, component) or _needed(entries):
         return []
     made = [name for name in ACCOUNTS if name not in baseline["account"] and name not in baseline["group"]]
-    return _remove_users(made)
+    return _remove_users(name for name in made if not (server.stays and is_servers(name)))
 
 
-def unnoted(entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str) -> list[str]:
+def unnoted(
+    entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str, server: ServerFate
+) -> list[str]:
     """What nobody wrote down: the host now against the picture of it before the first change."""
     if baseline is None or remaining(entries, component):
         return []  # another member here still needs what would be missing from it
     if _needed(entries):
         return []  # somebody has come to depend on a part of it, and on whatever belongs to that
-    return list(left_behind(baseline, take()))
+    return [one for one in left_behind(baseline, take()) if not (server.stays and is_servers(one))]
 
 
 def _needed(entries: dict[str, dict[str, Any]]) -> list[str]:
@@ -199,13 +239,22 @@ def act(params: dict[str, Any], dry: bool, ours: bool) -> dict[str, Any]:
         return told | {"residue": []}
     if params["keep_logs"]:
         told["logs_kept"] = keep_logs(mine, component, told["units_noted"])
-    changes, left = clean(entries, component)
-    told["changes"] += changes + accounts_brought(entries, baseline, component)
-    told["residue"] = sorted({*left, *unnoted(entries, baseline, component)})[:LISTED]
+    cleaned = clean(entries, baseline, component, remove_homes=params["remove_homes"])
+    told["changes"] += cleaned.changes + accounts_brought(entries, baseline, component, cleaned.server)
+    told["residue"] = sorted({*cleaned.residue, *unnoted(entries, baseline, component, cleaned.server)})[:LISTED]
+    if not told["residue"] and (why := obstacle(STATE_DIRECTORY, STATE_DIRECTORY.parent, list(mount_points()))):
+        told["residue"] = [f"path {STATE_DIRECTORY} ({why})"]
+    told["homes_left"], told["data_left"] = shortened(cleaned.homes), cleaned.server.reasons
     if not told["residue"]:
         forget(known, component)
         told["changes"].append("ledger")
     return told
+
+
+def shortened(names: list[str]) -> list[str]:
+    """A member's record is bounded."""
+    more = len(names) - NAMED
+    return [*names[:NAMED], *([f"and {more} more"] if more > 0 else [])]
 
 
 def residue_left(residue: list[str]) -> AdapterError:
@@ -227,6 +276,7 @@ def main() -> None:
             "units": {"type": "list", "elements": "str", "default": []},
             "jobs": {"type": "str", "default": "ignore", "choices": ["ignore", "wait", "end"]},
             "keep_logs": {"type": "bool", "default": False},
+            "remove_homes": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )

@@ -193,7 +193,8 @@ class Call:
     def _hold_down(self) -> None:
         if self._dry:
             return
-        held = hold_down(lambda: look_at_nodes(self._command)["nodes"], self._run)
+        # The whole look asks only a daemon that runs: a question to a dead one waits long.
+        held = hold_down(lambda: look(self._command)["nodes"], self._run)
         self.nodes.update({name: verdict("held", reason) for name, reason in held.items()})
 
     def _evict(self) -> None:

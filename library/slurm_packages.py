@@ -13,8 +13,10 @@ from ansible.module_utils.host_claim import CLAIM_ARGUMENT
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.join_terms import series
 from ansible.module_utils.package_source import SOURCE_ARGUMENTS, package_source
+from ansible.module_utils.slurm_backups import of_change
+from ansible.module_utils.slurm_conversion import Patience, StillConverting
 from ansible.module_utils.slurm_kept import Kept
-from ansible.module_utils.slurm_move import Mover
+from ansible.module_utils.slurm_move import RESTORE, Mover
 from ansible.module_utils.slurm_versions import check_window, choose, installed_slurm, offered, oldest
 
 DOCUMENTATION = r"""
@@ -26,7 +28,10 @@ description:
   - C(plan_back) resolves what C(rollback) returns to, or sees that a given version can be returned to.
   - C(move) installs all packages of Slurm in one go with services held, then restarts the daemons that started before
     that, in the order given, and watches them. If they do not serve, the former packages are put back and it fails with
-    C(upgrade_taken_back). A note on the host says that packages are being moved, so the next run knows what was before.
+    C(upgrade_taken_back); across series nothing is put back and it fails with C(upgrade_unfinished). A note on the host
+    says that packages are being moved, so the next run knows what was before.
+  - While slurmdbd converts its database, C(move) returns C(conversion) and no C(target) after C(conversion_round)
+    seconds. Call it again to go on.
 options:
   owner: {type: str, required: true, description: "Who asks, for the ledger, as component/role."}
   source: {type: dict, description: "Where Slurm's packages come from, as in converge_host."}
@@ -39,6 +44,12 @@ options:
   watch_controller: {type: bool, default: false, description: Whether slurmctld must serve its nodes again.}
   live_timeout: {type: float, default: 90, description: Seconds until it must.}
   change: {type: str, default: "", description: A name for the change that this is a part of.}
+  backup: {type: str, default: "", description: "The backup from before the move, which an error names."}
+  database: {type: str, default: "", description: "The accounting database, to see whether a conversion goes on."}
+  conversion_round: {type: float, default: 45, description: Seconds that one call waits for slurmdbd.}
+  conversion_idle: {type: float, default: 900, description: Seconds that slurmdbd may do nothing before it listens.}
+  conversion_limit: {type: float, default: 604800, description: Seconds until slurmdbd must listen.}
+  across_series: {type: bool, default: false, description: "For C(plan_back), whether the series may differ."}
   claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
 author: [gpuaas-slurm]
 """
@@ -48,6 +59,9 @@ now: {type: str, description: The version that is installed., returned: success}
 target: {type: str, description: The version to move to., returned: success}
 moves: {type: bool, description: Whether these differ., returned: success}
 changes: {type: list, description: What was done., returned: success}
+from: {type: str, description: The version before the move that is or was under way., returned: by plan}
+backup: {type: str, description: The backup of a move that an earlier run began., returned: by plan}
+conversion: {type: dict, description: How far slurmdbd is., returned: while slurmdbd converts}
 """
 
 
@@ -64,8 +78,22 @@ def plan(params: dict[str, Any]) -> dict[str, Any]:
             " upgrade could not be taken back. Give the host a source that has it, or ask with accept_no_way_back.",
             INTERVENTION,
         )
-    Mover(Kept(params["owner"]), Ledger(params["owner"])).check(target)
-    return {"now": now, "target": target, "moves": target != now}
+    kept = Kept(params["owner"])
+    before, backup = begun(kept, params["change"])
+    before = before or now
+    # A database that an unfinished move left half converted is still of the series before it.
+    check_window(target, before, params["window"])
+    Mover(kept, Ledger(params["owner"])).check(target)
+    return {"now": now, "target": target, "moves": target != now, "from": before, "backup": backup}
+
+
+def begun(kept: Kept, change: str) -> tuple[str, str]:
+    """The version before this change, and its backup, if an earlier run began it: nothing may be left to do by now."""
+    note = kept.read("move")
+    if note:
+        return str(note.get("from") or ""), str(note.get("backup") or "")
+    backup = of_change(kept.directory / "backups", change)
+    return (str(backup.manifest.get("version") or ""), str(backup.path)) if backup else ("", "")
 
 
 def plan_back(params: dict[str, Any]) -> dict[str, Any]:
@@ -79,12 +107,13 @@ def plan_back(params: dict[str, Any]) -> dict[str, Any]:
             INTERVENTION,
         )
     target = target or oldest(point["packages"].values()) or now
-    if series(now) != series(target):
+    newer = [one for one in installed_slurm().values() if series(one) != series(target)]
+    if newer and not params["across_series"]:
         raise AdapterError(
             "rollback_across_series",
-            f"Nothing was touched: Slurm {series(target)} can read neither the state nor the database of {series(now)}."
-            f" Both as they were are in {Kept(params['owner']).directory}/backups on the controller; what ran since"
-            " would be lost with them, so this is for a person to decide.",
+            f"Nothing was touched: Slurm {series(target)} can read neither the state nor the database of"
+            f" {series(newer[0])}. Both as they were are in a backup on the controller; what ran since is lost with it,"
+            f" so this is for a person to decide: {RESTORE.format(name='NAME')} (without backup=NAME it lists them).",
             INTERVENTION,
         )
     refresh_index()
@@ -99,9 +128,21 @@ def move(params: dict[str, Any]) -> dict[str, Any]:
     mover.finish_interrupted()
     installed = installed_slurm()
     # An upgrade that finds nothing to do is no change: what was before the last one is still what one returns to.
-    if params["watch_controller"] and params["change"] and set(installed.values()) != {target}:
+    moves = set(installed.values()) != {target} and kept.read("move") is None
+    if params["watch_controller"] and params["change"] and moves:
         kept.keep_point(params["change"], installed)
-    changes = mover.move(target, params["units"], params["watch_controller"], params["live_timeout"])
+    try:
+        changes = mover.move(
+            target,
+            params["units"],
+            controller=params["watch_controller"],
+            seconds=params["live_timeout"],
+            database=params["database"],
+            backup=params["backup"],
+            patience=Patience(params["conversion_round"], params["conversion_idle"], params["conversion_limit"]),
+        )
+    except StillConverting as still:
+        return {"now": _now(), "moves": True, "changes": ["packages"], "conversion": still.progress}
     return {"now": _now(), "target": target, "moves": bool(changes), "changes": changes}
 
 
@@ -138,11 +179,18 @@ def main() -> None:
                     "ready_port": {"type": "int"},
                     "ready_path": {"type": "path"},
                     "timeout": {"type": "float", "default": 60},
+                    "converts": {"type": "bool", "default": False},
                 },
             },
             "watch_controller": {"type": "bool", "default": False},
             "live_timeout": {"type": "float", "default": 90},
             "change": {"type": "str", "default": ""},
+            "backup": {"type": "str", "default": ""},
+            "database": {"type": "str", "default": ""},
+            "conversion_round": {"type": "float", "default": 45},
+            "conversion_idle": {"type": "float", "default": 900},
+            "conversion_limit": {"type": "float", "default": 604800},
+            "across_series": {"type": "bool", "default": False},
         },
         supports_check_mode=False,
     )

@@ -9,6 +9,7 @@ import hashlib
 import os
 import pwd
 import stat
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,13 +101,19 @@ def note_paths(ledger: Ledger, params: dict[str, Any]) -> None:
         ledger.note("path", str(path), found.as_before())
 
 
-def note_trees(ledger: Ledger, paths: list[str]) -> None:
-    """Note what is under a directory that fills up while a service runs: its state, its logs, its cache."""
-    for path in map(Path, paths):
+def note_trees(ledger: Ledger, trees: list[dict[str, Any]], installed: Collection[str]) -> None:
+    """Note what is under a directory that fills up while a service runs: its state, its logs, its cache.
+
+    Each belongs to a package. One that was `installed` before us keeps its tree, so only the top of that is noted.
+    """
+    for tree in trees:
+        path, package = Path(tree["path"]), tree["package"]
         found = {} if ledger.knows("tree", str(path)) else find(path).as_before()
+        there = package in installed and not ledger.brought(package)
         if found.get("kind") == "directory":
-            found["entries"] = sorted(str(entry.relative_to(path)) for entry in path.rglob("*"))
-        ledger.note("tree", str(path), found)
+            entries = path.iterdir() if there else path.rglob("*")
+            found["entries"] = sorted(str(entry.relative_to(path)) for entry in entries)
+        ledger.note("tree", str(path), {**found, "package": package, "package_installed": there})
 
 
 def converge_directories(wanted: list[dict[str, Any]], dry: bool) -> list[str]:

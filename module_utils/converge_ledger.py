@@ -67,6 +67,11 @@ class Ledger:
     def knows(self, kind: str, name: str) -> bool:
         return f"{kind}:{name}" in self._entries
 
+    def brought(self, package: str) -> bool:
+        """Whether we installed the package. One that the ledger does not know we did not."""
+        entry = self._entries.get(f"package:{package}")
+        return entry is not None and not entry["before"]["installed"]
+
     def keep(self, content: bytes) -> str:
         """Keep content that is about to be replaced; returns the name it is kept under."""
         digest = hashlib.sha256(content).hexdigest()

@@ -20,7 +20,8 @@ POLICY_TEXT = f"#!/bin/sh\n# {POLICY_MARK}\nexit 101\n"
 ENVIRONMENT = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C", "APT_LISTCHANGES_FRONTEND": "none"}
 LOCK_SECONDS = 120
 APT = ("apt-get", "--quiet", "--yes", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", "-o", "Dpkg::Use-Pty=0")
-INSTALL = ("install", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold")
+# What conflicts with ours is somebody else's and is never removed for it.
+INSTALL = ("install", "--no-install-recommends", "--no-remove", "-o", "Dpkg::Options::=--force-confold")
 
 # An index that could not be fetched is an error, not a warning; and descriptions in other languages help nobody.
 UPDATE = (
@@ -130,6 +131,13 @@ def explain(output: str, doing: str) -> AdapterError:
         return AdapterError(
             "package_not_found",
             f"{said} ({doing}). Give the host a package source that has it, then retry.",
+            INTERVENTION,
+        )
+    if "remove is disabled" in output:
+        return AdapterError(
+            "package_conflict",
+            f"Packages of the host would have to be removed ({doing}), and they are not ours to remove. Remove what"
+            " conflicts if nobody needs it, or use another host, then retry.",
             INTERVENTION,
         )
     if "Could not get lock" in output:

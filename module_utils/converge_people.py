@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .adapter_error import INTERVENTION, REPAIRABLE, AdapterError
-from .converge_files import find, note_trees
+from .converge_files import find
 from .converge_ledger import Ledger, write_atomically
 
 HOMES = Path("/home")
@@ -56,11 +56,13 @@ def _have(person: Person, ledger: Ledger, dry: bool) -> list[str]:
     ledger.note("user", name, {"present": present is not None, "person": True})
     if present is None:
         if not dry:
-            note_trees(ledger, [str(home)])
+            ledger.note("home", str(home), {"kind": find(home).kind})
             ledger.save()
             _create(person, home)
         changes.append(f"user {name}")
     elif name in _ours(ledger):
+        if ledger.knows("home", str(home)):
+            ledger.note("home", str(home), {})  # another member on this host asks for it too
         changes += _bring_back(person, present, dry)
     return changes
 

@@ -44,14 +44,21 @@ def note_units(ledger: Ledger, units: list[dict[str, Any]]) -> None:
 
 
 def converge_units(units: list[dict[str, Any]], dry: bool) -> list[str]:
-    states = show([unit["name"] for unit in units])
-    if not dry and any(state.get("NeedDaemonReload") == "yes" for state in states.values()):
-        _systemctl("daemon-reload", check=True)
-        states = show([unit["name"] for unit in units])
+    names = [unit["name"] for unit in units]
+    states = show(names) if dry else reload_changed(names)
     changes: list[str] = []
     for unit in units:
         changes += _converge(unit, states.get(unit["name"], {}), dry)
     return changes
+
+
+def reload_changed(names: list[str]) -> dict[str, dict[str, str]]:
+    """The units' states, after systemd has read unit files that changed."""
+    states = show(names)
+    if any(state.get("NeedDaemonReload") == "yes" for state in states.values()):
+        _systemctl("daemon-reload", check=True)
+        states = show(names)
+    return states
 
 
 def started_monotonic(state: dict[str, str]) -> float:

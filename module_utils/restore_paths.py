@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,46 +38,12 @@ def restore_paths(noted: Mapping[str, Before], kept: Path) -> list[str]:
     return changes
 
 
-def restore_trees(noted: Mapping[str, Before]) -> list[str]:
-    """Directories that filled up while we served: what was not in them before goes."""
-    changes = []
-    for name in sorted(noted, reverse=True):
-        path = Path(name)
-        for extra in strangers(path, noted[name]):
-            if extra.is_dir() and not extra.is_symlink():
-                shutil.rmtree(extra)
-            else:
-                extra.unlink(missing_ok=True)
-            changes.append(f"path {extra}")
-    return changes
-
-
 def matches(path: Path, before: Before) -> bool:
     return find(path).as_before() == dict(before)
 
 
-def strangers(path: Path, before: Before) -> list[Path]:
-    """What has come to be at or under the path since: the topmost of it, each once."""
-    if not path.exists() and not path.is_symlink():
-        return []
-    if before["kind"] == "absent":
-        return [path]
-    if before["kind"] != "directory":
-        return []  # a file that was there is not ours
-    known = set(before["entries"])
-    found: list[Path] = []
-    for directory, names, files in os.walk(path):
-        here = Path(directory)
-        new = [name for name in [*names, *files] if str((here / name).relative_to(path)) not in known]
-        found += [here / name for name in new]
-        names[:] = [name for name in names if name not in new]
-    return sorted(found)
-
-
-def residue(noted_paths: Mapping[str, Before], noted_trees: Mapping[str, Before]) -> list[str]:
-    left = [f"path {name}" for name, before in noted_paths.items() if not matches(Path(name), before)]
-    left += [f"path {extra}" for name, before in noted_trees.items() for extra in strangers(Path(name), before)]
-    return sorted(set(left))
+def paths_left(noted: Mapping[str, Before]) -> list[str]:
+    return sorted(f"path {name}" for name, before in noted.items() if not matches(Path(name), before))
 
 
 def _remove(path: Path) -> None:

@@ -35,7 +35,8 @@ def hold_down() -> None:
     def order(_about: str, command: tuple[str, ...]) -> str:
         return run(*command)[2]
 
-    slurm_hold.hold_down(lambda: parse_nodes(ask(*nodes_command())), order)
+    if runs():
+        slurm_hold.hold_down(lambda: parse_nodes(ask(*nodes_command())), order)
 
 
 def runs() -> bool:

@@ -15,19 +15,23 @@ from .restore_entries import of_kind
 from .restore_units import stop_unit
 
 
-def found_running(entries: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """Units that ran before we came: they are somebody else's too, and are not ours to stop."""
-    return {name for name, before in of_kind(entries, "unit").items() if before.get("ActiveState") == "active"}
+def found_running(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Units that ran before we came, with that as the reason why they are not ours to stop."""
+    ran = [name for name, before in of_kind(entries, "unit").items() if before.get("ActiveState") == "active"]
+    return dict.fromkeys(ran, "it ran before this cluster came to the host")
 
 
-def stop_in_order(names: Iterable[str], others: set[str], dry: bool) -> tuple[list[str], dict[str, str]]:
-    """What changed, and which units were left with the reason. Each has stopped before the next is asked to."""
+def stop_in_order(names: Iterable[str], others: Mapping[str, str], dry: bool) -> tuple[list[str], dict[str, str]]:
+    """What changed, and which units were left with the reason. Each has stopped before the next is asked to.
+
+    `others` are units that are not ours to stop, with the reason.
+    """
     changes: list[str] = []
     left: dict[str, str] = {}
     for name in names:
         state = show([name]).get(name, {})
         if name in others:
-            left[name] = "it ran before this cluster came to the host"
+            left[name] = others[name]
         elif (not dry and stop_unit(name, state)) or (dry and state.get("ActiveState") == "active"):
             changes.append(f"unit {name} stopped")
     return changes, left

@@ -24,6 +24,8 @@ from runner.settings import Settings, default_runner_id
 from runner.world import World, observe
 
 CLAIMS_VARIABLE = "GPUAAS_CLAIMS"
+# One environment variable holds 128 KiB, and a member takes up to 55 bytes of it.
+MOST_MEMBERS = 2000
 _ANOTHER_WAY = (
     "Wait until it is done, name other members with --members, or use --read-only for a command that changes nothing"
 )
@@ -79,6 +81,11 @@ def claimed(
 def _chosen(world: World, names: Sequence[str]) -> list[Member]:
     alive = [one for one in world.members if one.status != MemberStatus.DELETED]
     found = [operator.find_member(alive, name) for name in names] if names else alive
+    if len(found) > MOST_MEMBERS:
+        raise operator.AskedWrong(
+            f"one command can be given the claims of at most {MOST_MEMBERS} members, and these are {len(found)}:"
+            " name some with --members, and the same with --limit"
+        )
     return list({one.id: one for one in found}.values())
 
 

@@ -6,7 +6,7 @@ import typer
 
 from runner import operator, view
 from runner.commands import Json, as_person
-from runner.verbs import Deadline, OnDeadline, Parameter, Target, pairs
+from runner.verbs import Deadline, OnDeadline, Parameter, RemoveHomes, Target, pairs
 
 
 def ask(verb: str, target: str, as_json: bool, parameters: dict[str, Any]) -> None:
@@ -58,6 +58,7 @@ def decommission(
         str | None, typer.Option(help="Then: give_up (default; jobs go on) or cancel what still runs.")
     ] = None,
     keep_logs: Annotated[bool, typer.Option("--keep-logs", help="Keep the daemons' logs on the hosts.")] = False,
+    remove_homes: RemoveHomes = False,
     abandon_unreachable: Annotated[
         bool, typer.Option("--abandon-unreachable", help="Do not wait for ever for hosts that do not answer.")
     ] = False,
@@ -71,6 +72,7 @@ def decommission(
         "deadline_seconds": deadline,
         "on_deadline": on_deadline,
         "keep_logs": keep_logs or None,
+        "remove_homes": remove_homes or None,
         "abandon_unreachable": abandon_unreachable or None,
         "host_patience_seconds": host_patience,
         "reason": reason,

@@ -50,7 +50,7 @@ def read(client: Client, instance: AppInstance) -> Neighbours:
         found = client.instances()
     except Forbidden:
         return Neighbours()
-    unreadable += [f"app instance {one.id}" for one in getattr(found, "unreadable", ())]
+    unreadable += [f"app instance {one.id}" for one in found.unreadable]
     for other in found:
         if other.id == instance.id or other.status == InstanceStatus.DELETED:
             continue
@@ -58,7 +58,7 @@ def read(client: Client, instance: AppInstance) -> Neighbours:
             members = client.members(other.id)
         except (Forbidden, NotFound):
             continue
-        unreadable += [f"member {one.id} of instance {other.id}" for one in getattr(members, "unreadable", ())]
+        unreadable += [f"member {one.id} of instance {other.id}" for one in members.unreadable]
         name = f"{other.app_slug} instance {other.id}"
         holders |= {
             member.allocation_id: name

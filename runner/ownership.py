@@ -9,7 +9,7 @@ from runner.inventory import CONTROLLER
 from runner.leases import LostLease
 from runner.platform.client import Client
 from runner.platform.errors import NotFound
-from runner.platform.models import Member, MemberStatus, Operation
+from runner.platform.models import Member, MemberStatus, Operation, OperationStatus
 
 
 def at_work(member: Member) -> str | None:
@@ -34,7 +34,8 @@ def check_still_ours(
                 raise LostLease(f"the teardown of {instance_id} is another runner's now")
     elif origin:
         operation = _operation(client, instance_id, UUID(origin))
-        if operation and operation.claimed_by not in (None, runner_id):
+        under_way = operation is not None and operation.status == OperationStatus.RUNNING
+        if operation and under_way and operation.claimed_by not in (None, runner_id):
             raise LostLease(f"{operation.operation} {operation.id} is another runner's now")
 
 

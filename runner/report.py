@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from runner import claims, detail, limits, log, policy
+from runner.fitting import fitted
 from runner.leases import LostLease, OperationEnded, Outdated, Renewal
 from runner.ownership import at_work, check_still_ours
 from runner.plan import (
@@ -267,9 +268,10 @@ class Reporter:
         for _ in range(WRITE_TRIES):
             stored = {**member.adapter_detail, **member.unread}
             said = {**detail.filled(member), **member.unread, **changes}
-            if numbers:
-                said[claims.FENCE] = _fence(member) + 1
-            if member.status == status and stored == said:
+            # Whatever is written, the number only grows, and only by a claim.
+            said[claims.FENCE] = _fence(member) + 1 if numbers else stored.get(claims.FENCE, 0)
+            said = fitted(member.component_key, said)
+            if member.status == status and {claims.FENCE: 0, **stored} == said:
                 return member
             body: Detail = {"adapter_detail": said}
             if member.status != status:
@@ -294,7 +296,7 @@ class Reporter:
             raise LostLease(f"{label} is not ours any more")
         if newest.status not in (known.status, status):
             raise Outdated(f"{label} is {newest.status} now, and was {known.status}")
-        if claims.number(newest) is None or (numbers and claims.number(newest) != claims.number(known)):
+        if numbers and (claims.number(newest) is None or claims.number(newest) != claims.number(known)):
             raise Outdated(f"{label} was claimed meanwhile")
         # Who carries out an operation on the instance holds all its members.
         if newest.etag != known.etag and not any(operation.of_instance for operation in self.claimed.values()):

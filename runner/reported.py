@@ -137,6 +137,8 @@ _name = _matching(NODE_NAME)
 
 _ANY_MEMBER: Mapping[str, Reader] = {
     "config_version": _word,
+    "data_left": _texts,
+    "homes_left": _texts,
     "host_cleaned": _flag,
     "host_touched": _flag,
     "logs_kept": _word,
@@ -152,6 +154,7 @@ DETAIL: Mapping[str, Mapping[str, Reader]] = {
         **_ANY_MEMBER,
         "cluster_name": _word,
         "controller_hostname": _name,
+        "conversion": _fields(since=_word, seconds=_count, idle_seconds=_count, cpu_seconds=_count, last_line=_text),
         "returned": _fields(**{"from": _word, "to": _word, "config": _word}),
         "services_left": _texts,
         "slurmctld_state": _word,
@@ -163,7 +166,7 @@ DETAIL: Mapping[str, Mapping[str, Reader]] = {
     "worker": {
         **_ANY_MEMBER,
         "cpus": _count,
-        "drain_held_by": _one_of("none", "us", "person"),
+        "drain_held_by": _one_of("none", "us", "person", "slurm"),
         "drain_reason": _text,
         "gpus": _count,
         "jobs_remaining": _count,

@@ -89,6 +89,15 @@ class Settings(BaseSettings):
         "platform", description="who says where Slurm's packages come from; none: the platform has no such policy"
     )
     play_timeout_seconds: int = Field(1800, ge=30, le=86400)
+    conversion_look_seconds: int = Field(
+        45, ge=5, le=600, description="how long one tick waits for a slurmdbd that converts its database"
+    )
+    conversion_idle_seconds: int = Field(
+        900, ge=30, le=86400, description="how long slurmdbd may do nothing before it listens, in an upgrade"
+    )
+    conversion_limit_seconds: int = Field(
+        7 * 86400, ge=300, le=90 * 86400, description="how long slurmdbd may convert its database in all"
+    )
     api_timeout_seconds: float = Field(10, gt=0, le=300)
     api_patience_seconds: float = Field(30, ge=0, le=600, description="how long one call is retried in all")
     parallel_instances: int = Field(4, ge=1, le=64)

@@ -102,6 +102,7 @@ _MEMBER: Mapping[str, Shape] = {
     "jobs_remaining": is_count,
     "registered_in_controller": _flag,
     "host_cleaned": _flag,
+    "homes_left": _texts,
     "excused_by": _id,
     "process_control": _text,
 }

@@ -79,17 +79,22 @@ def hear(event: Event, members: Mapping[str, Played]) -> Heard | Literal["nothin
         return replace(heard, error=_unreachable(data, result))
     if kind == "runner_on_failed":
         return None if data.get("ignore_errors") else replace(heard, error=_failed(data, result))
-    return heard if _is_report(data, result) else None
+    return heard if _is_report(data, member, result) else None
 
 
-def _is_report(data: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
-    """Whether our own plugin made the result. One that a module on a host returns may look the same."""
-    return data.get("task_action") == "member_report" and isinstance(result.get("member_report"), dict)
+def _is_report(data: Mapping[str, Any], member: Played, result: Mapping[str, Any]) -> bool:
+    """Whether the result is a report: our own plugin's, or a controller's in place of what it could not do.
+
+    Any module on any host may return one that looks the same.
+    """
+    action = data.get("task_action")
+    reports = action == "member_report" or (action == "slurm_nodes" and member.component == CONTROLLER)
+    return reports and isinstance(result.get("member_report"), dict)
 
 
 def _report(event: Event, member: Played, result: Mapping[str, Any]) -> Heard:
     at = _time(event.get("created"))
-    if not _is_report(event["event_data"], result):
+    if not _is_report(event["event_data"], member, result):
         return Heard(member.id, at=at)
     given = result["member_report"]
     detail, dropped = reported.read_detail(member.component, given.get("detail"))

@@ -28,7 +28,7 @@ def trust(
         said = noted(found, allocation, key)
         client.patch_member(
             found,
-            {"adapter_detail": said},
+            {"adapter_detail": {**said, **found.unread}},
             key=uuid.uuid4().hex,
             correlation_id=found.correlation_id or one.correlation_id,
         )

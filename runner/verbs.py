@@ -102,15 +102,27 @@ Deadline = Annotated[int | None, typer.Option(help="Seconds to wait for running 
 OnDeadline = Annotated[str | None, typer.Option(help="Then: give_up (default), requeue or cancel what still runs.")]
 Patience = Annotated[int | None, typer.Option(help="Seconds a host may not answer before it is taken out without it.")]
 
+RemoveHomes = Annotated[
+    bool,
+    typer.Option("--remove-homes", help="Delete the users' homes that the adapter made, on the root file system only."),
+]
+
 
 def _terms(
-    more: list[str] | None, reason: str, deadline: int | None, on_deadline: str | None, patience: int | None = None
+    more: list[str] | None,
+    reason: str,
+    deadline: int | None,
+    on_deadline: str | None,
+    patience: int | None = None,
+    *,
+    remove_homes: bool = False,
 ) -> dict[str, Any]:
     given = {
         "reason": reason or None,
         "deadline_seconds": deadline,
         "on_deadline": on_deadline,
         "host_patience_seconds": patience,
+        "remove_homes": remove_homes or None,
     }
     return {key: value for key, value in given.items() if value is not None} | pairs(more)
 
@@ -151,12 +163,13 @@ def op_remove(
     deadline: Deadline = None,
     on_deadline: OnDeadline = None,
     host_patience: Patience = None,
+    remove_homes: RemoveHomes = False,
     component: Component = "worker",
     parameter: Parameter = None,
     as_json: Json = False,
 ) -> None:
     """Drain workers, then take them out of the cluster and leave their hosts as they were found."""
-    terms = _terms(parameter, reason, deadline, on_deadline, host_patience)
+    terms = _terms(parameter, reason, deadline, on_deadline, host_patience, remove_homes=remove_homes)
     _request("remove", target, as_json, component=component, members=members, parameters=terms)
 
 
@@ -169,12 +182,13 @@ def op_replace(
     deadline: Deadline = None,
     on_deadline: OnDeadline = None,
     host_patience: Patience = None,
+    remove_homes: RemoveHomes = False,
     component: Component = "worker",
     parameter: Parameter = None,
     as_json: Json = False,
 ) -> None:
     """Bring in new workers; once they serve, drain and remove the old ones."""
-    terms = _terms(parameter, reason, deadline, on_deadline, host_patience)
+    terms = _terms(parameter, reason, deadline, on_deadline, host_patience, remove_homes=remove_homes)
     _request(
         "replace", target, as_json, component=component, members=members, allocations=allocations, parameters=terms
     )

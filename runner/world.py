@@ -33,6 +33,9 @@ class Policy:
 
     max_attempts: int = 3
     retry_seconds: int = 30
+    conversion_look_seconds: int = 45
+    conversion_idle_seconds: int = 900
+    conversion_limit_seconds: int = 7 * 86400
     observe_seconds: int = 45
     repair: bool = True
     min_free_mb: int = 1024
@@ -42,6 +45,9 @@ class Policy:
         return cls(
             max_attempts=settings.max_attempts,
             retry_seconds=settings.retry_seconds,
+            conversion_look_seconds=settings.conversion_look_seconds,
+            conversion_idle_seconds=settings.conversion_idle_seconds,
+            conversion_limit_seconds=settings.conversion_limit_seconds,
             observe_seconds=settings.observe_seconds,
             repair=settings.repair,
             min_free_mb=settings.min_free_mb,

@@ -101,12 +101,12 @@ class Project:
         answer.raise_for_status()
         return str(answer.json()["access_token"])
 
-    def deploy(self, workers: int = 2, **headers: str | None) -> Doc:
-        """Our app on the project's first machines, split placement."""
+    def deploy(self, workers: int = 2, begin: int = 0, **headers: str | None) -> Doc:
+        """Our app on the project's machines from the number `begin` on, split placement."""
         intent = {
             "mode": "split",
-            "controller_allocation_id": self.allocation_ids[0],
-            "worker_allocation_ids": self.allocation_ids[1 : 1 + workers],
+            "controller_allocation_id": self.allocation_ids[begin],
+            "worker_allocation_ids": self.allocation_ids[begin + 1 : begin + 1 + workers],
         }
         manifest = our_manifest()
         answer = self.operator.post(

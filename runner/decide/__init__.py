@@ -43,8 +43,8 @@ VERBS: dict[str, Verb] = {
     "start": START,
     "restart": RESTART,
     "decommission": teardown.VERB,
-    "upgrade": Verb((InstanceStatus.RUNNING,), upgrading.upgrade, upgrading.check_upgrade),
-    "rollback": Verb((InstanceStatus.RUNNING,), upgrading.rollback, upgrading.check_rollback),
+    "upgrade": Verb((InstanceStatus.RUNNING,), upgrading.upgrade, upgrading.check_upgrade, upgrading.called_off),
+    "rollback": Verb((InstanceStatus.RUNNING,), upgrading.rollback, upgrading.check_rollback, upgrading.called_off),
     "rotate_credentials": rotation.VERB,
     "retry": retrying.verb(lambda world: _cluster(world)),
 }
@@ -199,16 +199,16 @@ def _play(world: World, controller: Member, bootstrap: bool, wants: Wants) -> li
 
 def _unasked(world: World, controller: Member, change: list[Step]) -> list[Step]:
     """What no open operation asks for: workers follow, drift is put right, the cluster is looked at."""
-    following = changing.follow(world, controller)
-    if following and isinstance(following[-1], Play):
-        return following
+    waits = [*change, *changing.follow(world, controller)]
+    if waits and isinstance(waits[-1], Play):
+        return waits
     if changing.needs_look(world, controller):
-        return [*following, look(controller, "what became of a change is not seen yet")]
+        return [*waits, look(controller, "what became of a change is not seen yet")]
     mending = repair.steps(world, controller)
     if mending or world.played:
-        return [*change, *following, *mending]
+        return [*waits, *mending]
     if any(detail.was_given_back(member) for member in world.members):
-        return [look(controller, "a worker that was given back is not seen serving yet")]
+        return [*waits, look(controller, "a worker that was given back is not seen serving yet")]
     if is_stale(world.instance, world.now, world.policy):
-        return [look(controller, "what is known of the cluster is old")]
-    return [*following]
+        return [*waits, look(controller, "what is known of the cluster is old")]
+    return waits

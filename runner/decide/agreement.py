@@ -33,6 +33,7 @@ class Terms(BaseModel):
     deadline_seconds: int | None = Field(None, ge=0, le=31_536_000)
     on_deadline: Literal["cancel", "give_up"] | None = None
     keep_logs: bool = False
+    remove_homes: bool = False
     abandon_unreachable: bool = False
     host_patience_seconds: int = Field(600, ge=0, le=31_536_000)
 
@@ -63,6 +64,7 @@ class Agreement:
     gives_up_at: datetime | None  # then the operation fails, and nothing is cancelled
     reason: str
     keep_logs: bool
+    remove_homes: bool  # by whose terms hold now: who asked for it before cannot be assumed to agree still
     abandons: bool
     patience: timedelta
 
@@ -97,6 +99,7 @@ def agreement(note: Detail, terms: Terms, operation: Operation | None) -> Agreem
         gives_up_at=until if terms.on_deadline != "cancel" else None,
         reason=terms.reason,
         keep_logs=bool(note.get("keep_logs")),
+        remove_homes=terms.remove_homes,
         abandons=terms.abandon_unreachable,
         patience=timedelta(seconds=terms.host_patience_seconds),
     )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from runner import claims, detail
 from runner.decide.members import UNFINISHED, held_by_another, is_claimed, is_ours, obstacle
 from runner.inventory import CONTROLLER, host_name
-from runner.plan import AdapterError, Claim, Plan, Play, SetMember, Step, Wait
+from runner.plan import AdapterError, Claim, Finish, Plan, Play, Refuse, SetMember, Step, Wait
 from runner.platform.models import InstanceStatus, Member, MemberStatus, Operation, OperationStatus
 from runner.world import World
 
@@ -26,6 +26,9 @@ def secured(world: World, plan: Plan) -> Plan:
     play = plan.play
     if play is None:
         return plan
+    if any(isinstance(step, Finish | Refuse) for step in plan.steps):
+        # What ends an operation ends its claim, and the play may stand on that: the next look tells.
+        return Plan(tuple(step for step in plan.steps if step is not play))
     shared = _shared(world, play)
     changed = changed_by(play)
     blocked = [
@@ -40,8 +43,8 @@ def secured(world: World, plan: Plan) -> Plan:
     lacking += [one for one in shared if _needs_number(world, one)]
     if lacking:
         why = f"playbooks/{play.playbook}.yml changes its host"
-        own = [one for one in lacking if one not in shared and not _is_covered(world, one)]
-        return Plan(tuple(Claim(why, one, one.status, hold=one in own) for one in lacking))
+        own = {one.id for one in lacking if one not in shared and not _is_covered(world, one)}
+        return Plan(tuple(Claim(why, one, one.status, hold=one.id in own) for one in lacking))
     fences = {one.id: world.fences[one.id] for one in exclusive}
     fences |= {one.id: world.fences.get(one.id) or claims.number(one) or 0 for one in shared}
     numbered = replace(play, fences=fences, first=frozenset(one.id for one in changed if _is_first(play, one)))
@@ -125,4 +128,6 @@ def _shared(world: World, play: Play) -> list[Member]:
 
 
 def _needs_number(world: World, controller: Member) -> bool:
-    return controller.id not in world.fences and (world.took_over or not claims.number(controller))
+    """Whether it has none yet, or a runner that vanished may still use it."""
+    vanished = world.took_over or claims.lease(controller)[0] is not None
+    return controller.id not in world.fences and (vanished or not claims.number(controller))

@@ -9,6 +9,7 @@ from runner.decide.instance import instance_fails, look, set_instance
 from runner.decide.operations import end_all
 from runner.health import UNREADABLE, WORST, health, unreadable_reasons
 from runner.inventory import CONTROLLER
+from runner.limits import fit_reasons
 from runner.plan import AdapterError, Detail, Refuse, Step, Warn
 from runner.platform.models import Health, InstanceStatus, MemberStatus, Unreadable
 from runner.world import World, is_stale
@@ -65,7 +66,7 @@ def incomplete(world: World) -> list[Step] | None:
         word, reasons = health(world.snapshot, world.members, world.policy, _unreadable(world))
     else:
         word, reasons = _at_least_degraded(world.instance.health), [*unreadable_reasons(_unreadable(world))]
-        reasons = [*reasons, *_other_reasons(world)]
+        reasons = fit_reasons([*reasons, *_other_reasons(world)])
     said = detail.of_instance(world.instance, world.snapshot, world.members, reasons, world.now)
     said["unsettled"] = True  # so that the next tick reads everything again
     return [*waits, *set_instance(world, InstanceStatus(world.instance.status), word, said, None)]

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, StrictBool, ValidationError
 
 from runner import detail, hostkeys
 from runner.decide import evicting
@@ -38,6 +38,7 @@ class Terms(JobTerms):
     """`parameters` of drain, remove and replace."""
 
     host_patience_seconds: int = Field(600, ge=0, le=31_536_000)
+    remove_homes: StrictBool = False  # of remove and replace
 
 
 def read_terms(parameters: Detail) -> Terms:
@@ -219,7 +220,7 @@ def _from_host(world: World, member: Member, terms: Terms) -> Progress:
         # The machine is there; only its record is not usable. Forgetting it would leave a worker that nobody knows.
         return [Wait(problem.message if problem else str(waiting), host_name(member))], Wants()
     if not world.did("remove", member):
-        return [], Wants(removes=[member])
+        return [], Wants(removes=[member], homes=[member] if terms.remove_homes else [])
     outcome = world.outcomes.get(member.id)
     if world.did("forget", member):
         return _without_host(world, member, "the host did not answer")

@@ -16,7 +16,7 @@ from runner.plan import AdapterError, Claim, Detail, Finish, Refuse, Step, Wait,
 from runner.platform.models import Member, MemberStatus, Operation, OperationStatus
 from runner.world import World
 
-RESULT_BYTES, MESSAGE_CHARS = 12_000, 300
+RESULT_BYTES, MESSAGE_CHARS, HOMES_SHOWN = 12_000, 300, 3
 VERBS = ("add", "drain", "resume", "remove", "replace")
 # In which states a member can be asked to do what; while another operation is at it, the later one waits.
 ALLOWED = {
@@ -190,6 +190,8 @@ def _bad_terms(operation: Operation) -> tuple[str, str] | None:
         leaving.read_as(resuming.Terms if operation.operation == resuming.VERB else leaving.Terms, operation.parameters)
     except IntentError as error:
         return error.code, error.message
+    if operation.operation == "drain" and operation.parameters.get("remove_homes"):
+        return "parameters_invalid", "parameters cannot be used: remove_homes is for remove and replace"
     return None
 
 
@@ -252,6 +254,7 @@ def member_result(member: Member, error: Detail | None) -> Detail:
     known = member.adapter_detail
     said = {key: value for key in ("did", "verdict") if (value := leaving.note(member).get(key))}
     cleaned = {"host_cleaned": known["host_cleaned"]} if "host_cleaned" in known else {}
+    homes = {"homes_left": known["homes_left"][:HOMES_SHOWN]} if known.get("homes_left") else {}
     return {
         "allocation_id": str(member.allocation_id),
         "status": member.status,
@@ -259,6 +262,7 @@ def member_result(member: Member, error: Detail | None) -> Detail:
         "error": {**error, "message": str(error.get("message"))[:MESSAGE_CHARS]} if error else None,
         **said,
         **cleaned,
+        **homes,
     }
 
 

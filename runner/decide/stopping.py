@@ -261,7 +261,9 @@ def _rests(world: World, member: Member, missed: str | None) -> SetMember:
         error = AdapterError("not_stopped", f"its slurmd was not stopped: {missed}", "retryable", host_name(member))
         said["last_adapter_error"] = error.as_detail(world.now)
     if member.component_key == CONTROLLER:
-        said |= {"slurmctld_state": "inactive", "slurmdbd_state": "inactive"}
+        outcome = world.outcomes.get(member.id)
+        left = outcome.detail.get("services_left") if outcome else None
+        said |= {"slurmctld_state": "inactive", "slurmdbd_state": "inactive", "services_left": left or []}
     else:
         state = "unknown" if missed else "inactive"
         said |= {"slurmd_state": state, "node_state": None, "jobs_remaining": 0, "jobs": []}

@@ -189,7 +189,8 @@ def _play(world: World, members: list[Member], wants: Wants, to_clean: list[Memb
         return drain
     names = limits.named([node_name(member) or host_name(member) for member in to_clean])
     over = agreed.jobs_until is not None and world.now >= agreed.jobs_until
-    terms = {"decommission_keep_logs": agreed.keep_logs, "teardown_jobs": "end" if over else "wait"}
+    terms: Detail = {"decommission_keep_logs": agreed.keep_logs, "teardown_jobs": "end" if over else "wait"}
+    terms["decommission_homes_of"] = [str(one.id) for one in to_clean] if agreed.remove_homes else []
     acts = frozenset(("clean", member.id) for member in to_clean)
     return Play(f"clean {names}", NAME, tuple(to_clean), acts, terms=terms)  # type: ignore[arg-type]
 

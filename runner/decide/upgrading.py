@@ -3,6 +3,9 @@
 An upgrade first carries out a changed configuration that is pending, on the packages that are there, so that Slurm's
 refusal leaves those untouched. Then one play moves the controller and all workers that serve. Run again after an
 interruption it finds most of it done.
+
+While slurmdbd converts its database the play ends with `conversion_running`. That is neither a failure nor an attempt:
+the operation stays running, the progress is written, and the next tick's play goes on.
 """
 
 import re
@@ -14,11 +17,13 @@ from runner.decide.members import controller_error
 from runner.inventory import CONTROLLER, IntentError, host_name
 from runner.plan import Act, AdapterError, Detail, Play, PlayBook, SetMember, Step, Wait, stamp
 from runner.platform.models import Health, Member, MemberStatus, Operation
-from runner.world import World
+from runner.world import Outcome, World
 
 # A Debian version or a series; the host asks again before it uses it.
 _VERSION = re.compile(r"[0-9]{2}\.[0-9]{2}(\.[0-9]+(-[A-Za-z0-9.+~]{1,60})?)?")
 KNOWN = ("slurm_version", "accept_no_way_back")
+CONVERSION_RUNNING = "conversion_running"
+CONVERTING = "converting database"
 
 
 def check_upgrade(_world: World, operation: Operation) -> None:
@@ -92,6 +97,11 @@ def _packages(world: World, operation: Operation, controller: Member, verb: Play
         return _judge(world, operation, controller, workers)
     acts: frozenset[Act] = frozenset((act, one.id) for one in (controller, *workers))  # type: ignore[misc]
     terms = _terms(operation) if verb == "upgrade" else {"slurm_change": str(operation.id)}
+    terms |= {
+        "slurm_conversion_round": world.policy.conversion_look_seconds,
+        "slurm_conversion_idle": world.policy.conversion_idle_seconds,
+        "slurm_conversion_limit": world.policy.conversion_limit_seconds,
+    }
     why = f"{verb}: the controller, then {len(workers)} worker(s)"
     return [Play(why, verb, (controller, *workers), acts, terms=terms)]
 
@@ -100,6 +110,8 @@ def _judge(world: World, operation: Operation, controller: Member, workers: Sequ
     outcome = world.outcomes.get(controller.id)
     if outcome is None:
         return [Wait("the run was cut off; the next tick goes on", host_name(controller))]
+    if outcome.error and outcome.error.code == CONVERSION_RUNNING:
+        return _converting(world, operation, controller, outcome)
     failed = {one.id: o.error for one in workers if (o := world.outcomes.get(one.id)) and o.error}
     own = controller_error(world, outcome)
     error = own or next(iter(failed.values()), None)
@@ -113,7 +125,7 @@ def _judge(world: World, operation: Operation, controller: Member, workers: Sequ
             said = f"{error.code}: {error.message}"[:300]
             tries = lifecycle.say(world, operation, attempt=tried, tried_at=stamp(world.now), last_error=said)
             return [*tries, waiting]
-    steps = _told(world, controller, workers)
+    steps = [*_told(world, controller, workers), *_no_conversion(controller)]
     result: Detail = {
         **(outcome.detail.get("upgraded") or outcome.detail.get("returned") or {}),
         "workers": {
@@ -127,8 +139,32 @@ def _judge(world: World, operation: Operation, controller: Member, workers: Sequ
     if error:
         message = f"the controller has moved, but {len(failed)} of {len(workers)} workers have not; the first: "
         return [*steps, *_end(world, operation, AdapterError("partly_failed", message + error.message), result)]
-    done = lifecycle.say(world, operation, health=_health(world), phase="done", verdict="done")
+    done = lifecycle.say(world, operation, health=_health(world), phase="done", verdict="done", conversion=None)
     return [*steps, *done, lifecycle.succeed(operation, f"{operation.operation} is done", result)]
+
+
+def _converting(world: World, operation: Operation, controller: Member, outcome: Outcome) -> list[Step]:
+    """The progress in the member's record and in the note; nothing is counted, however often it is looked at."""
+    progress = outcome.detail.get("conversion")
+    steps: list[Step] = []
+    if progress and controller.adapter_detail.get("conversion") != progress:
+        told: Detail = {"conversion": progress}
+        steps.append(SetMember("slurmdbd converts its database", controller, controller.status, told, judges=False))
+    steps += lifecycle.say(world, operation, phase=CONVERTING, conversion=progress)
+    return [*steps, Wait("slurmdbd converts its database; the next tick looks again", host_name(controller))]
+
+
+def called_off(world: World) -> list[Step]:
+    """A person cancelled it: what is converted goes on by itself, and a later upgrade goes on from there."""
+    controller = changing.the_controller(world)
+    cleared = _no_conversion(controller) if controller else []
+    return [*cleared, *lifecycle.say(world, None, verdict="cancelled", conversion=None)]
+
+
+def _no_conversion(controller: Member) -> list[Step]:
+    if not controller.adapter_detail.get("conversion"):
+        return []
+    return [SetMember("no conversion is waited for", controller, controller.status, {"conversion": None}, judges=False)]
 
 
 def _told(world: World, controller: Member, workers: Sequence[Member]) -> list[Step]:
@@ -151,7 +187,7 @@ def _told(world: World, controller: Member, workers: Sequence[Member]) -> list[S
 
 
 def _end(world: World, operation: Operation, error: AdapterError, result: Detail | None = None) -> list[Step]:
-    said = lifecycle.say(world, operation, health=_health(world), phase="failed", verdict="failed")
+    said = lifecycle.say(world, operation, health=_health(world), phase="failed", verdict="failed", conversion=None)
     return [*said, lifecycle.give_up(operation, error, result)]
 
 

@@ -23,6 +23,7 @@ class Wants:
     unpins: dict[str, Member] = field(default_factory=dict)
     cancels: dict[str, Member] = field(default_factory=dict)
     removes: list[Member] = field(default_factory=list)
+    homes: list[Member] = field(default_factory=list)  # of those who are removed, whose homes go too
     forgets: list[Member] = field(default_factory=list)
 
     @classmethod
@@ -42,6 +43,7 @@ class Wants:
         self.unpins |= other.unpins
         self.cancels |= other.cancels
         self.removes += other.removes
+        self.homes += other.homes
         self.forgets += other.forgets
 
     @property
@@ -74,9 +76,8 @@ class Wants:
         acts: set[Act] = {("remove", member.id) for member in self.removes}
         acts |= {("forget", member.id) for member in self.forgets}
         why = f"take out {named(_nodes([*self.removes, *self.forgets])) or 'workers that never joined'}"
-        return Play(
-            why, "remove_worker", (controller, *self.removes), frozenset(acts), {"delete": _nodes(self.forgets)}
-        )
+        work, terms = {"delete": _nodes(self.forgets)}, {"decommission_homes_of": [str(one.id) for one in self.homes]}
+        return Play(why, "remove_worker", (controller, *self.removes), frozenset(acts), work, terms)
 
     def _about(self, world: World) -> str:
         """What a person wants to read in a plan: which nodes, and which jobs are in the way as far as is known."""

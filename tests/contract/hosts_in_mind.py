@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from runner import wish
 from runner.inventory import CONTROLLER
 from runner.plan import Play
 from runner.platform.models import Member
@@ -15,40 +16,90 @@ from runner.slurm import ControllerState, Node, Snapshot
 from runner.translate import Story
 from runner.world import Outcome, World
 
+READING = ("observe", "drain_worker", "quiesce")
+
 
 class Hosts:
-    """Machines in mind. Remembers each play's members and who ran it, and notices two plays on one member."""
+    """Machines in mind. Remembers each play's members and who ran it, notices two plays on one member, and keeps the
+    numbers as a host does: a number belongs to one runner, and none follows a larger one."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
+        self.dead: set[str] = set()  # shown as down until a play converges them
+        self.config_version = "sha256:x"
         self.runs: list[tuple[str, str, frozenset[UUID]]] = []
         self.overlaps: list[UUID] = []
+        self.numbers: dict[UUID, list[tuple[str, int]]] = {}
         self.meanwhile: Callable[[], None] = lambda: None
         self._busy: set[UUID] = set()
         self._lock = threading.Lock()
 
-    def play(self, step: Play, _world: World, _access: Any, runner: Settings, **_: Any) -> Story:
+    def play(self, step: Play, world: World, _access: Any, runner: Settings, **_: Any) -> Story:
         touched = {m.id for m in step.members if step.playbook == "deploy" or m.component_key != CONTROLLER}
+        touched = set() if step.playbook in READING else touched
         touched |= {member_id for kind, member_id in step.acts if kind == "restart"}
         with self._lock:
             self.overlaps += self._busy & touched
             self._busy |= touched
             self.runs.append((runner.runner_id, step.playbook, frozenset(touched)))
+            for member_id in touched & step.fences.keys():
+                self.numbers.setdefault(member_id, []).append((runner.runner_id, step.fences[member_id]))
         self.meanwhile()
         time.sleep(0.2)
         with self._lock:
             self._busy -= touched
-            return Story({m.id: self._outcome(m) for m in step.members}, self._snapshot())
+            self._tell_slurm(step)
+            return Story({m.id: self._outcome(step, m, world) for m in step.members}, self.snapshot())
 
-    def _outcome(self, member: Member) -> Outcome:
+    @property
+    def changing(self) -> list[tuple[str, str]]:
+        """Who ran which play that changes hosts."""
+        return [(who, playbook) for who, playbook, touched in self.runs if touched]
+
+    def misnumbered(self) -> list[tuple[UUID, list[tuple[str, int]]]]:
+        """Members that a host would have refused, or that two runners changed under one number."""
+        wrong = []
+        for member_id, used in self.numbers.items():
+            fences = [fence for _, fence in used]
+            shared = len({fence for _, fence in used}) < len(set(used))
+            if fences != sorted(fences) or shared:
+                wrong.append((member_id, used))
+        return wrong
+
+    def _tell_slurm(self, step: Play) -> None:
+        for order in step.work.get("drain", []):
+            for name in order["nodes"]:
+                known = self.nodes[name]
+                flags = frozenset({*known.flags, "DRAIN"})
+                self.nodes[name] = known.model_copy(update={"reason": order["reason"], "flags": flags})
+
+    def _outcome(self, step: Play, member: Member, world: World) -> Outcome:
+        people = wish.people(world.instance)
         if member.component_key == CONTROLLER:
-            return Outcome("serving")
+            live = {"wish": wish.digest(world.instance), "people_version": people} if step.playbook == "deploy" else {}
+            return Outcome("serving", live)
         name = f"w{member.id.hex[:8]}"
-        self.nodes[name] = Node(state="IDLE", cpus=2, memory_mb=1000)
-        return Outcome("registering", {"worker_hostname": name, "cpus": 2, "memory_mb": 1000, "gpus": 0})
+        self.dead.discard(name)
+        if step.playbook == "remove_worker":
+            self.nodes.pop(name, None)
+            return Outcome("removed", {"residue": []})
+        told = {"config_version": self.config_version, "people_version": people}
+        if step.playbook == "follow":
+            return Outcome("serving", told)
+        self.nodes.setdefault(name, Node(state="IDLE", cpus=2, memory_mb=1000))
+        return Outcome("registering", {"worker_hostname": name, "cpus": 2, "memory_mb": 1000, "gpus": 0, **told})
 
-    def _snapshot(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         active = dict.fromkeys(("munge", "slurmctld", "slurmdbd", "mariadb"), "active")
-        known = {"ping": "UP", "config_version": "sha256:x", "submit_account": "default", "hostname": "ctl"}
+        known = {"ping": "UP", "config_version": self.config_version, "submit_account": "default", "hostname": "ctl"}
         state = ControllerState(**active, **known)  # type: ignore[arg-type]
-        return Snapshot(observed_at=datetime.now(UTC), controller=state, nodes=dict(self.nodes), jobs=[])
+        down = {
+            "state": "DOWN",
+            "flags": frozenset({"NOT_RESPONDING"}),
+            "reason": "Not responding",
+            "reason_by": "slurm",
+        }
+        nodes = {name: node.model_copy(update=down) if name in self.dead else node for name, node in self.nodes.items()}
+        return Snapshot(
+            observed_at=datetime.now(UTC), controller=state, nodes=nodes, jobs=[], reservations=[], partitions={}
+        )

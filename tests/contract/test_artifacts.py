@@ -126,7 +126,7 @@ def test_a_platform_without_such_a_policy_is_a_no_until_a_person_says_so(dialabl
     error = controller["adapter_detail"]["last_adapter_error"]
     assert error["code"] == "artifact_policy_missing" and "GPUAAS_ARTIFACT_POLICY=none" in error["message"]
     mark = dialable.platform.control.requests()["last"]
-    second = dialable.deploy(workers=0)
+    second = dialable.deploy(workers=0, begin=1)
     assert work(dialable, artifact_policy="none") == []
     assert shown(dialable, second)["status"] == "running"
     assert [row["status"] for row in asked(dialable, mark)] == [404], "it is asked all the same"

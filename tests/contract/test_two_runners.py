@@ -9,27 +9,33 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 import runner.decide
 from runner import tick
 from runner.alone import Alone
-from runner.decide import lifecycle
+from runner.decide import decide, lifecycle
 from runner.decide.lifecycle import Verb
+from runner.foresee import foresee
 from runner.inventory import CONTROLLER
-from runner.plan import Play, Step, stamp
+from runner.leases import LostLease, Outdated
+from runner.plan import Claim, Play, SetInstance, SetMember, Step, Wait, shown, stamp
 from runner.platform.client import Client
 from runner.platform.models import InstanceStatus, Operation
+from runner.report import Reporter
 from runner.settings import Settings
-from runner.world import World
+from runner.world import World, observe
 from tests.commands import ends
 from tests.contract.hosts_in_mind import Hosts
 from tests.platform_process import Doc, Platform, Project
 from tests.runner_process import environment, gpuaas_slurm, settings
+from tests.waits import until
 
 
 @pytest.fixture
@@ -161,6 +167,304 @@ def test_two_processes_that_fail_the_same_deploy_tell_it_once(project: Project) 
     kinds = [event["type"] for event in listed(project, made["id"], "events")]
     assert kinds.count("apps.instance.failed") == 1
     assert {one["status"] for one in listed(project, made["id"], "member-operations")} == {"failed"}
+
+
+# -- contention ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Scene:
+    """A cluster with two workers, and two runners: `left` begins, and `right` ticks in the middle of its play."""
+
+    project: Project
+    hosts: Hosts
+    instance_id: str
+    seen: list[Step] = field(default_factory=list)  # what right planned meanwhile
+
+    @property
+    def path(self) -> str:
+        return f"{self.project.path}/app-instances/{self.instance_id}"
+
+    def members(self) -> dict[str, Doc]:
+        found = listed(self.project, self.instance_id, "members")
+        return {one["adapter_detail"].get("worker_hostname") or one["component_key"]: one for one in found}
+
+    def worker(self) -> str:
+        return min(name for name, one in self.members().items() if one["component_key"] == "worker")
+
+    def settings(self, who: str) -> Settings:
+        # Nothing but a claim keeps a second try from being due at once.
+        return settings(self.project, runner_id=who, observe_seconds=0, retry_seconds=0)
+
+    def tick(self, who: str) -> tick.Summary:
+        own = self.settings(who)
+        with Client(own) as client:
+            summary = tick.run_tick(client, own)
+        assert summary.problems == []
+        return summary
+
+    def configure(self, config: Doc) -> None:
+        answer = self.project.operator.patch(self.path, {"config": config})
+        assert answer.status_code == 200, answer.text
+
+    def ask(self, verb: str, name: str) -> None:
+        body = {"operation": verb, "component_key": "worker", "member_ids": [self.members()[name]["id"]]}
+        assert self.project.operator.post(f"{self.path}/member-operations", body).status_code == 201
+
+    def right_comes_in_between(self) -> None:
+        """During left's first play that changes a host, right ticks to its end."""
+
+        def come() -> None:
+            if not self.hosts.changing:
+                return  # left is still looking
+            self.hosts.meanwhile = lambda: None
+            own = self.settings("right")
+            with Client(own) as client:
+                world = observe(client, client.instance(UUID(self.instance_id)), own, everything=True)
+                self.seen = foresee(world.later(snapshot=self.hosts.snapshot()))
+            before = list(self.hosts.changing)
+            self.tick("right")
+            assert self.hosts.changing == before, "right changed a host while left did"
+
+        self.hosts.runs.clear()
+        self.hosts.numbers.clear()
+        self.hosts.meanwhile = come
+        self.tick("left")
+        assert self.hosts.meanwhile.__name__ == "<lambda>", "left changed nothing, so nobody met"
+
+    def waits_for_left(self) -> bool:
+        return any(isinstance(step, Wait) and "runner left holds it until" in step.why for step in self.seen)
+
+    def is_consistent(self) -> None:
+        assert self.hosts.overlaps == []
+        assert self.hosts.misnumbered() == []
+        members = self.members().values()
+        assert not [one for one in members if one["adapter_detail"].get("claimed_by")]
+        for one in members:
+            used = self.hosts.numbers.get(UUID(one["id"]), [("", 0)])
+            assert one["adapter_detail"].get("fence", 0) >= max(fence for _, fence in used)
+
+
+@pytest.fixture
+def scene(project: Project, hosts: Hosts) -> Scene:
+    made = project.deploy(workers=2)
+    scene = Scene(project, hosts, made["id"])
+    for _ in range(3):
+        scene.tick("first")
+    assert instance_of(project, made["id"])["status"] == "running"
+    return scene
+
+
+def repair(scene: Scene) -> None:
+    scene.hosts.dead = {scene.worker()}
+
+
+def follow(scene: Scene) -> None:
+    scene.hosts.config_version = "sha256:y"
+
+
+def configuration(scene: Scene) -> None:
+    scene.configure({"slurm": {"MaxJobCount": 5}})
+
+
+def users(scene: Scene) -> None:
+    scene.configure({"users": [{"name": "ada", "uid": 2001}]})
+
+
+@pytest.mark.parametrize("cause", [repair, follow, configuration, users], ids=lambda cause: cause.__name__)
+def test_what_no_operation_asks_for_is_done_by_one_runner_while_the_other_waits(
+    scene: Scene, cause: Callable[[Scene], None]
+) -> None:
+    cause(scene)
+    scene.right_comes_in_between()
+    assert scene.waits_for_left(), [shown(step) for step in scene.seen]
+    assert {who for who, _ in scene.hosts.changing} == {"left"}
+    before = len(scene.hosts.changing)
+    scene.tick("right")
+    assert len(scene.hosts.changing) == before, "it was done, and is not done again"
+    scene.is_consistent()
+
+
+def test_a_repair_in_one_runner_holds_back_a_removal_in_another(scene: Scene) -> None:
+    name = scene.worker()
+    scene.hosts.dead = {name}
+    come = scene.hosts.meanwhile
+
+    def ask_then_come() -> None:
+        if scene.hosts.changing:
+            scene.ask("remove", name)
+            scene.hosts.meanwhile = come
+            scene.tick("right")
+            member = scene.members()[name]
+            assert (member["status"], member["adapter_detail"]["claimed_by"]) == ("ready", "left")
+            assert scene.hosts.changing == [("left", "add_worker")]
+
+    scene.hosts.runs.clear()
+    scene.hosts.numbers.clear()
+    scene.hosts.meanwhile = ask_then_come
+    scene.tick("left")
+    assert scene.hosts.changing[0] == ("left", "add_worker")
+    for _ in range(3):
+        scene.tick("right")
+    member = scene.members()[name]
+    assert member["status"] == "deleted" and name not in scene.hosts.nodes
+    assert [who for who, playbook in scene.hosts.changing if playbook == "remove_worker"] == ["right"]
+    scene.is_consistent()
+
+
+def test_two_runners_that_read_the_same_world_do_not_both_get_the_claim(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configuration(scene)
+    scene.hosts.runs.clear()
+    together, met = threading.Barrier(2), threading.local()
+
+    def read_together(*arguments: Any, **more: Any) -> World:
+        world = observe(*arguments, **more)
+        if not getattr(met, "yet", False):
+            met.yet = True
+            together.wait(30)
+        return world
+
+    monkeypatch.setattr(tick, "observe", read_together)
+    mark = scene.project.platform.control.requests()["last"]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(scene.tick, ("left", "right")))
+    rows = scene.project.platform.control.requests(mark)["requests"]
+    assert [row for row in rows if row["status"] in (409, 412)], "they never met"
+    assert len(scene.hosts.changing) == 1
+    scene.is_consistent()
+
+
+def test_a_lease_lost_between_the_claim_and_the_play_stops_the_tick(scene: Scene) -> None:
+    """As a runner that was suspended right after its claim, for longer than its lease."""
+    scene.ask("remove", scene.worker())
+    scene.hosts.runs.clear()
+    own = scene.settings("left")
+    with Client(own) as client:
+        one = tick._Tick(client, own, client.instance(UUID(scene.instance_id)), tick.Summary(), tick.Signals(), None)
+        one._write(decide(one._world))
+        assert one._report.claimed, "the operation is claimed"
+        one._report.renewal._good_until = 0
+        with pytest.raises(LostLease):
+            one._write(decide(one._world))
+        with pytest.raises(LostLease):
+            one._act(Play("too late", "remove_worker", ()))
+        one._report.release()
+    assert scene.hosts.runs == []
+    assert scene.members()[scene.worker()]["status"] == "ready"
+
+
+def test_a_lease_is_renewed_before_the_play_begins(scene: Scene) -> None:
+    scene.ask("drain", scene.worker())
+    own = scene.settings("left")
+    with Client(own) as client:
+        one = tick._Tick(client, own, client.instance(UUID(scene.instance_id)), tick.Summary(), tick.Signals(), None)
+        one._report.renewal._lease_seconds = 0.6
+        one._write(decide(one._world))
+        (claimed,) = one._report.claimed.values()
+        until(lambda: one._report.claimed[claimed.id].etag != claimed.etag, 10, "the lease is renewed")
+        assert not one._report.renewal.is_lost
+        one._report.release()
+
+
+# -- writes that meet another's ------------------------------------------------------------------------------
+
+
+def reporter_of(scene: Scene, client: Client) -> tuple[Reporter, World]:
+    own = scene.settings("left")
+    world = observe(client, client.instance(UUID(scene.instance_id)), own, everything=True)
+    return Reporter(client, own, world), world
+
+
+def write_in_between(scene: Scene, name: str, **changes: Any) -> None:
+    member = scene.members()[name]
+    body = {"adapter_detail": {**member["adapter_detail"], **changes}}
+    assert scene.project.adapter.patch(f"{scene.path}/members/{member['id']}", body).status_code == 200
+
+
+def test_a_write_puts_only_its_own_changes_into_the_newest_detail(scene: Scene) -> None:
+    """A key that a person pinned in mid-tick, a number and a newer version's note stay."""
+    name = scene.worker()
+    newer = {"jobs_remaining": "a newer version's own type", "leave": {"attempts": {"count": 1}}}
+    with Client(scene.settings("left")) as client:
+        report, world = reporter_of(scene, client)
+        member = next(one for one in world.members if one.adapter_detail.get("worker_hostname") == name)
+        write_in_between(scene, name, host_keys_pinned={"keys": ["k"]}, fence=9, **newer)
+        report.apply(SetMember("seen", member, member.status, {"node_state": "IDLE+X"}), world)
+    known = scene.members()[name]["adapter_detail"]
+    assert (known["node_state"], known["host_keys_pinned"], known["fence"]) == ("IDLE+X", {"keys": ["k"]}, 9)
+    assert {key: known[key] for key in newer} == newer
+
+
+def test_no_write_but_a_claim_changes_the_number(scene: Scene) -> None:
+    """Also not one that carries a host's own report."""
+    name = scene.worker()
+    with Client(scene.settings("left")) as client:
+        report, world = reporter_of(scene, client)
+        member = next(one for one in world.members if one.adapter_detail.get("worker_hostname") == name)
+        number = member.adapter_detail["fence"]
+        for wrong in (0, number + 5, None):
+            world = report.apply(SetMember("told", member, member.status, {"fence": wrong, "phase": str(wrong)}), world)
+            assert scene.members()[name]["adapter_detail"]["fence"] == number
+        world = report.apply(Claim("ours", member, member.status), world)
+        assert scene.members()[name]["adapter_detail"]["fence"] == world.fences[member.id] == number + 1
+        report.release()
+
+
+def test_a_write_decides_again_if_the_status_changed_and_stops_if_another_holds_the_member(scene: Scene) -> None:
+    name = scene.worker()
+    with Client(scene.settings("left")) as client:
+        report, world = reporter_of(scene, client)
+        member = next(one for one in world.members if one.adapter_detail.get("worker_hostname") == name)
+        step = SetMember("seen", member, member.status, {"node_state": "X"})
+        path = f"{scene.path}/members/{member.id}"
+        assert scene.project.adapter.patch(path, {"status": "draining"}).status_code == 200
+        with pytest.raises(Outdated, match="draining now, and was ready"):
+            report.apply(step, world)
+        later = stamp(datetime.now(UTC) + timedelta(minutes=5))
+        write_in_between(scene, name, claimed_by="right", lease_expires_at=later)
+        with pytest.raises(LostLease, match="held by right until"):
+            report.apply(step, world)
+    assert scene.members()[name]["adapter_detail"]["node_state"] != "X"
+
+
+def test_a_claim_that_meets_another_claim_gives_no_number(scene: Scene) -> None:
+    """Claimed and handed back by another runner meanwhile: what was decided on may be done."""
+    name = scene.worker()
+    with Client(scene.settings("left")) as client:
+        report, world = reporter_of(scene, client)
+        member = next(one for one in world.members if one.adapter_detail.get("worker_hostname") == name)
+        number = member.adapter_detail["fence"]
+        write_in_between(scene, name, fence=number + 1)
+        with pytest.raises(Outdated, match="claimed meanwhile"):
+            report.apply(Claim("late", member, member.status), world)
+        report.release()
+    assert scene.members()[name]["adapter_detail"]["fence"] == number + 1
+
+
+def test_an_operators_stop_is_not_overwritten_by_what_was_to_be_written(scene: Scene) -> None:
+    with Client(scene.settings("left")) as client:
+        report, world = reporter_of(scene, client)
+        said = {**(world.instance.status_detail or {}), "reasons": [{"code": "x", "message": "y"}]}
+        step = SetInstance("seen", "running", "degraded", said)
+        assert scene.project.adapter.patch(scene.path, {"status": "stopped"}).status_code == 200
+        with pytest.raises(Outdated, match="stopped now, and was running"):
+            report.apply(step, world)
+    assert instance_of(scene.project, scene.instance_id)["status"] == "stopped"
+
+
+def test_a_write_to_the_instance_keeps_what_others_wrote_into_its_detail(scene: Scene) -> None:
+    with Client(scene.settings("left")) as client:
+        report, world = reporter_of(scene, client)
+        known = world.instance.status_detail or {}
+        body = {"status_detail": {**known, "observed_at": "2026-01-01T00:00:00Z", "newer_note": {"a": 1}}}
+        assert scene.project.adapter.patch(scene.path, body).status_code == 200
+        said = {**known, "reasons": [{"code": "x", "message": "y"}]}
+        report.apply(SetInstance("seen", "running", "degraded", said), world)
+    now = instance_of(scene.project, scene.instance_id)["status_detail"]
+    assert (now["newer_note"], now["observed_at"]) == ({"a": 1}, "2026-01-01T00:00:00Z")
+    assert now["reasons"] == [{"code": "x", "message": "y"}]
 
 
 # -- a platform without ETags --------------------------------------------------------------------------------

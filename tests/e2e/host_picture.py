@@ -22,11 +22,9 @@ SKIPPED = {
     "/var/lib/apt/lists": "indexes that apt fetched",
 }
 
-# Files that differ afterwards, with the reason. Each is compared but for its content, unless it may come and go.
-CONTENT_DIFFERS = {
-    r"/var/lib/mysql/.*": "a MariaDB that was there writes its own books whenever it runs; its databases are compared",
-}
+# Files that differ afterwards, with the reason.
 COMES_AND_GOES = {
+    r"/var/lib/mysql/.+": "a MariaDB that was there writes its own books whenever it runs; its databases are compared",
     r"/etc/(passwd|group|shadow|gshadow|subuid|subgid)-": "what the account tools keep of the version before",
     r"/etc/.pwd.lock": "the account tools' lock",
     r"/run/gpuaas-slurm(/(fences\.json|lock))?": "numbers of members that were here, so that a late call is refused",
@@ -53,7 +51,7 @@ show("group", "getent group")
 show("unit", "systemctl list-unit-files --no-legend --no-pager --full | awk '{print $1, $2}'")
 show("failed", "systemctl list-units --failed --no-legend --no-pager --plain | awk '{print $1}'")
 show("port", "ss --no-header --listening --tcp --numeric | awk '{print $4}'")
-show("process", "ps -e -o user:20=,comm= | grep -E 'slurm|munge|mysql|mariadb'")
+show("process", "ps -e -o user:20=,comm= | grep -E 'slurm|munge|mysqld|mariadbd'")
 show("database", "ls -d /var/lib/mysql/*/")
 for top, names, files in os.walk("/"):
     names[:] = [name for name in names if os.path.join(top, name) not in skipped]
@@ -86,12 +84,11 @@ def _comparable(line: str) -> str | None:
         return line
     if any(re.fullmatch(pattern, name) for pattern in COMES_AND_GOES):
         return None
-    if any(re.fullmatch(pattern, name) for pattern in CONTENT_DIFFERS):
-        rest = rest[:-1]
     return " ".join([kind, name, *rest])
 
 
-def difference(before: set[str], after: set[str], kept: str | None = None) -> list[str]:
-    """What appeared and what vanished; nothing, if the host is as it was. `kept` is a path that policy keeps."""
-    new = [line for line in after - before if not (kept and line.startswith((f"path {kept} ", f"path {kept}/")))]
+def difference(before: set[str], after: set[str], *kept: str) -> list[str]:
+    """What appeared and what vanished; nothing, if the host is as it was. `kept` are paths that policy keeps."""
+    prefixes = tuple(f"path {path}{end}" for path in kept for end in (" ", "/"))
+    new = [line for line in after - before if not line.startswith(prefixes)]
     return sorted([f"+ {line}" for line in new] + [f"- {line}" for line in before - after])

@@ -26,17 +26,16 @@ from tests.runner_process import COMMAND, answer, own_processes
 pytestmark = [pytest.mark.e2e, pytest.mark.story("story")]
 
 HOSTS = ("gs-1", "gs-2", "gs-3", "gs-4", "gs-5")
-# The right place of each kind; MariaDB reads its statements at each start.
+# The right place of each kind.
 PLACES = {
     "munge_key": ["/etc/munge/munge.key"],
-    "slurmdbd_password": ["/etc/mysql/gpuaas-slurm.sql", "/etc/slurm/slurmdbd.conf"],
+    "slurmdbd_password": ["/etc/slurm/slurmdbd.conf"],
     "jwt_key": ["/etc/slurm/jwt_hs256.key"],
 }
 ON_THE_CONTROLLER = {kind: PLACES[kind] for kind in MAKERS}
 ON_EVERY_HOST = {"munge_key": PLACES["munge_key"]}
 BREAK_MARIADB = (
-    "printf '[mysqld]\\nno-such-option=1\\n' >/etc/mysql/mariadb.conf.d/99-broken.cnf;"
-    " touch /etc/mysql/gpuaas-slurm.sql"
+    "printf '[mysqld]\\nno-such-option=1\\n' >/etc/mysql/mariadb.conf.d/99-broken.cnf; systemctl stop mariadb"
 )
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.hosts import HostSpec
 from tests.commands import ends
 from tests.e2e.cluster import Cluster, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES
+from tests.e2e.private_repository import serve_openly, use
 from tests.platform_process import Doc
 from tests.runner_process import answer
 
@@ -25,20 +25,15 @@ OLDER = "gs-3"
 HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go"
 CACHE = "/var/lib/slurm/slurmd/conf-cache/slurm.conf"
 OURS = "dpkg-query -W -f '${source:Package} ${Package} ${Version}\\n' | awk '$1 == \"slurm-wlm\" {print $2, $3}'"
-OFFERED = "apt-cache madison slurmctld | awk -F'|' '/Packages/ {gsub(/ /, \"\", $2); print $2}'"
 
 
 @dataclass
 class Story:
     suite: str
     cluster: Cluster
-    offered: list[str]
+    # The newest version that the hosts' sources offer, and the one that is installed.
+    offered: tuple[str, str]
     job: str = ""
-
-    @property
-    def can_move(self) -> bool:
-        """Whether this system's package sources hold two versions that fit each other."""
-        return len(self.offered) > 1
 
     def slurm(self, *argv: str) -> str:
         return self.cluster.on("gs-1", *argv)
@@ -83,28 +78,16 @@ class Story:
         assert told == {f"sha256:{served}", self.cluster.instance()["status_detail"]["config_version"]}
 
 
-def prepared(fleet: Fleet, host: str) -> list[str]:
-    """The versions that the host's sources have; with two of them, the host gets the older one."""
-    fleet.exec(host, ["apt-get", "-qq", "update"])
-    listed = list(dict.fromkeys(fleet.exec(host, ["sh", "-c", OFFERED]).stdout.split()))
-    if len(listed) > 1:
-        move = f"{OURS} | sed 's/ .*/={listed[1]}/' | DEBIAN_FRONTEND=noninteractive xargs apt-get -qq install -y"
-        moved = fleet.exec(host, ["sh", "-c", f"{move} --allow-downgrades"])
-        ends(moved, 0)
-    # The index is fresh; nobody has to fetch it once more.
-    fleet.exec(host, ["install", "-d", "-m", "700", "/var/lib/gpuaas-slurm"])
-    fleet.exec(host, ["touch", "/var/lib/gpuaas-slurm/package-index-fetched"])
-    return listed
-
-
 @pytest.fixture(scope="module", params=SUITES)
 def story(request: pytest.FixtureRequest) -> Iterator[Story]:
     """gs-1 with the worker gs-2, which runs a job from the beginning; on Debian 13 also a spare host of Debian 12."""
     with fleet_named(f"e2e-change-{request.param}") as fleet:
         older = [HostSpec(OLDER, "bookworm", warm=True)] if request.param == "trixie" else []
         fleet.ensure([*(HostSpec(name, request.param, warm=True) for name in HOSTS), *older])
+        repository = serve_openly(fleet, "gs-1", {"all": ["", "+private2"]})
         with ThreadPoolExecutor() as pool:
-            offered = next(iter(pool.map(lambda host: prepared(fleet, host), HOSTS)))
+            list(pool.map(lambda host: use(fleet, host, repository, "all"), HOSTS))
+        offered = (f"{repository.base}+private2", repository.base)
         cluster = deploy(fleet, "gs-1", "gs-2", GPUAAS_RETRY_SECONDS="0")
         ends(cluster.run(), 0)
         one = Story(request.param, cluster, offered)
@@ -189,8 +172,6 @@ def test_a_version_outside_the_window_is_refused_before_anything_is_touched(stor
 
 
 def test_an_upgrade_whose_controller_does_not_come_up_goes_back_by_itself(story: Story) -> None:
-    if not story.can_move:
-        pytest.skip("this system's package sources hold one version of Slurm")
     packages = story.packages()
     # A slurmctld that will not start once its package is the new one.
     dropin = "/etc/systemd/system/slurmctld.service.d/zz-refuse.conf"
@@ -205,41 +186,63 @@ def test_an_upgrade_whose_controller_does_not_come_up_goes_back_by_itself(story:
     assert (story.cluster.instance()["health"], story.reasons()) == ("healthy", [])
 
 
-def test_an_upgrade_moves_every_host_in_order_or_finds_nothing_to_do(story: Story) -> None:
-    before, (installed,) = story.untouched(), story.packages()["gs-1"]
+def test_an_upgrade_moves_every_host_in_order(story: Story) -> None:
+    (installed,) = story.packages()["gs-1"]
     asked = story.ask("upgrade")
     ends(story.cluster.run(), 0)
     ended = story.outcome(asked)
     assert (ended["status"], ended["result"]["from"]) == ("succeeded", installed)
     assert ended["result"]["to"] == story.offered[0]
     assert story.packages() == {host: {story.offered[0]} for host in HOSTS}
-    if not story.can_move:
-        assert story.untouched() == before
-        return
     units = [("gs-1", "slurmdbd"), ("gs-1", "slurmctld"), ("gs-2", "slurmd")]
     started = [_started(story, host, unit) for host, unit in units]
     assert started == sorted(started), "slurmdbd, slurmctld, slurmd"
     told = {one["adapter_detail"]["package_version"] for one in story.cluster.members()}
     assert told == {story.offered[0]} == {story.cluster.instance()["status_detail"]["versions"]["package"]}
     kept = story.slurm("find", ended["result"]["backup"], "-type", "f", "-printf", "%f %m %u\n")
-    assert sorted(kept.splitlines()) == ["complete 600 root", "slurm_acct_db.sql.gz 600 root", "state.tar.gz 600 root"]
+    assert sorted(kept.splitlines()) == [
+        "complete 600 root",
+        "manifest.json 600 root",
+        "slurm_acct_db.sql.gz 600 root",
+        "state.tar.gz 600 root",
+    ]
+
+
+def test_an_upgrade_that_finds_nothing_newer_changes_nothing(story: Story) -> None:
+    before = story.untouched()
+    asked = story.ask("upgrade")
+    ends(story.cluster.run(), 0)
+    ended = story.outcome(asked)
+    assert (ended["status"], ended["result"]["from"], ended["result"]["to"]) == ("succeeded", *[story.offered[0]] * 2)
+    assert story.untouched() == before
 
 
 def test_a_rollback_returns_to_what_was_before_the_last_change(story: Story) -> None:
     asked = story.ask("rollback")
     ends(story.cluster.run(), 0)
     assert story.outcome(asked)["status"] == "succeeded"
-    if story.can_move:
-        assert story.packages() == {host: {story.offered[1]} for host in HOSTS}
-        assert (story.setting("MinJobAge"), story.reasons()) == ("123 sec", [])
-    else:
-        # The last change was the configuration: what is wished is not what is live, and stays so until it changes.
-        assert story.setting("MinJobAge") != "123 sec"
-        assert (story.cluster.instance()["health"], story.reasons()) == ("degraded", ["config_rolled_back"])
+    assert story.packages() == {host: {story.offered[1]} for host in HOSTS}
+    assert (story.setting("MinJobAge"), story.reasons()) == ("123 sec", [])
     story.everybody_runs_what_is_on_disk()
     again = story.ask("rollback")
     ends(story.cluster.run(), 1)
     assert story.outcome(again)["error"]["code"] == "nothing_to_return_to"
+
+
+def test_a_rollback_of_a_configuration_keeps_it_from_coming_back(story: Story) -> None:
+    story.wish("--slurm", "MinJobAge=124")
+    ends(story.cluster.run(), 0)
+    assert story.setting("MinJobAge") == "124 sec"
+    asked = story.ask("rollback")
+    ends(story.cluster.run(), 0)
+    assert story.outcome(asked)["status"] == "succeeded"
+    # What is desired is not what is live, and stays so until it changes.
+    assert story.setting("MinJobAge") == "123 sec"
+    assert (story.cluster.instance()["health"], story.reasons()) == ("degraded", ["config_rolled_back"])
+    story.everybody_runs_what_is_on_disk()
+    story.wish("--slurm", "MinJobAge=123")
+    ends(story.cluster.run(), 0)
+    assert (story.cluster.instance()["health"], story.reasons()) == ("healthy", [])
 
 
 def test_the_job_ends_well_and_its_node_is_free_again(story: Story) -> None:

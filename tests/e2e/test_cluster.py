@@ -340,7 +340,6 @@ def answers_the_five_questions(cluster: Cluster, correlation_id: str, member: Do
 def test_each_secret_is_on_the_hosts_that_need_it_and_there_for_its_daemon_alone(deployed: Deployed) -> None:
     wanted = {"/etc/munge/munge.key": "munge:munge 400"}
     controllers = {
-        "/etc/mysql/gpuaas-slurm.sql": "mysql:mysql 400",
         "/etc/slurm/jwt_hs256.key": "slurm:slurm 400",
         "/etc/slurm/slurmdbd.conf": "slurm:slurm 600",
     }

@@ -1,11 +1,12 @@
 """A cluster that was deployed, used and decommissioned leaves hosts that are, file by file, what they were.
 
-One suite on bare hosts, where everything has to be installed and to go again, the other on warm ones, where packages, a
-database server and accounts were there and stay; that one has its controller and a worker on the same host.
+One suite on bare hosts, where everything has to be installed and to go again, the other on warm ones, where packages
+and accounts were there and stay; that one has its controller and a worker on the same host, in whose MariaDB somebody
+has data, and a worker whose homes are on a file system of their own.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import hvac
@@ -16,6 +17,7 @@ from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.hosts import HostSpec
 from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, deploy, fleet_named, kill, nothing_is_claimed, until
+from tests.e2e.foreign import Server, put_homes_elsewhere, serve_somebody, server, sql, use_it_meanwhile
 from tests.e2e.host_picture import difference, picture
 from tests.platform_process import Doc
 from tests.runner_process import answer, gpuaas_slurm
@@ -33,6 +35,7 @@ class Story:
     warm: bool
     before: dict[str, set[str]]
     users: Path
+    server: Server | None  # of the warm suite, before any cluster
     clusters: list[Cluster] = field(default_factory=list)
     asked: list[Doc] = field(default_factory=list)
 
@@ -79,15 +82,31 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     users.write_text('[{"name": "ada", "uid": 2001}]')
     with fleet_named(f"e2e-gone-{suite}") as fleet:
         fleet.ensure([HostSpec(name, suite, warm) for name in ("gs-1", "gs-2")])
-        one = Story(fleet, suite, warm, {host: picture(fleet, host) for host in ("gs-1", "gs-2")}, users)
+        if warm:
+            serve_somebody(fleet, "gs-1")
+            put_homes_elsewhere(fleet, "gs-2")
+        before = {host: picture(fleet, host) for host in ("gs-1", "gs-2")}
+        one = Story(fleet, suite, warm, before, users, server(fleet, "gs-1") if warm else None)
         one.deploy()
         yield one
+
+
+def test_a_server_that_was_there_is_neither_configured_nor_restarted(story: Story) -> None:
+    if not story.server:
+        pytest.skip("MariaDB came with the cluster here")
+    assert server(story.fleet, "gs-1") == story.server
+    assert "slurm_acct_db" in sql(story.fleet, "gs-1", "SHOW DATABASES")
+    assert story.first.on("gs-1", "sacct", "--allusers", "--noheader", "--format=JobID") != ""
+    use_it_meanwhile(story.fleet, "gs-1")
+    story.server = replace(story.server, dump=server(story.fleet, "gs-1").dump)
+    for host in ("gs-1", "gs-2"):
+        story.first.on(host, "sh", "-c", "echo draft >/home/ada/thesis")
 
 
 def test_a_running_job_is_waited_for_and_named_while_the_instance_is_deleting(story: Story) -> None:
     cluster = story.first
     job = start_job(cluster, "gs-2")
-    keep = ["--keep-logs"] if story.warm else []
+    keep = ["--keep-logs", "--remove-homes"] if story.warm else []
     terms = [["--reason", "end of the project"], ["--deadline", "0", "--on-deadline", "cancel"]]
     story.asked = [answer(cluster.variables, "op", "decommission", cluster.instance_id, *keep, *one) for one in terms]
     ran = cluster.run()
@@ -132,12 +151,36 @@ def test_when_it_has_ended_every_member_goes_and_each_result_says_so(story: Stor
     secrets_are_gone(cluster)
 
 
+def test_the_servers_data_configuration_and_process_are_what_they_were(story: Story) -> None:
+    if not story.server:
+        pytest.skip("MariaDB came with the cluster here")
+    assert server(story.fleet, "gs-1") == story.server
+    assert (
+        sql(story.fleet, "gs-1", "SHOW DATABASES LIKE 'slurm%'; SELECT User FROM mysql.user WHERE User = 'slurm'") == ""
+    )
+
+
+def test_homes_on_another_file_system_stay_though_their_removal_was_asked_for(story: Story) -> None:
+    if not story.warm:
+        pytest.skip("no users here")
+    left = {one["id"]: one["adapter_detail"]["homes_left"] for one in story.first.members()}
+    worker = story.first.workers()["gs-2"]["id"]
+    assert left.pop(worker) == ["/home/ada: it is on another file system"]
+    assert set(map(tuple, left.values())) == {()}
+    assert story.first.on("gs-2", "cat", "/home/ada/thesis") == "draft"
+    fails(story.fleet.exec("gs-1", ["ls", "/home/ada"]))
+    results = instance_operations(story.first)[story.asked[0]["id"]]["result"]["members"]
+    assert results[worker]["homes_left"] == ["/home/ada: it is on another file system"]
+
+
 @pytest.mark.parametrize("host", ["gs-1", "gs-2"])
 def test_every_host_is_file_by_file_what_it_was_but_for_what_policy_keeps(story: Story, host: str) -> None:
-    assert difference(story.before[host], picture(story.fleet, host), KEPT_LOGS if story.warm else None) == []
+    kept = {"gs-1": [KEPT_LOGS], "gs-2": [KEPT_LOGS, "/home/ada"]}[host] if story.warm else []
+    now = picture(story.fleet, host)
+    assert [one for one in difference(story.before[host], now, *kept) if not one.startswith("+ database")] == []
     if story.warm:
-        kept = story.first.on(host, "find", KEPT_LOGS, "-name", "journal.txt", "-size", "+0")
-        assert len(kept.split()) == (2 if host == "gs-1" else 1), "one for each member that was here"
+        journals = story.first.on(host, "find", KEPT_LOGS, "-name", "journal.txt", "-size", "+0")
+        assert len(journals.split()) == (2 if host == "gs-1" else 1), "one for each member that was here"
     else:
         fails(story.fleet.exec(host, ["ls", KEPT_LOGS]))
 

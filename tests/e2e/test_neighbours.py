@@ -76,9 +76,8 @@ def test_both_hosts_and_ledgers_carry_the_instance_that_they_serve(neighbours: N
         assert (ledger["format"], ledger["instance"], owner(cluster, host)) == (2, *[cluster.instance_id] * 2)
         known = json.loads(cluster.on(host, "cat", "/run/gpuaas-slurm/fences.json"))["members"]
         members = {one["id"]: one["adapter_detail"]["fence"] for one in cluster.members()}
-        assert {one: (each["instance"], each["number"]) for one, each in known.items()} == {
-            one: (cluster.instance_id, members[one]) for one in known
-        }
+        assert known and {one["instance"] for one in known.values()} == {cluster.instance_id}
+        assert all(1 <= each["number"] <= members[one] for one, each in known.items())
 
 
 def test_an_allocation_of_another_instance_is_refused_before_its_host_is_asked(neighbours: Neighbours) -> None:
@@ -129,7 +128,8 @@ def test_the_job_of_the_first_instance_runs_to_its_end(neighbours: Neighbours) -
 
 def test_a_host_with_a_munged_of_its_own_is_refused_and_stays_as_it_is(neighbours: Neighbours) -> None:
     fleet = neighbours.second.fleet
-    ends(fleet.exec(FOREIGN, ["sh", "-c", "test -e /etc/munge/munge.key || mungekey; systemctl start munge"]), 0)
+    own = "head -c 1024 /dev/urandom >$0 && chown munge: $0 && chmod 400 $0 && systemctl start munge"
+    ends(fleet.exec(FOREIGN, ["sh", "-c", own, "/etc/munge/munge.key"]), 0)
     before = picture(fleet, FOREIGN)
     operation = neighbours.refused(FOREIGN)
     assert operation["error"]["code"] == "host_has_slurm"
@@ -156,7 +156,6 @@ def test_a_host_with_the_name_of_a_member_on_record_is_refused(neighbours: Neigh
     operation = neighbours.refused(refused)
     assert "has the node of that name" in operation["error"]["message"]
     assert operation["error"]["code"] == "hostname_taken"
-    rename(second.fleet, NAMESAKE, NAMESAKE)
 
 
 def test_a_play_without_a_claim_is_refused_and_names_exec(neighbours: Neighbours) -> None:
@@ -210,8 +209,11 @@ def test_a_late_play_after_a_removal_changes_nothing(neighbours: Neighbours) -> 
 
 
 def rename(fleet: Fleet, host: str, name: str) -> None:
+    """A container may not do it for itself."""
     container = next(one.container for one in fleet.hosts() if one.name == host)
-    subprocess.run(["podman", "exec", "--privileged", container, "hostname", name], check=True)
+    show = ["podman", "inspect", "--format", "{{.State.Pid}}", container]
+    process = subprocess.run(show, capture_output=True, text=True, check=True).stdout.strip()
+    subprocess.run(["nsenter", f"--uts=/proc/{process}/ns/uts", "hostname", name], check=True)
 
 
 def group(cluster: Cluster) -> str:
@@ -224,7 +226,7 @@ def at(cluster: Cluster, host: str, temporary: Path) -> list[str]:
     listed = cluster.api.get(f"/projects/{cluster.variables['GPUAAS_PROJECT_ID']}/allocations").json()["items"]
     user = next(one["connection"]["username"] for one in listed if one["name"] == host)
     known = f"-o StrictHostKeyChecking=accept-new -o UserKnownHostsFile={temporary}/known_hosts"
-    return ["-i", f"{address},", "-u", user, "--ssh-common-args", known]
+    return ["-i", f"{address},", "-u", user, f"--ssh-common-args={known}"]
 
 
 def clean(cluster: Cluster, host: str, instance: str, temporary: Path) -> "subprocess.CompletedProcess[str]":

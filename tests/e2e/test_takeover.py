@@ -127,7 +127,7 @@ def test_a_repair_writes_the_owner_and_the_job_runs_on(taken: Taken) -> None:
 def test_a_worker_of_the_earlier_release_leaves_a_clean_host(taken: Taken) -> None:
     removal = taken.ask("remove", "--members", "gs-3")
     until(lambda: ends(taken.cluster.run(), 0) and taken.operation(removal) == "succeeded", 120, "the removal ends")
-    assert difference(taken.before["gs-3"], picture(taken.cluster.fleet, "gs-3"), kept="/home") == []
+    assert difference(taken.before["gs-3"], picture(taken.cluster.fleet, "gs-3"), "/home") == []
     taken.check_untouched("gs-1")
 
 
@@ -140,4 +140,4 @@ def test_it_is_decommissioned_and_its_hosts_are_clean(taken: Taken) -> None:
         lambda: ends(taken.cluster.run(), 0) and taken.cluster.instance()["status"] == "deleted", 180, "it is deleted"
     )
     for host, before in taken.before.items():
-        assert difference(before, picture(taken.cluster.fleet, host), kept="/home") == [], host
+        assert difference(before, picture(taken.cluster.fleet, host), "/home") == [], host

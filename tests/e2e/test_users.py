@@ -90,18 +90,25 @@ def test_a_host_where_a_number_is_somebody_elses_is_refused_before_it_changes(eq
     assert cluster.on("gs-4", "sh", "-c", "ls /var/lib/gpuaas-slurm/ledger.json /home/ada 2>/dev/null; true") == ""
 
 
-def test_a_worker_gets_the_users_when_it_joins_and_they_go_when_it_leaves(equipped: Equipped) -> None:
+def test_users_come_and_go_with_a_worker_and_their_homes_stay(equipped: Equipped) -> None:
     if equipped.suite != "bookworm":
         pytest.skip("the same code on every system")
     cluster = equipped.cluster
     cluster.fleet.exec("gs-4", ["userdel", "squatter"])
-    before = cluster.on("gs-4", "sh", "-c", "cut -d: -f1 /etc/passwd | sort; ls /home")
+    before = cluster.on("gs-4", "sh", "-c", "cut -d: -f1 /etc/passwd | sort")
     cluster.add("gs-4")
     ends(cluster.run(), 0)
     assert cluster.on("gs-4", "stat", "--format=%U %u %a", "/home/ada") == "ada 2001 750"
-    answer(cluster.variables, "op", "remove", cluster.instance_id, "--members", "gs-4")
+    cluster.on("gs-4", "sh", "-c", "echo draft >/home/ada/thesis")
+    asked = answer(cluster.variables, "op", "remove", cluster.instance_id, "--members", "gs-4")
     ends(cluster.run(), 0)
-    assert cluster.on("gs-4", "sh", "-c", "cut -d: -f1 /etc/passwd | sort; ls /home") == before
+    ended = next(one for one in cluster.operations() if one["id"] == asked["id"])
+    (result,) = ended["result"]["members"].values()
+    assert [one.partition(":")[0] for one in result["homes_left"]] == [
+        f"/home/{user['name']}" for user in equipped.users
+    ]
+    assert cluster.on("gs-4", "sh", "-c", "cut -d: -f1 /etc/passwd | sort") == before
+    assert cluster.on("gs-4", "cat", "/home/ada/thesis") == "draft"
     assert cluster.on("gs-2", "id", "--user", "ada") == "2001"
 
 

@@ -93,15 +93,22 @@ STORIES = (
     Story("rotation,instance", 480, DEBIAN_13_IN_FULL),
     Story("access,gpus,users", 230, DEBIAN_13_IN_FULL),
     Story("bulk", 140, DEBIAN_13_IN_FULL),
+    # Both in `full`; e2e decommission shows on Debian 13 in every merge what becomes of a server that others use.
+    Story("foreign_data", 240, {"bookworm": "full", "trixie": "full"}, bare=True),
+    Story("jobs", 150, DEBIAN_13_IN_FULL),
     Story("takeover", 200, DEBIAN_13_IN_FULL),
+    # Both Debians in `full`: long, and `change` moves packages in every merge.
+    Story("upgrade", 700, {"bookworm": "full", "trixie": "full"}),
     # One Debian only, which the module names itself: the adapter's decisions, not Slurm's output.
     Story("killed_anywhere", 600, {"trixie": "test"}),
+    Story("two_runners", 150, {"trixie": "full"}),
     Story("worker_faults", 500, {"trixie": "test"}),
     Story("artifacts", 240, {"trixie": "test"}, bare=True),
     Story("canaries", 220, {"bookworm": "test"}),
     Story("host_keys", 130, {"bookworm": "test"}),
     Story("host_faults", 90, {"bookworm": "test"}, bare=True),
     Story("image", 180, {"bookworm": "test"}),
+    Story("liar", 150, {"bookworm": "full"}),
     Story("platform_faults", 65, {"bookworm": "test"}),
     Story("neighbours", 240, {"bookworm": "full"}),
 )

@@ -48,6 +48,8 @@ class FakeSlurm:
     residue: dict[str, list[str]] = field(default_factory=dict)  # what cannot be removed from a host
     cleaned: list[str] = field(default_factory=list)
     cleaned_with_jobs: list[str] = field(default_factory=list)
+    ignores_resume: bool = False  # Slurm takes the command, and the node stays drained
+    ghosts: set[str] = field(default_factory=set)  # Slurm takes their deletion, and shows them still
     slow_evictions: bool = False  # an ended job stays COMPLETING until `clear_away`
     deaf_jobs: set[int | str] = field(default_factory=set)  # Slurm takes the command, and the job runs on
     evictions: list[tuple[str, str]] = field(default_factory=list)  # each that was asked for: what, and of which job
@@ -127,7 +129,7 @@ class FakeSlurm:
             for name in order["nodes"]:
                 reason, owner = (self.nodes.get(name) or FakeNode()).reason or "", order["owner"]
                 by_operation = reason.startswith("gpuaas:") and not reason.startswith("gpuaas:manual:")
-                if by_operation and (owner == "gpuaas:*" or reason.startswith(owner)):
+                if not self.ignores_resume and by_operation and (owner == "gpuaas:*" or reason.startswith(owner)):
                     self.moment()
                     self.nodes[name].reason = None
         for how in ("requeue", "unpin", "cancel"):
@@ -234,7 +236,8 @@ class FakeSlurm:
         if problem:
             return AdapterError(problem, f"{name} may not be deleted: {problem}", "retryable")
         self.moment()
-        self.nodes.pop(name, None)
+        if name not in self.ghosts:
+            self.nodes.pop(name, None)
         self.keys.live.pop(name, None)
         return None
 

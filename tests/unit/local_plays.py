@@ -5,8 +5,10 @@ has root on a host can. Playbooks, roles, action plugins, ansible.cfg and the ru
 """
 
 import json
+import os
 import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -138,6 +140,19 @@ class LocalPlays:
     ) -> Story:
         settings = Settings.model_construct(play_timeout_seconds=seconds)
         return plays.play(step, world, {}, settings, listen=self.heard.append, give_up=give_up)
+
+    def by_hand(self, playbook: str, world: World, *members: Member) -> "subprocess.CompletedProcess[str]":
+        """The same play as a person starts it."""
+        tree, _ = inventory.build(world.instance, members, world.allocations)
+        (self.bundle / "hosts.yml").write_text(json.dumps(tree))
+        return subprocess.run(
+            [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "hosts.yml", f"playbooks/{playbook}.yml"],
+            cwd=self.bundle,
+            env={**os.environ, "ANSIBLE_HOME": str(self.bundle / "home"), "ANSIBLE_NOCOLOR": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def asked(self, module: str) -> list[dict[str, Any]]:
         """The arguments with which hosts ran a stub."""

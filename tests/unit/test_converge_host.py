@@ -122,6 +122,12 @@ def test_what_a_killed_run_left_is_recognised_and_undone(policy: Path) -> None:
     assert policy.read_text() == "theirs"
 
 
+def test_a_conflict_with_a_package_of_the_host_is_refused() -> None:
+    assert "--no-remove" in converge_packages.INSTALL
+    error = explain("E: Packages need to be removed but remove is disabled.", "installing mariadb-server")
+    assert (error.code, error.error_class) == ("package_conflict", "intervention")
+
+
 @pytest.mark.parametrize(
     ("output", "code", "error_class"),
     [

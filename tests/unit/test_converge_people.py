@@ -89,7 +89,7 @@ def test_users_are_made_once_and_noted_as_ours(host: FakeHost, ledger: Ledger) -
     assert converge_people([ADA, BEN], {}, ledger, dry=False) == ["user ada", "user ben"]
     assert host.users["ada"] == (2001, 2001, "/bin/bash")
     assert ledger.entries["user:ada"]["before"]["present"] is False
-    assert ledger.entries[f"tree:{host.homes / 'ada'}"]["before"] == {"kind": "absent"}
+    assert ledger.entries[f"home:{host.homes / 'ada'}"]["before"] == {"kind": "absent"}
     assert converge_people([ADA, BEN], {}, ledger, dry=False) == []
 
 

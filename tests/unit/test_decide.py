@@ -114,6 +114,24 @@ def test_a_worker_is_ready_only_by_the_controllers_word(shown: Any, code: str) -
     assert step.detail["last_adapter_error"]["code"] == code
 
 
+def test_a_worker_that_registers_after_the_plays_wait_is_ready_at_a_later_tick() -> None:
+    operation = mine(add(2))
+    late = deployed(operations=(operation,), workers=(worker(operation, 2),))
+    late = late.later(outcomes={late.members[1].id: joined("w1")}, snapshot=snapshot({}))
+    after_play, steps, _ = settle(late, decide)
+    (waiting,) = (one for one in after_play.members if one.component_key == "worker")
+    assert (waiting.status, waiting.adapter_detail["last_adapter_error"]["class"]) == ("reconciling", "retryable")
+    assert of_kind(steps, Finish) == [], "the operation goes on"
+    due = after_play.later(
+        now=NOW + timedelta(seconds=31),
+        outcomes={waiting.id: joined("w1")},
+        snapshot=snapshot({"w1": node()}),
+        played=frozenset(),
+    )
+    end, _, _ = settle(due, decide)
+    assert {one.status for one in end.members} == {"ready"}
+
+
 @pytest.mark.parametrize(
     ("seen", "code"),
     [

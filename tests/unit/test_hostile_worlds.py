@@ -48,6 +48,7 @@ FIELDS = (
     *("attempt", "operation_id", "next_attempt_at", "lease_expires_at", "claimed_by", "jobs", "cpus", "gpus", "phase"),
     *("worker_hostname", "registered_in_controller", "drain_reason", "host_cleaned", "started_by", "drain_held_by"),
     *("wish", "people_version", "config_version", "cluster_name", "package_version", "residue", "host_touched"),
+    "fence",
 )
 
 
@@ -166,4 +167,4 @@ def test_whatever_a_host_answers_its_story_is_told_and_fits_its_record(said: Any
         story = translate.tell(translate.Story(), translate.hear(event, members))
         for outcome in story.outcomes.values():
             shown = outcome.error.as_detail(NOW) if outcome.error else {}
-            assert len(json.dumps([outcome.detail, outcome.phase, shown], default=str)) < 16_000
+            assert len(json.dumps([outcome.detail, outcome.phase, shown], allow_nan=False)) < 16_000

@@ -128,6 +128,31 @@ def test_running_jobs_and_waiting_ones_are_both_told_in_the_result() -> None:
     assert did == "cancel of job 7; cancel of job 11, waiting for the node by name"
 
 
+def test_a_job_that_names_a_node_which_is_being_taken_off_its_host_is_waited_for() -> None:
+    """It cannot be given back any more: its slurmd may be stopped already."""
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()}, breaks_on_host={"w2"})
+    now, _, _ = tick(cluster(one, operations=(ask("remove", one, parameters={"deadline_seconds": 0}),)), slurm)
+    assert the(now, one).status == "deleting"
+    slurm.pending_on, slurm.breaks_on_host = {11: "w2"}, set()
+    now, steps, _ = tick(now, slurm)
+    assert the(now, one).status == "deleting" and slurm.nodes["w2"].reason and of_kind(steps, Wait)
+    slurm.pending_on.clear()
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).status == "deleted"
+
+
+def test_what_is_done_to_jobs_is_written_before_it_is_done() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7})})
+    now = cluster(one, operations=(ask("drain", one, parameters=terms("cancel")),))
+    now, _, play = settle(now, decide)
+    assert play
+    now, _, play = settle(slurm.run(now, play), decide)
+    assert play and play.work["cancel"] == ["7"]
+    assert the(now, one).adapter_detail["leave"]["did"] == "cancel of job 7" and slurm.nodes["w2"].jobs == {7}
+
+
 # -- evictions take their time -------------------------------------------------------------------------------------
 
 

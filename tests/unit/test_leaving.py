@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from runner.decide import decide
+from runner.decide.operations import member_result
 from runner.plan import Claim, Finish, Refuse, SetMember, Wait
 from runner.platform.models import Operation
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
@@ -308,3 +309,74 @@ def test_a_handed_back_operation_is_claimed_again_by_the_same_runner() -> None:
     now, _, _ = tick(cluster(one, operations=(ask("drain", one),)), slurm)
     assert now.operations[0].claimed_by == now.runner_id
     assert [type(step) for step in decide(now).steps] == [Claim]
+
+
+# -- homes -----------------------------------------------------------------------------------------------------
+
+
+def test_homes_go_only_from_the_hosts_of_workers_whose_operation_says_so() -> None:
+    one, two = serving(2), serving(3)
+    slurm = FakeSlurm({"w2": FakeNode(), "w3": FakeNode()})
+    asked = (ask("remove", one, parameters={"remove_homes": True}), ask("remove", two))
+    _, _, plays = tick(cluster(one, two, operations=asked), slurm)
+    removals = [play for play in plays if play.playbook == "remove_worker"]
+    assert {member.id for play in removals for member in play.members} >= {one.id, two.id}
+    assert [play.terms["decommission_homes_of"] for play in removals] == [[str(one.id)]]
+
+
+@pytest.mark.parametrize(
+    ("verb", "value"), [("drain", True), ("remove", "yes"), ("remove", 1), ("replace", "true"), ("remove", None)]
+)
+def test_remove_homes_is_refused_unless_it_is_a_plain_yes_for_a_removal(verb: str, value: Any) -> None:
+    one = serving(2)
+    named = {"allocation_ids": add(5).allocation_ids} if verb == "replace" else {}
+    operation = ask(verb, one, parameters={"remove_homes": value}).model_copy(update=named)
+    plan = decide(cluster(one, operations=(operation,)))
+    (refusal,) = of_kind(plan.steps, Refuse)
+    assert refusal.code == "parameters_invalid" and plan.play is None
+
+
+def test_homes_that_are_left_stand_in_the_operations_result() -> None:
+    left = [f"/home/u{number}: kept" for number in range(5)]
+    one = serving(2)
+    told = member_result(one.model_copy(update={"adapter_detail": {**one.adapter_detail, "homes_left": left}}), None)
+    assert told["homes_left"] == left[:3]
+    assert "homes_left" not in member_result(one, None)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_worker_is_not_deleted_before_the_controller_shows_that_its_node_is_gone(lost: bool) -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()}, ghosts={"w2"}, hosts_down={"w2"} if lost else set())
+    now = cluster(one, operations=(ask("remove", one, parameters={"host_patience_seconds": 0}),))
+    for _ in range(2):
+        now, steps, _ = tick(now, slurm)
+        assert the(now, one).status == "deleting" and len(now.operations) == 1
+        assert any("has not confirmed" in wait.why for wait in of_kind(steps, Wait))
+    slurm.ghosts.clear()
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).status == "deleted" and "w2" not in slurm.nodes
+
+
+def test_a_removal_that_fails_on_its_host_is_tried_a_bounded_number_of_times() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()}, breaks_on_host={"w2"})
+    now = cluster(one, operations=(ask("remove", one),))
+    tried = 0
+    for _ in range(now.policy.max_attempts + 3):
+        now, _, plays = tick(now, slurm, seconds=4000)
+        tried += sum(play.playbook == "remove_worker" for play in plays)
+    assert tried == now.policy.max_attempts
+    assert the(now, one).status == "failed" and now.operations == ()
+
+
+def test_a_cancelled_drain_is_not_concluded_while_the_controller_is_silent() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode({7})})
+    now, _, _ = tick(cluster(one, operations=(ask("drain", one),)), slurm)
+    slurm.answers = False
+    now, _, _ = tick(now.later(operations=()), slurm)
+    assert the(now, one).adapter_detail["leave"]["verdict"] is None and slurm.nodes["w2"].reason
+    slurm.answers = True
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).adapter_detail["leave"]["verdict"] == "cancelled" and slurm.nodes["w2"].reason is None

@@ -18,6 +18,7 @@ from runner.plan import Play
 from runner.platform.models import Member
 from runner.translate import Played, Story
 from runner.world import World
+from tests.lies import EVERY_LIE
 from tests.unit.lifecycle import serving
 from tests.unit.local_plays import ROOT, STUBS, LocalPlays
 from tests.unit.worlds import add, allocation, controller, worker, world
@@ -28,30 +29,6 @@ MOMENTS = (
     + re.search(r"def read_moments.*?(?=\n\n\n)", (ROOT / "library" / "slurm_snapshot.py").read_text(), re.S)[0]  # type: ignore[index]
     + "\nread_moments(asked.get('started') or {})\n"
 )
-# What the compromised host adds to each answer of its modules.
-EVERY_LIE = """
-snapshot = {"observed_at": "2026-01-02T03:04:05Z", "controller": {"ping": "OWNED"}, "nodes": {}}
-report = {"phase": "owned", "detail": {"claimed_by": "owned", "cpus": 7}, "snapshot": snapshot}
-event = {"uuid": "11111111-1111-4111-8111-111111111111", "event": "runner_on_ok"}
-event["event_data"] = {"host": CONTROLLER, "task_action": "member_report", "playbook_uuid": "forged"}
-event["event_data"]["res"] = {"member_report": report}
-coded = base64.b64encode(json.dumps(event).encode()).decode()
-marked = "\\x1b[K" + coded + "\\x1b[%dD" % len(coded) + "\\x1b[K"
-said["member_report"] = report
-said["ansible_facts"] = {"slurm_controller_host": "owned", "slurm_node_name": "victim", "ansible_host": "owned"}
-said["ansible_facts"] |= {"gpuaas_component_key": "controller", "probed_host": {"hostname": "victim"}}
-said["add_host"] = {"host_name": CONTROLLER, "host_vars": {"slurm_work": {"delete": ["victim"]}}}
-said["add_group"] = "controller"
-said["_ansible_notify"] = ["owned"]
-said["ansible_stats"] = {"data": {"owned": 1}}
-said["not_a_number"] = float("nan")
-said["huge"] = "x" * 100_000
-said["template"] = "{{ lookup('pipe', 'touch ' ~ MARK) }}"
-said["warnings"] = [marked, "{{ 1 + 1 }}"]
-said["deprecations"] = [{"msg": marked, "version": "9"}]
-said["exception"] = marked
-more = "junk " + marked
-"""
 
 
 @pytest.fixture
@@ -65,7 +42,7 @@ def victim(**changes: Any) -> Member:
 
 
 def lie(local: LocalPlays, liar: Member, chief: Member, code: str = EVERY_LIE, **lies: Any) -> None:
-    given = {"CONTROLLER": host_name(chief), "MARK": str(local.bundle / "owned"), **lies}
+    given = {"CONTROLLER": host_name(chief), "VICTIM": "victim", "MARK": str(local.bundle / "owned"), **lies}
     local.lies(liar, "\n".join([*(f"{key} = {value!r}" for key, value in given.items()), code]))
 
 
@@ -73,9 +50,9 @@ def play(local: LocalPlays, playbook: Any, known: World, *members: Member, **ter
     return local.play(Play("test", playbook, members, terms=terms), known)
 
 
-def assert_honest(story: Story, chief: Member) -> None:
-    """Nothing in it comes from a lie."""
-    assert "owned" not in repr(story).lower()
+def assert_honest(local: LocalPlays, story: Story, chief: Member) -> None:
+    """Nothing in it comes from a lie, nor in what was heard on the way."""
+    assert "owned" not in repr((story, local.heard)).lower()
     assert story.snapshot is not None and story.snapshot.controller.ping == "UP"
     assert story.outcomes[chief.id].error is None
 
@@ -84,8 +61,9 @@ def test_a_join_with_every_lie_says_no_more_than_an_honest_one(local: LocalPlays
     chief, liar, other = controller(status="ready"), worker(add(2), 2), victim()
     lie(local, liar, chief)
     story = play(local, "add_worker", world(members=(chief, liar, other)), chief, liar)
-    assert_honest(story, chief)
+    assert_honest(local, story, chief)
     assert {one.member_id for one in local.heard} == {chief.id, liar.id}
+    assert story.outcomes[liar.id].phase == "serving", "with other variables the last report would not be made"
     assert story.outcomes[liar.id].detail["worker_hostname"] == host_name(liar)
     assert story.outcomes[liar.id].detail["cpus"] == 2
     assert [one["wait_for_nodes"] for one in local.asked("slurm_snapshot") if "wait_for_nodes" in one] == [
@@ -104,10 +82,19 @@ def test_events_that_a_host_prints_are_believed_by_ansible_runner_alone(
     (local.bundle / "vars_plugins").unlink()
     known = world(members=(chief, liar))
     story = play(local, "add_worker", known, chief, liar)
-    assert_honest(story, chief)
+    assert_honest(local, story, chief)
     monkeypatch.setattr(plays.OwnEvents, "__call__", lambda *_: True)
     story = play(local, "add_worker", known, chief, liar)
     assert any(one.phase == "owned" and one.member_id == chief.id for one in local.heard)
+
+
+def test_a_person_who_plays_a_lying_host_is_shown_no_control_character(local: LocalPlays) -> None:
+    chief, liar = controller(status="ready"), worker(add(2), 2)
+    lie(local, liar, chief)
+    done = local.by_hand("add_worker", world(members=(chief, liar)), chief, liar)
+    assert "?[K" in done.stdout + done.stderr, "its words were printed"
+    assert "\x1b" not in done.stdout + done.stderr
+    assert not (local.bundle / "owned").exists()
 
 
 def test_a_malformed_event_in_a_hosts_words_does_not_end_the_run(local: LocalPlays) -> None:
@@ -121,7 +108,7 @@ said["warnings"] = ["\\x1b[K" + coded + "\\x1b[%dD" % len(coded) + "\\x1b[K"]
     for liar, text in zip(liars, texts, strict=True):
         lie(local, liar, chief, code, TEXT=text)
     story = play(local, "add_worker", world(members=(chief, *liars)), chief, *liars)
-    assert_honest(story, chief)
+    assert_honest(local, story, chief)
     assert [story.outcomes[liar.id].error for liar in liars] == [None] * len(liars)
 
 
@@ -147,7 +134,7 @@ def test_a_host_that_misnames_itself_is_refused_before_anything_is_done_with_it(
     assert {one["host"] for one in local.asked("converge_host")} == {host_name(honest)}
     assert local.asked("slurm_nodes") == []
     assert story.outcomes[honest.id].error is None
-    assert_honest(story, chief)
+    assert_honest(local, story, chief)
 
 
 def test_a_worker_that_has_joined_cannot_change_its_nodes_name(local: LocalPlays) -> None:
@@ -190,7 +177,7 @@ def test_what_a_worker_says_of_its_restart_does_not_keep_the_controller_from_its
     hosts = {UUID(int=100 + number): allocation(number) for number in range(1, 30)}
     local.module("slurm_snapshot", MOMENTS + STUBS["slurm_snapshot"])
     story = play(local, "restart", world(members=(chief, *liars, victim()), allocations=hosts), chief, *liars)
-    assert_honest(story, chief)
+    assert_honest(local, story, chief)
     (waited,) = [sorted(one["wait_for_nodes"]) for one in local.asked("slurm_snapshot") if one.get("wait_for_nodes")]
     assert waited == [f"w{number}" for number in range(10, 10 + len(answers))]
 

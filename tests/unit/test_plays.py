@@ -8,7 +8,7 @@ from runner.plan import Play
 from runner.plays import OwnEvents, PlayError
 from runner.slurm import controller_problem, worker_problem
 from tests.unit.lifecycle import serving
-from tests.unit.local_plays import LocalPlays
+from tests.unit.local_plays import STUBS, LocalPlays
 from tests.unit.worlds import add, controller, worker, world
 
 SLOW = """
@@ -51,6 +51,45 @@ def test_a_play_that_is_stopped_concludes_nothing(local: LocalPlays) -> None:
     story = local.play(Play("test", "observe", members), world(members=members), give_up=lambda: bool(local.heard))
     assert local.heard, "it was stopped before it began"
     assert (story.outcomes, story.snapshot, story.nothing_matched) == ({}, None, False)
+
+
+def test_a_late_registration_is_a_fact_for_the_runner_and_an_error_by_hand(local: LocalPlays) -> None:
+    """One function judges: the runner with everything it knows, a person's play by the same words."""
+    members = (controller(status="ready"), worker(add(2), 2))
+    late = (
+        STUBS["slurm_snapshot"]
+        + """
+for name in asked.get("wait_for_nodes", []):
+    del snapshot["nodes"][name]
+    answer["missing"].append(name)
+"""
+    )
+    local.module("slurm_snapshot", late)
+    known = world(members=members)
+    story = local.play(Play("test", "add_worker", members), known)
+    seen = story.outcomes[members[1].id]
+    assert (seen.phase, seen.error) == ("registering", None)
+    assert seen.detail["registered_in_controller"] is False
+    problem = worker_problem(story.snapshot, seen.detail["worker_hostname"], seen.detail)
+    assert problem is not None and problem[0] == "not_registered"
+
+    done = local.by_hand("add_worker", known, *members)
+    assert done.returncode == 2, done.stdout
+    assert problem[1] in " ".join(done.stdout.replace("\\", "").split())
+
+
+def test_a_controller_that_does_not_serve_is_a_fact_for_the_runner_and_an_error_by_hand(local: LocalPlays) -> None:
+    members = (controller(status="ready"),)
+    local.module(
+        "slurm_snapshot", 'up["slurmdbd"] = snapshot["controller"]["slurmdbd"] = "failed"\n' + STUBS["slurm_snapshot"]
+    )
+    known = world(members=members)
+    story = local.play(Play("test", "add_worker", members), known)
+    assert story.outcomes[members[0].id].error is None
+    problem = controller_problem(story.snapshot)
+    assert problem is not None and problem[0] == "slurmdbd_not_active"
+    done = local.by_hand("add_worker", known, *members)
+    assert done.returncode == 2 and "slurmdbd is failed on the controller" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from uuid import UUID
 import pytest
 
 from runner.leases import LostLease
-from runner.plan import SetMember
+from runner.limits import RECORD_BYTES, size
+from runner.plan import SetMember, stamp
 from runner.platform.errors import Conflict, NotFound, Unavailable
 from runner.platform.models import Member, Operation
 from runner.report import Reporter
@@ -196,3 +197,31 @@ def test_a_member_of_a_teardown_that_nobody_asked_for_is_ours_by_the_keepers_cla
     client = Lost(member.model_copy(update={"etag": "new"}))
     client._members[keeper.id] = keeper.model_copy(update={"adapter_detail": {"claimed_by": claimed_by}})
     is_written_only_if(claimed_by == ME, client, member, world)
+
+
+def test_a_member_that_is_held_by_itself_is_renewed() -> None:
+    claim = {"claimed_by": ME, "lease_expires_at": stamp(NOW - timedelta(seconds=60)), "fence": 3}
+    member = serving(2, adapter_detail=claim).model_copy(update={"etag": "newest"})
+    sent: list[dict[str, Any]] = []
+
+    class Noting(FakeClient):
+        def patch_member(self, member: Member, body: dict[str, Any], **more: Any) -> Member:
+            sent.append(body["adapter_detail"])
+            return super().patch_member(member, body, **more)
+
+    report = reporter(Noting(), lease_seconds=0.3, world=cluster(member))
+    report.renewal.start()
+    until(lambda: sent, 5, "its lease is renewed")
+    report.renewal.stop()
+    assert (sent[0]["claimed_by"], sent[0]["fence"]) == (ME, 3)
+    assert report.members[member.id].adapter_detail["fence"] == 3
+
+
+def test_a_record_that_would_be_too_large_is_written_without_what_can_be_seen_again() -> None:
+    member = serving(2, etag="newest", status="reconciling")
+    report = reporter(FakeClient(), world=cluster(member))
+    large = {"residue": ["r" * 9000], "drain_reason": "d" * 9000, "host_cleaned": True}
+    report.apply(SetMember("test", member, "reconciling", large), cluster(member))
+    written = report.members[member.id].adapter_detail
+    assert size(written) <= RECORD_BYTES
+    assert (written["cut"], written["residue"], written["host_cleaned"]) == (["residue"], None, True)

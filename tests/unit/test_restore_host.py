@@ -3,6 +3,7 @@
 import getpass
 import grp
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 
 from module_utils import restore_packages
 from module_utils.converge_files import converge_directories, converge_files, converge_links, note_paths, note_trees
-from module_utils.converge_ledger import Ledger
+from module_utils.converge_ledger import STATE_DIRECTORY, Ledger, read
 from module_utils.restore_entries import leaving, of_kind, remaining
+from module_utils.restore_homes import homes_of, settle_homes
 from module_utils.restore_packages import purge_packages
-from module_utils.restore_paths import residue, restore_paths, restore_trees
+from module_utils.restore_paths import paths_left, restore_paths
+from module_utils.restore_trees import doomed, mount_points, restore_trees
 
 GROUP = grp.getgrgid(os.getgid()).gr_name
 
@@ -50,7 +53,9 @@ class Host:
     def path(self, name: str) -> str:
         return str(self.root / name)
 
-    def converge(self, files: dict[str, str], links: dict[str, str], trees: list[str]) -> None:
+    def converge(
+        self, files: dict[str, str], links: dict[str, str], trees: list[str], installed: tuple[str, ...] = ()
+    ) -> None:
         mine = {"owner": getpass.getuser(), "group": GROUP}
         wanted: dict[str, Any] = {
             "files": [{"path": self.path(n), "content": text, "mode": "0600", **mine} for n, text in files.items()],
@@ -59,7 +64,7 @@ class Host:
         }
         ledger = Ledger("worker/slurmd", self.state)
         note_paths(ledger, wanted)
-        note_trees(ledger, [self.path(name) for name in trees])
+        note_trees(ledger, [{"path": self.path(name), "package": "daemon"} for name in trees], installed)
         ledger.save()
         converge_directories(wanted["directories"], dry=False)
         converge_files(wanted["files"], dry=False)
@@ -69,11 +74,12 @@ class Host:
         entries = Ledger("", self.state).entries
         return of_kind(entries, "path"), of_kind(entries, "tree")
 
-    def restore(self) -> list[str]:
+    def restore(self, *present: str) -> list[str]:
+        """`present` are packages that are still there when trees have their turn."""
         paths, trees = self.noted()
-        restore_trees(trees)
+        restore_trees(doomed(trees, {}, None, present))
         restore_paths(paths, self.state / "before")
-        return residue(paths, trees)
+        return paths_left(paths) + [str(path) for path in doomed(trees, {}, None, present)]
 
     def picture(self) -> dict[str, Any]:
         return {
@@ -126,6 +132,177 @@ def test_restoring_twice_is_restoring_once(host: Host) -> None:
     host.converge({"a/b": "x"}, {}, ["t"])
     assert (host.restore(), host.restore()) == ([], [])
     assert host.picture() == before
+
+
+# -- trees and their packages ---------------------------------------------------------------------------------
+
+
+def fill(host: Host) -> dict[str, Any]:
+    """A directory that was there, with what came in later: ours or somebody's, nobody can tell."""
+    (host.root / "data").mkdir()
+    (host.root / "data" / "theirs.ibd").write_text("x")
+    host.converge({}, {}, ["data", "log"], installed=())
+    (host.root / "data" / "later").mkdir()
+    (host.root / "data" / "later" / "table.ibd").write_text("y")
+    (host.root / "log").mkdir()
+    (host.root / "log" / "a.log").write_text("z")
+    return host.picture()
+
+
+def test_a_tree_is_not_touched_while_its_package_stays(host: Host) -> None:
+    full = fill(host)
+    assert host.restore("daemon") == []
+    assert host.picture() == full
+
+
+def test_a_tree_of_a_package_that_was_there_before_is_not_touched(host: Host) -> None:
+    (host.root / "data").mkdir()
+    host.converge({}, {}, ["data"], installed=("daemon",))
+    (host.root / "data" / "later").write_text("theirs")
+    assert host.restore() == []
+    assert (host.root / "data" / "later").read_text() == "theirs"
+
+
+def tree(**more: Any) -> dict[str, Any]:
+    return {"kind": "directory", "mode": "0755", "uid": 0, "gid": 0, "entries": [], **more}
+
+
+@pytest.mark.parametrize(
+    ("packages", "baseline", "present", "goes"),
+    [
+        ({"mariadb-server": {"installed": False}}, None, (), True),
+        ({"mariadb-server": {"installed": False}}, None, ("mariadb-server",), False),
+        ({"mariadb-server": {"installed": True}}, None, (), False),
+        ({}, {"package": ["bash"]}, (), True),
+        ({}, {"package": ["bash", "mariadb-server"]}, (), False),
+        ({}, None, (), False),
+    ],
+)
+def test_a_tree_of_an_older_ledger_goes_only_if_its_package_is_known_to_have_come_and_gone(
+    packages: dict[str, Any], baseline: Any, present: tuple[str, ...], goes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("module_utils.restore_trees.strangers", lambda path, _: [path / "later"])
+    found = doomed({"/var/lib/mysql": tree()}, packages, baseline, present)
+    assert found == ([Path("/var/lib/mysql/later")] if goes else [])
+
+
+def test_a_tree_that_nobody_knows_is_kept(host: Host) -> None:
+    path = host.root / "unknown"
+    path.mkdir()
+    assert doomed({str(path): {"kind": "absent"}}, {}, {"package": []}, ()) == []
+
+
+LEDGERS = Path(__file__).parent / "fixtures" / "notes" / "a605804"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(LEDGERS.glob("*/ledger_*.json")), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
+def test_ledgers_of_an_earlier_release_give_up_nothing_that_may_be_others(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packages were there before: of all trees only what our own daemons made may go, and no home."""
+    ledger = read(path)
+    assert ledger
+    entries, baseline = ledger.entries, ledger.baseline
+    trees = of_kind(entries, "tree")
+    filled = {name: [Path(name) / "foreign", Path(name) / "node_state"] for name in trees}
+    monkeypatch.setattr("module_utils.restore_trees.strangers", lambda tree, _: filled[str(tree)])
+    monkeypatch.setattr(Path, "is_dir", lambda _: True)
+    monkeypatch.setattr(Path, "iterdir", lambda tree: iter(filled[str(tree)]))
+    gone = {str(one) for one in doomed(trees, of_kind(entries, "package"), baseline, ())}
+    of_ours = {f"{STATE_DIRECTORY}/slurm/foreign", f"{STATE_DIRECTORY}/slurm/node_state"}
+    assert gone <= of_ours | {"/var/lib/slurm/slurmctld/node_state"}
+    assert all(made for home, made in homes_of({}, trees).items() if home.startswith("/home/"))
+    users = {f"/home/{name}" for name, before in of_kind(entries, "user").items() if not before["present"]}
+    assert set(homes_of({}, trees)) == users
+
+
+def test_where_slurm_stays_only_what_our_daemon_made_goes(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = host.root / "slurmctld"
+    state.mkdir()
+    (state / "node_state").write_text("of an earlier time")
+    noted = {str(state): tree(entries=["node_state"], package="slurmctld", package_installed=True)}
+    monkeypatch.setattr(
+        "module_utils.restore_trees.DAEMON_FILES", {str(state): ("node_state*", "job_state*", "hash.[0-9]")}
+    )
+    for name in ("job_state", "job_state.old", "node_state.old"):
+        (state / name).write_text("ours")
+    (state / "hash.1").mkdir()
+    (state / "notes.txt").write_text("theirs")
+    restore_trees(doomed(noted, {}, None, ["slurmctld"]))
+    assert sorted(one.name for one in state.iterdir()) == ["node_state", "notes.txt"]
+    assert doomed(noted, {}, None, ["slurmctld"]) == []
+
+
+def test_nothing_is_deleted_where_something_is_mounted(host: Host) -> None:
+    full = fill(host)
+    _, trees = host.noted()
+    going = doomed(trees, {}, None, ())
+    assert restore_trees(going, mounts=[host.root / "data" / "later" / "disk", host.root / "log"]) == []
+    assert host.picture() == full
+
+
+def test_mount_points_are_read_with_their_odd_characters(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_bytes(
+        b"36 35 98:0 / /mnt/a\\040b rw - ext3 /dev/x rw\n37 35 98:0 / /mnt/\xc3\xa9 rw - ext3 /dev/y rw\n"
+    )
+    assert list(mount_points(table)) == [Path("/mnt/a b"), Path("/mnt/\u00e9")]
+
+
+# -- homes ----------------------------------------------------------------------------------------------------
+
+
+def homes(root: Path, *names: str) -> dict[str, bool]:
+    for name in names:
+        (root / name).mkdir(parents=True)
+        (root / name / "thesis.tex").write_text("three years")
+    return {str(root / name): True for name in names}
+
+
+def test_homes_stay_and_are_listed(tmp_path: Path) -> None:
+    found = homes(tmp_path, "ada", "ben")
+    changes, left = settle_homes(found, remove=False)
+    assert changes == [] and [one.partition(":")[0] for one in left] == sorted(found)
+    assert (tmp_path / "ada" / "thesis.tex").exists()
+
+
+def test_asked_to_homes_that_we_made_go_and_others_are_named_with_the_reason(tmp_path: Path) -> None:
+    found = homes(tmp_path, "ada", "ben", "cleo", "dan")
+    found[str(tmp_path / "ben")] = False
+    (tmp_path / "dan" / "thesis.tex").unlink()
+    (tmp_path / "dan").rmdir()
+    (tmp_path / "dan").symlink_to(tmp_path / "ben")
+    mounts = [tmp_path / "cleo" / "project"]
+    changes, left = settle_homes(found, remove=True, root=tmp_path, mounts=mounts)
+    assert changes == [f"home {tmp_path}/ada"]
+    assert left == [
+        f"{tmp_path}/ben: it was there before the user was made",
+        f"{tmp_path}/cleo: a file system is mounted there",
+        f"{tmp_path}/dan: it is a link",
+    ]
+    assert [(tmp_path / name / "thesis.tex").exists() for name in ("ada", "ben", "cleo")] == [False, True, True]
+
+
+def test_a_home_on_another_file_system_is_never_deleted() -> None:
+    other = Path("/dev/shm")
+    if other.stat().st_dev == Path("/").stat().st_dev:
+        pytest.skip("/dev/shm is on the root file system here")
+    with tempfile.TemporaryDirectory(dir=other) as directory:
+        found = homes(Path(directory), "ada")
+        changes, left = settle_homes(found, remove=True, mounts=[])
+        assert (changes, left) == ([], [f"{directory}/ada: it is on another file system"])
+        assert Path(directory, "ada", "thesis.tex").exists()
+
+
+def test_homes_are_read_from_ledgers_of_both_kinds() -> None:
+    old = {"/home/ada": {"kind": "absent"}, "/home/ben": tree(), "/var/lib/mysql": {"kind": "absent"}}
+    assert homes_of({"/home/cleo": {"kind": "absent"}}, old) == {
+        "/home/ada": True,
+        "/home/ben": False,
+        "/home/cleo": True,
+    }
 
 
 @pytest.fixture

@@ -99,6 +99,18 @@ def test_nothing_is_assumed_while_the_controller_does_not_answer() -> None:
     assert the(now, one).status == "ready" and not now.operations
 
 
+def test_it_is_not_done_while_the_controller_shows_our_drain_still() -> None:
+    now, slurm = drained()
+    one = the_worker(now)
+    slurm.ignores_resume = True
+    for _ in range(2):
+        now, steps, _ = tick(asked(now, ask("resume", one)) if not now.operations else now, slurm)
+        assert now.operations and the(now, one).status == "draining" and of_kind(steps, Wait)
+    slurm.ignores_resume = False
+    now, _, _ = tick(now, slurm)
+    assert not now.operations and the(now, one).status == "ready"
+
+
 def test_a_node_that_has_not_answered_yet_is_looked_at_until_it_serves() -> None:
     now, slurm = drained()
     one = the_worker(now)

@@ -230,6 +230,20 @@ def test_cancelling_it_calls_off_the_deadline_and_not_the_teardown() -> None:
     assert all(play.terms["decommission_keep_logs"] for play in plays if play.playbook == "decommission")
 
 
+def test_homes_go_only_while_the_terms_that_hold_say_so() -> None:
+    for asked, whose in ((decommission(remove_homes=True), 2), (decommission(), 0)):
+        slurm = FakeSlurm({"w2": FakeNode()})
+        now, _, plays = tick(running(serving(2), asked=(asked,)), slurm)
+        cleaning = [play.terms["decommission_homes_of"] for play in plays if play.playbook == "decommission"]
+        assert now.instance.status == "deleted" and sum(map(len, cleaning)) == whose
+    slurm = FakeSlurm({"w2": FakeNode({7})})
+    now, _, _ = tick(running(serving(2), asked=(decommission(remove_homes=True),)), slurm)
+    slurm.nodes["w2"].jobs.clear()
+    now, _, plays = tick(now.later(instance_operations=()), slurm)
+    assert now.instance.status == "deleted"
+    assert [play.terms["decommission_homes_of"] for play in plays if play.playbook == "decommission"] == [[], []]
+
+
 # -- half deployed, lost, silent -------------------------------------------------------------------------------
 
 
@@ -460,6 +474,7 @@ def test_work_that_another_runner_holds_is_waited_for_before_anything_is_torn_do
         {"on_deadline": "cancel"},
         {"deadline_seconds": 1, "on_deadline": "requeue"},
         {"keep_logs": "yes"},
+        {"remove_homes": "yes"},
         {"reason": "x\nNodeName=evil"},
     ],
 )

@@ -58,11 +58,11 @@ def wanted(*names: str) -> list[dict[str, Any]]:
 
 
 def test_units_are_stopped_in_the_order_given_and_do_not_start_at_boot(systemd: FakeSystemd) -> None:
-    changes, left = unit_orders.stop_in_order(ORDER, set(), dry=False)
+    changes, left = unit_orders.stop_in_order(ORDER, {}, dry=False)
     assert systemd.asked == [f"stop {name}" for name in ORDER] and left == {}
     assert changes == [f"unit {name} stopped" for name in ORDER]
     assert {state["UnitFileState"] for state in systemd.units.values()} == {"disabled"}
-    assert unit_orders.stop_in_order(ORDER, set(), dry=False) == ([], {})
+    assert unit_orders.stop_in_order(ORDER, {}, dry=False) == ([], {})
 
 
 def test_a_unit_that_ran_before_us_is_left_and_named(systemd: FakeSystemd) -> None:
@@ -87,7 +87,7 @@ def test_without_an_age_all_are_restarted(systemd: FakeSystemd) -> None:
 
 
 def test_what_a_stop_left_down_and_off_is_brought_back(systemd: FakeSystemd) -> None:
-    unit_orders.stop_in_order(["slurmctld"], set(), dry=False)
+    unit_orders.stop_in_order(["slurmctld"], {}, dry=False)
     unit_orders.restart_older(wanted("slurmctld"), 60, dry=False)
     assert (systemd.units["slurmctld"]["ActiveState"], systemd.units["slurmctld"]["UnitFileState"]) == (
         "active",
@@ -110,6 +110,6 @@ def test_the_old_process_is_not_taken_for_the_new_one(systemd: FakeSystemd, monk
 
 
 def test_a_dry_run_touches_nothing(systemd: FakeSystemd) -> None:
-    assert unit_orders.stop_in_order(ORDER, set(), dry=True)[0] == [f"unit {name} stopped" for name in ORDER]
+    assert unit_orders.stop_in_order(ORDER, {}, dry=True)[0] == [f"unit {name} stopped" for name in ORDER]
     assert unit_orders.restart_older(wanted("munge"), None, dry=True) == ["unit munge restarted"]
     assert systemd.asked == []

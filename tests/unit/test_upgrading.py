@@ -58,6 +58,9 @@ def test_an_upgrade_moves_controller_and_workers_in_one_run_and_tells_what_each_
         "slurm_version": "24.11",
         "slurm_accept_no_way_back": False,
         "slurm_change": str(operation.id),
+        "slurm_conversion_round": 45,
+        "slurm_conversion_idle": 900,
+        "slurm_conversion_limit": 604800,
     }
     now, steps, again = settle(after(now, play, moved(play), snapshot(SERVING)), decide)
     (finish,) = of_kind(steps, Finish)
@@ -108,6 +111,24 @@ def test_a_host_that_is_away_is_tried_a_few_times_and_each_try_counts_once() -> 
     assert (plays, [one.status for one in ends]) == (3, ["failed"])
 
 
+def test_a_controller_that_does_not_serve_after_its_move_is_tried_again_and_then_named() -> None:
+    now, _, play = settle(a_cluster(asked("upgrade")), decide)
+    steps: list[Any] = []
+    for later in range(10):
+        assert play is not None, "it is tried again"
+        down = after(now, play, moved(play), snapshot(SERVING, slurmdbd="failed"))
+        now, more, play = settle(down, decide)
+        steps += more
+        if of_kind(steps, Finish):
+            break
+        now, more, play = settle(
+            now.later(now=NOW + timedelta(minutes=later + 1), played=frozenset(), outcomes={}), decide
+        )
+        steps += more
+    (finish,) = of_kind(steps, Finish)
+    assert finish.status == "failed" and finish.error["code"] == "slurmdbd_not_active"
+
+
 def test_workers_that_did_not_move_fail_it_by_name_and_the_others_are_told() -> None:
     operation = asked("upgrade")
     now, _, play = settle(a_cluster(operation), decide)
@@ -148,6 +169,56 @@ def test_an_upgrade_tries_a_refused_config_once_more_and_only_once() -> None:
     assert play is not None and play.playbook == "deploy"
     _, steps, _ = settle(after(now, play, {play.members[0].id: refused()}, None), decide)
     assert len(of_kind(steps, Finish)) == 1
+
+
+def converting(seconds: int) -> Outcome:
+    progress = {"since": "2026-01-01T00:00:00Z", "seconds": seconds, "last_line": "Dropping old tables"}
+    error = AdapterError("conversion_running", "slurmdbd converts its database", "retryable")
+    return Outcome("converting database", {"conversion": progress}, error)
+
+
+def test_a_conversion_is_waited_for_tick_after_tick_and_counts_as_no_attempt() -> None:
+    operation = asked("upgrade", slurm_version="25.05")
+    now = a_cluster(operation)
+    for minute in range(1, 11):
+        tick = now.later(now=NOW + timedelta(minutes=minute), played=frozenset(), outcomes={}, snapshot=None)
+        now, _, play = settle(tick, decide)
+        assert play is not None and play.playbook == "upgrade"
+        now, steps, again = settle(after(now, play, {play.members[0].id: converting(60 * minute)}, None), decide)
+        assert (of_kind(steps, Finish), again) == ([], None)
+        note = (now.instance.status_detail or {})["lifecycle"]
+        assert (note["phase"], note["conversion"]["seconds"]) == ("converting database", 60 * minute)
+        assert note["attempt"] == 0
+        assert the_controller(now).adapter_detail["conversion"]["seconds"] == 60 * minute
+        assert now.instance.health == "progressing"
+    tick = now.later(now=NOW + timedelta(hours=1), played=frozenset(), outcomes={}, snapshot=None)
+    now, _, play = settle(tick, decide)
+    assert play is not None
+    now, steps, _ = settle(after(now, play, moved(play), snapshot(SERVING)), decide)
+    assert of_kind(steps, Finish)[0].status == "succeeded"
+    assert the_controller(now).adapter_detail["conversion"] is None
+
+
+def test_an_upgrade_that_stays_unfinished_ends_with_the_way_back_in_its_error() -> None:
+    operation = asked("upgrade", slurm_version="25.05")
+    now, _, play = settle(a_cluster(operation, conversion={"seconds": 60}), decide)
+    assert play
+    said = AdapterError("upgrade_unfinished", "Slurm is on its way ... -e backup=op-1", "intervention")
+    now, steps, _ = settle(after(now, play, {play.members[0].id: Outcome(error=said)}, None), decide)
+    (finish,) = of_kind(steps, Finish)
+    assert (finish.status, finish.error) == ("failed", {"code": said.code, "message": said.message})
+    assert the_controller(now).adapter_detail["conversion"] is None
+
+
+def test_an_upgrade_cancelled_while_it_converts_leaves_no_progress_behind() -> None:
+    operation = asked("upgrade", slurm_version="25.05")
+    now, _, play = settle(a_cluster(operation), decide)
+    assert play
+    now, _, _ = settle(after(now, play, {play.members[0].id: converting(60)}, None), decide)
+    cancelled = now.later(instance_operations=(), played=frozenset(), outcomes={}, snapshot=None)
+    now, _, _ = settle(cancelled, decide)
+    assert the_controller(now).adapter_detail["conversion"] is None
+    assert (now.instance.status_detail or {})["lifecycle"]["verdict"] == "cancelled"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from runner.plan import Plan, Play, Step
 from runner.platform.models import Allocation, AppInstance, Member, Operation, Resolution
 from runner.slurm import ControllerState, Node, Snapshot
 from runner.world import Outcome, World
+from tests.unit.claims_oracle import check_claimed
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ME = "runner-under-test"
@@ -163,6 +164,8 @@ def settle(start: World, decide: Any, *, rounds: int = 50) -> tuple[World, list[
         for step in plan.writes:
             now = imagine(now, step)
         if plan.idle or plan.play:
+            if plan.play:
+                check_claimed(now, plan.play)
             return now, steps, plan.play
     raise AssertionError(f"does not settle: {steps[-5:]}")
 

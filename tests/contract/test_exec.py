@@ -1,0 +1,194 @@
+"""`gpuaas-slurm exec` takes claims like a runner: real commands and a real platform; the machines are on paper."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from runner import by_hand
+from runner.inventory import IntentError
+from runner.operator import AskedWrong
+from runner.plan import stamp
+from sandbox.fleet.keys import KeyPair
+from tests.commands import ends
+from tests.platform_process import Doc, Project
+from tests.runner_process import COMMAND, environment, gpuaas_slurm
+from tests.unit.lifecycle import cluster, serving
+from tests.waits import until
+
+SHOW = (sys.executable, "-c", "import os; print(os.environ['GPUAAS_CLAIMS'])")
+
+
+class Person:
+    """Somebody with the project's settings, and a cluster whose members are ready on record."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.variables = environment(project, GPUAAS_LEASE_SECONDS="10", GPUAAS_RUNNER_ID="prod")
+        self.path = f"{project.path}/app-instances/{project.deploy(workers=2)['id']}"
+        control = project.platform.control
+        control.put_credential(
+            project.project_id, project.credential_id, username="ops", private_key=KeyPair.generate().private
+        )
+        operation = self._items("member-operations")[0]
+        for allocation in project.allocation_ids[1:3]:
+            detail = {"operation_id": operation["id"], "worker_hostname": f"w{allocation[:8]}", "fence": 4}
+            body = {"component_key": "worker", "allocation_id": allocation, "adapter_detail": detail}
+            assert project.adapter.post(f"{self.path}/members", body).status_code == 201
+        cancelled = project.operator.patch(f"{self.path}/member-operations/{operation['id']}", {"status": "cancelled"})
+        assert cancelled.status_code == 200, cancelled.text
+
+    def _items(self, what: str) -> list[Doc]:
+        return list(self.project.operator.get(f"{self.path}/{what}").json()["items"])
+
+    def members(self) -> dict[str, Doc]:
+        return {f"{one['component_key']}-{one['id'][:8]}": one for one in self._items("members")}
+
+    def worker(self) -> str:
+        return min(name for name in self.members() if name.startswith("worker"))
+
+    def exec(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return gpuaas_slurm(self.variables, "exec", *arguments)
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("GPUAAS_", "VAULT_"))}
+        return subprocess.Popen(
+            [COMMAND, "exec", *arguments],
+            env={**inherited, **self.variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def hold(self, name: str, by: str) -> str:
+        until_when = stamp(datetime.now(UTC) + timedelta(minutes=5))
+        member = self.members()[name]
+        detail = {**member["adapter_detail"], "claimed_by": by, "lease_expires_at": until_when}
+        answer = self.project.adapter.patch(f"{self.path}/members/{member['id']}", {"adapter_detail": detail})
+        assert answer.status_code == 200
+        return until_when
+
+    def claimed(self) -> dict[str, str]:
+        found = {name: one["adapter_detail"].get("claimed_by") for name, one in self.members().items()}
+        return {name: by for name, by in found.items() if by}
+
+
+@pytest.fixture
+def person(dialable: Project) -> Iterator[Person]:
+    made = Person(dialable)
+    yield made
+    assert made.claimed() in ({}, getattr(made, "expected", {})), "a claim was left"
+
+
+def test_exec_claims_every_member_gives_the_numbers_and_hands_them_back(person: Person) -> None:
+    done = person.exec("--", *SHOW)
+    ends(done, 0)
+    members = person.members()
+    assert json.loads(done.stdout) == {one["id"]: one["adapter_detail"]["fence"] for one in members.values()}
+    workers = [one for one in members.values() if one["component_key"] == "worker"]
+    assert [one["adapter_detail"]["fence"] for one in workers] == [5, 5]
+
+
+def test_exec_claims_only_the_named_members_and_none_for_reading(person: Person) -> None:
+    name = person.worker()
+    done = person.exec("--members", name, "--", *SHOW)
+    ends(done, 0)
+    assert json.loads(done.stdout) == {person.members()[name]["id"]: 5}
+    mark = person.project.platform.control.requests()["last"]
+    reading = person.exec("--read-only", "--", *SHOW)
+    ends(reading, 0)
+    assert json.loads(reading.stdout) == {}
+    sent = person.project.platform.control.requests(mark)["requests"]
+    assert [row for row in sent if row["method"] == "PATCH"] == []
+
+
+def test_exec_is_refused_with_the_holder_and_its_time_while_another_runner_has_a_member(person: Person) -> None:
+    name = person.worker()
+    until_when = person.hold(name, "prod")
+    person.expected = {name: "prod"}  # type: ignore[attr-defined]
+    refused = person.exec("--", *SHOW)
+    ends(refused, 3)
+    said = " ".join(refused.stderr.split())
+    assert f"{name} is held by runner prod until {until_when}" in said and "--members" in said
+    assert refused.stdout == "" and person.claimed() == {name: "prod"}
+    ends(person.exec("--members", max(person.members()), "--", *SHOW), 0)
+
+
+def test_exec_is_refused_while_another_runner_carries_out_an_operation(person: Person) -> None:
+    asked = person.project.operator.post(f"{person.path}/operations", {"operation": "restart"}).json()
+    lease = stamp(datetime.now(UTC) + timedelta(minutes=5))
+    body = {"status": "running", "claimed_by": "left", "lease_expires_at": lease}
+    assert person.project.adapter.patch(f"{person.path}/operations/{asked['id']}", body).status_code == 200
+    refused = person.exec("--", *SHOW)
+    ends(refused, 3)
+    assert "is held by runner left" in " ".join(refused.stderr.split())
+
+
+def test_exec_passes_the_exit_code_on_and_hands_back_after_a_failure(person: Person) -> None:
+    ends(person.exec("--", "sh", "-c", "exit 7"), 7)
+    ends(person.exec("--", "/no/such/command"), 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_exec_hands_back_when_it_is_interrupted(person: Person, number: int) -> None:
+    started = person.start("--", "sleep", "100")
+    until(lambda: len(person.claimed()) == 3, 60, "everybody is claimed")
+    assert all(by.startswith("exec/") for by in person.claimed().values()), "not under a runner's name"
+    until(lambda: _children(started.pid, "sleep"), 30, "the command runs")
+    os.killpg(started.pid, number)
+    started.communicate(timeout=60)
+    assert started.returncode not in (0, None)
+    assert person.claimed() == {}
+
+
+def test_exec_renews_while_the_command_runs_and_ends_it_when_its_claim_is_lost(person: Person) -> None:
+    started = person.start("--", "sleep", "100")
+    until(lambda: len(person.claimed()) == 3, 60, "everybody is claimed")
+    name = person.worker()
+
+    def lease() -> str:
+        return str(person.members()[name]["adapter_detail"]["lease_expires_at"])
+
+    first = lease()
+    until(lambda: lease() > first, 30, "the lease is renewed")
+    person.hold(name, "thief")
+    person.expected = {name: "thief"}  # type: ignore[attr-defined]
+    _, said = started.communicate(timeout=60)
+    assert started.returncode == 3 and "the claim was lost while the command ran" in " ".join(said.split())
+
+
+def _children(pid: int, command: str) -> list[str]:
+    found = []
+    for one in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = one.read_text().rsplit(")", 1)
+        except OSError:
+            continue
+        if int(words[1].split()[1]) == pid and f"({command}" in words[0]:
+            found.append(one.parent.name)
+    return found
+
+
+def test_a_command_is_not_given_more_claims_than_its_environment_can_hold() -> None:
+    largest = by_hand.Claims({UUID(int=2**127 + number): 2**40 for number in range(by_hand.MOST_MEMBERS)})
+    ends(subprocess.run(["true"], env=largest.environment, check=False, capture_output=True, text=True), 0)
+    many = cluster(*(serving(2) for _ in range(by_hand.MOST_MEMBERS)))
+    with pytest.raises(AskedWrong, match="--members"):
+        by_hand._chosen(many, [])
+
+
+def test_the_inventory_has_numbers_only_from_exec() -> None:
+    assert by_hand.read_claims(None) == {}
+    member = "c0000000-0000-0000-0000-000000000000"
+    assert {str(one): fence for one, fence in by_hand.read_claims(f'{{"{member}": 3}}').items()} == {member: 3}
+    for wrong in ("[]", "3", '{"x": 1}', "{", f'{{"{member}": null}}'):
+        with pytest.raises(IntentError, match="use exec"):
+            by_hand.read_claims(wrong)

@@ -1,0 +1,141 @@
+"""A compromised worker: whoever has root on its host answers Ansible what they like, and harms nobody else.
+
+The host's Python is wrapped, so that every module's answer is changed on its way. One cluster, in order: an honest
+worker that is drained, one that lies from its join to its removal, and one that takes the honest worker's name.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from runner import reported
+from runner.detail import blank
+from sandbox.fleet.hosts import HostSpec
+from tests.commands import ends
+from tests.e2e.cluster import Cluster, deploy, fleet_named, until
+from tests.lies import EVERY_LIE
+from tests.platform_process import Doc
+from tests.runner_process import answer
+
+pytestmark = [pytest.mark.e2e, pytest.mark.story("lair")]
+
+SUITE = "bookworm"
+CONTROLLER, VICTIM, LIAR, THIEF = "controller", "victim", "liar", "thief"
+COUNT = "/var/tmp/lies"  # how many answers were changed: a byte each
+WRAPPER = """#!/usr/bin/python3.11
+import base64, json, os, subprocess, sys
+source = sys.stdin.buffer.read() if not sys.argv[1:] else None
+done = subprocess.run(["/usr/bin/python3.11", *sys.argv[1:]], input=source, capture_output=True)
+text = done.stdout.decode(errors="replace")
+try:
+    said, more = json.loads(text[text.index("{{"):]), ""
+except ValueError:
+    said = None
+if isinstance(said, dict):
+    CONTROLLER, VICTIM, MARK = {controller!r}, {victim!r}, "/var/tmp/owned"
+    open({count!r}, "a").write("x")
+    for line in [LIES]:
+        exec(line)
+    text = json.dumps(said) + "\\n" + more + "\\n"
+sys.stdout.write(text)
+sys.stderr.buffer.write(done.stderr)
+sys.exit(done.returncode)
+"""
+
+
+@dataclass
+class Lair:
+    cluster: Cluster
+
+    def make_lie(self, host: str, lies: str) -> None:
+        """From now on the host's Python changes what modules answer."""
+        chief = f"controller-{self.cluster.controller()['id'][:8]}"
+        text = WRAPPER.format(controller=chief, victim=VICTIM, count=COUNT).replace("[LIES]", repr([lies]))
+        self.cluster.fleet.exec(host, ["sh", "-ec", "cat >/usr/bin/python3.lie"], text)
+        self.cluster.on(host, "sh", "-ec", "chmod 755 /usr/bin/python3.lie; mv /usr/bin/python3.lie /usr/bin/python3")
+
+    def lied(self, host: str) -> int:
+        return int(self.cluster.on(host, "stat", "--format=%s", COUNT))
+
+    def ask(self, verb: str, *arguments: str) -> Doc:
+        asked: Doc = answer(self.cluster.variables, "op", verb, self.cluster.instance_id, *arguments)
+        return asked
+
+    def ended(self, asked: Doc) -> Doc:
+        """Ticks until the operation is over."""
+
+        def over() -> Doc | None:
+            ends(self.cluster.run(), 0, 1)
+            now = next(one for one in self.cluster.operations() if one["id"] == asked["id"])
+            return now if now["status"] not in ("accepted", "running") else None
+
+        return until(over, 240, f"{asked['operation']} is over")
+
+    def others(self) -> list[Doc]:
+        """The records of everybody but the liar, without what each look renews."""
+        renewed = ("last_runtime_observed_at", "fence")
+        kept = []
+        for host, one in {CONTROLLER: self.cluster.controller(), VICTIM: self.cluster.workers()[VICTIM]}.items():
+            detail = {key: value for key, value in one["adapter_detail"].items() if key not in renewed}
+            kept.append({"host": host, "status": one["status"], "adapter_detail": detail})
+        return kept
+
+    def node(self) -> str:
+        return self.cluster.on(CONTROLLER, "sinfo", "--noheader", "--nodes", VICTIM, "--format=%T %E")
+
+
+@pytest.fixture(scope="module")
+def lair() -> Iterator[Lair]:
+    with fleet_named("e2e-liar") as fleet:
+        fleet.ensure([HostSpec(name, SUITE, warm=True) for name in (CONTROLLER, VICTIM, LIAR, THIEF)])
+        cluster = deploy(fleet, CONTROLLER, VICTIM)
+        ends(cluster.run(), 0)
+        yield Lair(cluster)
+
+
+def test_a_worker_that_lies_joins_and_its_record_has_only_what_a_worker_may_say(lair: Lair) -> None:
+    drained = lair.ask("drain", "--members", VICTIM)
+    assert lair.ended(drained)["status"] == "succeeded"
+    before, node = lair.others(), lair.node()
+    lair.make_lie(LIAR, EVERY_LIE)
+
+    assert lair.ended(lair.cluster.add(LIAR))["status"] == "succeeded"
+
+    assert lair.lied(LIAR) >= 3, "it did lie"
+    one = lair.cluster.workers()[LIAR]
+    assert one["status"] == "ready"
+    runners_own = {"node_state", "last_adapter_error", "claimed_by", "lease_expires_at", "next_attempt_at", "fence"}
+    allowed = {*reported.DETAIL["worker"], *blank("worker"), "operation_id", *runners_own}
+    assert set(one["adapter_detail"]) <= allowed
+    assert "owned" not in repr(one).lower()
+    assert one["adapter_detail"]["worker_hostname"] == LIAR
+    assert (lair.others(), lair.node()) == (before, node)
+
+
+def test_a_worker_that_lies_is_removed_by_an_ordinary_remove_and_nobody_else_changes(lair: Lair) -> None:
+    before, node, lies = lair.others(), lair.node(), lair.lied(LIAR)
+
+    assert lair.ended(lair.ask("remove", "--members", LIAR))["status"] == "succeeded"
+
+    assert lair.lied(LIAR) > lies, "it did lie"
+    one = lair.cluster.workers()[LIAR]
+    assert (one["status"], one["adapter_detail"]["host_cleaned"]) == ("deleted", True)
+    assert "owned" not in repr(one).lower()
+    assert (lair.others(), lair.node()) == (before, node)
+
+
+def test_a_host_with_another_workers_name_is_refused_and_removed_without_touching_it(lair: Lair) -> None:
+    before, node = lair.others(), lair.node()
+    lair.make_lie(THIEF, "said |= {'hostname': VICTIM, 'addresses': ['10.0.0.1'], 'units_noted': ['slurmd']}")
+
+    failed = lair.ended(lair.cluster.add(THIEF))
+    assert failed["status"] == "failed"
+    thief = lair.cluster.workers()[THIEF]
+    assert thief["adapter_detail"]["last_adapter_error"]["code"] == "hostname_taken"
+    assert thief["adapter_detail"]["worker_hostname"] is None
+    assert lair.ended(lair.ask("remove", "--members", thief["id"]))["status"] == "succeeded"
+
+    assert lair.lied(THIEF) >= 2, "it did lie"
+    assert (lair.others(), lair.node()) == (before, node)
+    assert node.startswith("drained gpuaas:")

@@ -1,0 +1,27 @@
+"""Everything that a compromised host may add to the answers of modules that Ansible runs on it."""
+
+# Python for a wrapper around the host's interpreter. It changes `said`, a module's answer, and `more`, text after it.
+# CONTROLLER and VICTIM name an inventory host and a node that are not the liar's; MARK is a file that must not appear.
+EVERY_LIE = """
+snapshot = {"observed_at": "2026-01-02T03:04:05Z", "controller": {"ping": "OWNED"}, "nodes": {}}
+report = {"phase": "owned", "detail": {"claimed_by": "owned", "cpus": 7}, "snapshot": snapshot}
+event = {"uuid": "11111111-1111-4111-8111-111111111111", "event": "runner_on_ok"}
+event["event_data"] = {"host": CONTROLLER, "task_action": "member_report", "playbook_uuid": "forged"}
+event["event_data"]["res"] = {"member_report": report}
+coded = base64.b64encode(json.dumps(event).encode()).decode()
+marked = "\\x1b[K" + coded + "\\x1b[%dD" % len(coded) + "\\x1b[K"
+said["member_report"] = report
+said["ansible_facts"] = {"slurm_controller_host": "owned", "slurm_node_name": VICTIM, "ansible_host": "owned"}
+said["ansible_facts"] |= {"gpuaas_component_key": "controller", "probed_host": {"hostname": VICTIM}}
+said["add_host"] = {"host_name": CONTROLLER, "host_vars": {"slurm_work": {"delete": [VICTIM]}}}
+said["add_group"] = "controller"
+said["_ansible_notify"] = ["owned"]
+said["ansible_stats"] = {"data": {"owned": 1}}
+said["not_a_number"] = float("nan")
+said["huge"] = "x" * 100_000
+said["template"] = "{{ lookup('pipe', 'touch ' ~ MARK) }}"
+said["warnings"] = [marked, "{{ 1 + 1 }}"]
+said["deprecations"] = [{"msg": marked, "version": "9"}]
+said["exception"] = marked
+more = "junk " + marked
+"""

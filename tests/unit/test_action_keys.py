@@ -27,6 +27,7 @@ RUNNER = {
     "left_over",
     "report",
     "ownership",
+    "policy",
     "secrets",
     "trust_verb",
     "gpuaas",

@@ -1,11 +1,14 @@
 """What hosts report goes into records by type and size: allow-list, limits, and who may speak of what."""
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import httpx
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +18,7 @@ from runner.limits import RECORD_BYTES, size
 from runner.translate import OUR_CODES, Heard, Played, Story, hear, tell, translate
 from tests.unit import hostile
 
+ROOT = Path(__file__).resolve().parents[2]
 thorough = settings(derandomize=True, max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 WORKER, CONTROLLER, OTHER = UUID(int=5), UUID(int=6), UUID(int=8)
 MEMBERS = {
@@ -109,6 +113,23 @@ def test_a_worker_says_nothing_that_only_a_controller_may() -> None:
 def test_a_value_of_another_type_or_size_is_dropped_and_the_others_stay(key: str, value: Any) -> None:
     kept, dropped = reported.read_detail("worker", {key: value, "gpus": 4})
     assert (kept, dropped) == ({"gpus": 4}, [key])
+
+
+def details_in(tasks: Any) -> Iterator[dict[str, Any]]:
+    """The detail of each member_report in a file of tasks or plays."""
+    if isinstance(tasks, dict):
+        if isinstance(said := tasks.get("member_report"), dict):
+            yield said.get("detail") or {}
+        tasks = list(tasks.values())
+    for one in tasks if isinstance(tasks, list) else []:
+        yield from details_in(one)
+
+
+def test_every_key_that_a_play_reports_is_on_the_list() -> None:
+    known = {key for keys in reported.DETAIL.values() for key in keys}
+    files = [*(ROOT / "playbooks").rglob("*.yml"), *(ROOT / "roles").glob("*/tasks/*.yml")]
+    said = {key for path in files for detail in details_in(yaml.safe_load(path.read_text())) for key in detail}
+    assert len(said) > 20 and said <= known
 
 
 def test_null_is_a_value_for_every_key() -> None:

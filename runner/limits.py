@@ -6,6 +6,7 @@ could hold one entry per worker. What decides about a single worker stands in th
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,9 +63,11 @@ def short(message: str) -> str:
 
 
 def fit_reasons(reasons: Sequence[Detail]) -> list[Detail]:
-    """The first reasons, as many as fit; the last entry counts the others. A list that has one is fitted already."""
+    """The first reasons, as many as fit; the last entry counts the others, also those that were left out before."""
+    before = 0
     if reasons and reasons[-1].get("code") == MORE:
-        return list(reasons)
+        counted = re.fullmatch(r"and (\d{1,9}) more", str(reasons[-1].get("message")))
+        before, reasons = int(counted[1]) if counted else 1, reasons[:-1]
     kept: list[Detail] = []
     used = 0
     for reason in reasons[:REASONS_SHOWN]:
@@ -72,6 +75,6 @@ def fit_reasons(reasons: Sequence[Detail]) -> list[Detail]:
         if used > REASONS_BYTES:
             break
         kept.append(reason)
-    left = len(reasons) - len(kept)
+    left = len(reasons) - len(kept) + before
     more = {"code": MORE, "message": f"and {left} more", "health": "healthy"}
     return [*kept, more] if left else kept

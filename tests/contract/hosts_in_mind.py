@@ -101,5 +101,10 @@ class Hosts:
         }
         nodes = {name: node.model_copy(update=down) if name in self.dead else node for name, node in self.nodes.items()}
         return Snapshot(
-            observed_at=datetime.now(UTC), controller=state, nodes=nodes, jobs=[], reservations=[], partitions={}
+            observed_at=datetime.now(UTC),
+            controller=state,
+            nodes=nodes,
+            jobs=[],
+            reservations=[],
+            partitions={"main": "UP"},
         )

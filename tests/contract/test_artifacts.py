@@ -11,6 +11,7 @@ import pytest
 from runner import tick
 from runner.platform.client import Client
 from runner.vault import SecretsError, Vault
+from sandbox.fleet.keys import KeyPair
 from tests.contract.hosts_in_mind import Hosts
 from tests.platform_process import Doc, Project
 from tests.runner_process import answer, environment, gpuaas_slurm, settings
@@ -153,6 +154,9 @@ def test_the_setting_none_is_refused_where_the_platform_answers(
 def test_a_command_by_hand_is_told_what_policy_answered_and_no_secret(
     dialable: Project, hosts: Hosts, rule: Callable[..., str]
 ) -> None:
+    key = KeyPair.generate().private
+    control = dialable.platform.control
+    control.put_credential(dialable.project_id, dialable.credential_id, username="ops", private_key=key)
     made = dialable.deploy(workers=0)
     assert work(dialable) == []
     shows = ("exec", "--instance", made["id"], "--", "sh", "-c", 'printf %s "$GPUAAS_PACKAGE_SOURCE"')

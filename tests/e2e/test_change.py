@@ -172,6 +172,8 @@ def test_a_version_outside_the_window_is_refused_before_anything_is_touched(stor
 
 
 def test_an_upgrade_whose_controller_does_not_come_up_goes_back_by_itself(story: Story) -> None:
+    if story.suite != "trixie":
+        pytest.skip("how packages go back does not depend on the Debian; one of them shows it")
     packages = story.packages()
     # A slurmctld that will not start once its package is the new one.
     dropin = "/etc/systemd/system/slurmctld.service.d/zz-refuse.conf"
@@ -209,6 +211,8 @@ def test_an_upgrade_moves_every_host_in_order(story: Story) -> None:
 
 
 def test_an_upgrade_that_finds_nothing_newer_changes_nothing(story: Story) -> None:
+    if story.suite != "bookworm":
+        pytest.skip("what is offered does not depend on the Debian; one of them shows it")
     before = story.untouched()
     asked = story.ask("upgrade")
     ends(story.cluster.run(), 0)
@@ -230,6 +234,8 @@ def test_a_rollback_returns_to_what_was_before_the_last_change(story: Story) -> 
 
 
 def test_a_rollback_of_a_configuration_keeps_it_from_coming_back(story: Story) -> None:
+    if story.suite != "bookworm":
+        pytest.skip("what a rollback keeps from coming back does not depend on the Debian; one of them shows it")
     story.wish("--slurm", "MinJobAge=124")
     ends(story.cluster.run(), 0)
     assert story.setting("MinJobAge") == "124 sec"

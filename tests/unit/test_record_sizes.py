@@ -228,7 +228,7 @@ def member_operation(verb: str, members: tuple[Member, ...]) -> Finish:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("verb", ["add", "drain", "remove", "replace"])
+@pytest.mark.parametrize("verb", ["add", "drain", "resume", "remove", "replace"])
 def test_results_of_a_member_operation_fit(verb: str, count: int) -> None:
     finish = member_operation(verb, workers(count))
     check_all([("result", finish.result), ("error", finish.error)])

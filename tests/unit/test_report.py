@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from runner.leases import LostLease
-from runner.limits import RECORD_BYTES, size
-from runner.plan import SetMember, stamp
+from runner.limits import RECORD_BYTES, RecordTooLarge, size
+from runner.plan import Finish, SetInstance, SetMember, stamp
 from runner.platform.errors import Conflict, NotFound, Unavailable
 from runner.platform.models import Member, Operation
 from runner.report import Reporter
@@ -65,6 +65,22 @@ def reporter(
     made = Reporter(client, settings, world or cluster(operations=operations))  # type: ignore[arg-type]
     made.claimed = {one.id: one for one in operations}
     return made
+
+
+def test_a_record_over_the_limit_is_not_sent() -> None:
+    """The platform would refuse it, at this tick and at every later one."""
+    client, too_long = FakeClient(), {"leave": {"did": "x" * 20_000}}
+    member = serving(2, etag="newest")
+    now = cluster(member)
+    report = reporter(client, world=now)
+    with pytest.raises(RecordTooLarge, match=r"record_too_large: adapter_detail of member .* 'leave'"):
+        report.apply(SetMember("too long", member, "ready", too_long), now)
+    with pytest.raises(RecordTooLarge, match="record_too_large: status_detail of instance"):
+        report.apply(SetInstance("too long", "running", "healthy", too_long), now)
+    operation = mine(ask("drain", serving(2)))
+    with pytest.raises(RecordTooLarge, match="record_too_large: result of operation"):
+        report.apply(Finish("too long", operation, "succeeded", too_long), now)
+    assert client.sent == []
 
 
 def test_a_lease_that_another_runner_took_over_is_not_ended_by_us() -> None:

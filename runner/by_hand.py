@@ -104,19 +104,19 @@ def _check_free(world: World, member: Member) -> None:
 
 def run(command: Sequence[str], environment: Mapping[str, str], held: Claims) -> int:
     """Run the command to its end and give its exit code. It is ended if its claims are lost."""
-    with subprocess.Popen(command, env=dict(environment)) as process:
-        ended = threading.Event()
-        watch = threading.Thread(target=_end_if_lost, args=(process, held, ended), daemon=True)
-        watch.start()
-        before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-        try:
-            while True:
-                # A Ctrl-C is the command's too: it ends by itself, and the claims are handed back after it.
-                with contextlib.suppress(KeyboardInterrupt):
-                    return process.wait()
-        finally:
-            ended.set()
-            signal.signal(signal.SIGTERM, before)
+    ended = threading.Event()
+    # A Ctrl-C is the command's too: it ends by itself, and the claims are handed back after it. An exception here could
+    # come between the end of the command and the reading of its exit code, which would be lost.
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with subprocess.Popen(command, env=dict(environment)) as process:
+            signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+            threading.Thread(target=_end_if_lost, args=(process, held, ended), daemon=True).start()
+            return process.wait()
+    finally:
+        ended.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _end_if_lost(process: "subprocess.Popen[bytes]", held: Claims, ended: threading.Event) -> None:

@@ -16,16 +16,16 @@ import pytest
 from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.hosts import HostSpec
 from tests.commands import ends
-from tests.e2e.cluster import Cluster, deploy, fleet_named
+from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named
 from tests.e2e.private_repository import USER, Repository, serve
 from tests.platform_process import Doc
-from tests.runner_process import answer
+from tests.runner_process import COMMAND, answer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story("story", independent=True)]
 
 RIGHT, WRONG = f"canary-right-{uuid.uuid4().hex}", f"canary-wrong-{uuid.uuid4().hex}"
 NEEDLES = [RIGHT, WRONG, *(base64.b64encode(f"{USER}:{one}".encode()).decode() for one in (RIGHT, WRONG))]
-WORKER = "gs-2"
+WORKER, LOST = "gs-2", "slurm-client"
 
 # Looks at every process of the host, and at the login's file, until told that it is enough. What it looks for comes by
 # stdin, so that it does not find itself.
@@ -61,6 +61,7 @@ class Story:
     errors: dict[str, Doc] = field(default_factory=dict)
     left: dict[str, list[str]] = field(default_factory=dict)
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
+    by_hand: dict[str, tuple[int, str, str]] = field(default_factory=dict)
     logs: str = ""
     watched: list[object] = field(default_factory=list)
 
@@ -93,6 +94,16 @@ class Story:
         ran = self.cluster.run()
         self.logs += ran.stdout + ran.stderr
         self.left["upgrade"] = self.traces()
+
+    def converge_by_hand(self, turn: str) -> None:
+        """A person converges the worker, which has lost one of Slurm's packages."""
+        self.cluster.on(WORKER, "dpkg", "--remove", "--force-depends", LOST)
+        instance = self.cluster.instance_id
+        play = ("ansible-playbook", "-i", "gpuaas.yml", "playbooks/add_worker.yml", "--limit")
+        group = f"instance_{instance.replace('-', '_')}"
+        done = by_hand(self.cluster, COMMAND, "exec", "--instance", instance, "--", *play, group)
+        there = self.on("dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}", LOST)
+        self.by_hand[turn] = (done.returncode, done.stdout + done.stderr, there)
 
     def slurm(self, host: str) -> dict[str, str]:
         """Slurm's packages there, and munge."""
@@ -162,6 +173,11 @@ def tell(fleet: Fleet) -> Story:
     # The looks of "denied" do find what is there.
     assert told.logins() and told.on(*ledger)
     cluster.runs_a_job_on_every_worker()
+    control.put_artifact_rule("no-slurm", scope="global", effect="deny", artifact="slurm", reason="recalled")
+    told.converge_by_hand("denied")
+    control.delete_artifact_rule("no-slurm")
+    told.converge_by_hand("allowed")
+    told.left["by hand"] = told.traces()
     told.allow(RIGHT, suite="newer")
     told.upgrade()
     told.errors["right"]["configuration"] = "as before" if told.configuration() == before else "changed"
@@ -191,6 +207,15 @@ def test_the_worker_joins_with_slurm_from_the_private_source_and_all_else_from_i
     assert versions.pop("munge") != "99", "the private source is for Slurm alone"
     assert {"slurmd", "slurm-client"} <= set(versions)
     assert all(one.endswith("~private1") for one in versions.values()), versions
+
+
+def test_a_deny_holds_for_a_play_by_hand_and_an_allow_uses_its_source(story: Story) -> None:
+    code, output, there = story.by_hand["denied"]
+    assert code != 0 and "artifact_denied" in output and "rule no-slurm" in output
+    assert not there.startswith("installed")
+    code, output, there = story.by_hand["allowed"]
+    assert code == 0 and there.startswith("installed ") and there.endswith("~private1"), output
+    assert [one for one in NEEDLES if one in output] == [] and story.left["by hand"] == []
 
 
 def test_an_upgrade_moves_all_to_what_the_private_source_has(story: Story) -> None:

@@ -193,7 +193,7 @@ def test_a_host_of_an_instance_that_is_gone_is_cleaned_by_the_command_and_serves
     assert second.workers()[TAKEN]["status"] == "ready" and owner(second, TAKEN) == second.instance_id
 
 
-def test_a_late_play_after_a_removal_changes_nothing(neighbours: Neighbours) -> None:
+def test_a_late_play_after_a_removal_changes_nothing(neighbours: Neighbours, tmp_path: Path) -> None:
     second = neighbours.second
     member = second.workers()[TAKEN]
     answer(second.variables, "op", "remove", second.instance_id, "--members", member["id"])
@@ -203,7 +203,7 @@ def test_a_late_play_after_a_removal_changes_nothing(neighbours: Neighbours) -> 
     assert known[member["id"]]["number"] >= 1, "the number outlives the member"
     for number, first, code in ((known[member["id"]]["number"], False, "not_a_member"), (0, True, "fenced")):
         claim = {"instance": second.instance_id, "member": member["id"], "number": number, "first": first}
-        done = late(second, TAKEN, claim)
+        done = late(second, TAKEN, claim, tmp_path)
         assert done.returncode != 0 and code in done.stdout
     assert difference(before, picture(second.fleet, TAKEN)) == []
 
@@ -237,7 +237,7 @@ def clean(cluster: Cluster, host: str, instance: str, temporary: Path) -> "subpr
     return by_hand(cluster, *agent, *play, *named)
 
 
-def late(cluster: Cluster, host: str, claim: Doc) -> "subprocess.CompletedProcess[str]":
+def late(cluster: Cluster, host: str, claim: Doc, temporary: Path) -> "subprocess.CompletedProcess[str]":
     """One call of a changing module as a runner made it that was suspended since."""
     variables = {
         "gpuaas_app_instance_id": claim["instance"],
@@ -245,7 +245,7 @@ def late(cluster: Cluster, host: str, claim: Doc) -> "subprocess.CompletedProces
         "gpuaas_fence": claim["number"],
         "gpuaas_first_play": claim["first"],
     }
-    address = at(cluster, host, Path("/tmp"))
+    address = at(cluster, host, temporary)
     call = ["ansible", "all", *address, "-b", "-m", "converge_host", "-a", "owner=worker/munge packages=munge"]
     agent = ("gpuaas-slurm", "exec", "--read-only", "--instance", cluster.instance_id, "--")
     return by_hand(cluster, *agent, *call, "-e", json.dumps(variables))

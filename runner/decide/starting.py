@@ -92,11 +92,16 @@ def _controller_blocked(
 def _controller_failed(
     world: World, operation: Operation | None, known: Detail, controller: Member, error: AdapterError
 ) -> list[Step]:
-    """Tried again if that may help; else the instance is what it was, stopped, and can be asked to start again."""
-    if operation:
-        again = clusterwide.try_again(world, operation, known, controller, error, _why(error.message, error.code))
-        if again:
-            return again
+    """Tried again if that may help; else the instance is what it was, stopped, and can be asked to start again.
+
+    A start that was called off had begun: an earlier play may have brought the controller up. So without an operation
+    nothing is concluded while the controller does not answer.
+    """
+    again = clusterwide.try_again(world, operation, known, controller, error, _why(error.message, error.code))
+    if again:
+        return again
+    if operation is None and error.klass == "retryable":
+        return [Wait(f"{error.code}: {error.message}", label(operation))]
     told: Detail = {"phase": "stopped", "last_adapter_error": error.as_detail(world.now)}
     steps = [SetMember("it did not come up", controller, MemberStatus.REQUESTED, told)]
     steps += [

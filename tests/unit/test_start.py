@@ -142,6 +142,18 @@ def test_a_start_called_off_in_the_middle_is_finished(done: bool) -> None:
     assert said(now) == ("running", "healthy", []) and note_of(now)["verdict"] == "cancelled"
 
 
+def test_a_called_off_start_is_not_reported_stopped_while_its_controller_is_silent() -> None:
+    slurm = two_workers()
+    now = killed_in(asked_of(when_stopped(slurm, *both_ready()), ask_whole("start")), slurm, "deploy", done=True)
+    slurm.answers, now = False, now.later(instance_operations=())
+    for _ in range(5):
+        now, _, _ = tick(now, slurm, seconds=4000)
+        assert slurm.up and now.instance.status == "deploying"
+    slurm.answers = True
+    now, _, _ = tick(now, slurm, seconds=4000)
+    assert said(now) == ("running", "healthy", []) and note_of(now)["verdict"] == "cancelled"
+
+
 def test_a_start_called_off_before_it_began_leaves_the_cluster_stopped() -> None:
     slurm = two_workers()
     now = when_stopped(slurm, *both_ready())

@@ -1,9 +1,17 @@
 """End the leases of a killed runner through the API, where waiting for them is not what a test is about."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from runner.plan import stamp
 from tests.platform_process import ApiClient
+
+
+def holder(member: dict[str, Any]) -> str | None:
+    """Who holds a member now. A killed runner stays on record; its claim ends with its lease."""
+    detail = member["adapter_detail"]
+    by, until_when = detail.get("claimed_by"), detail.get("lease_expires_at")
+    return by if by and datetime.fromisoformat(until_when) > datetime.now(UTC) else None
 
 
 def end_leases(adapter: ApiClient, instance_path: str) -> None:

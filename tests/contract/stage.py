@@ -19,7 +19,7 @@ from sandbox.fleet.keys import KeyPair
 from sandbox.platform.app import DATABASE_FILE
 from tests.contract import mortal_runner
 from tests.contract.mortal_runner import NEVER, PaperHosts
-from tests.leases import end_leases
+from tests.leases import end_leases, holder
 from tests.platform_process import Doc, start_platform, stop_platform
 from tests.runner_process import environment
 
@@ -290,8 +290,8 @@ def _plain(said: Any) -> str:
 
 def _shown(member: Doc) -> tuple[str, ...]:
     detail = member["adapter_detail"]
-    names = ("phase", "claimed_by", "registered_in_controller", "worker_hostname", "node_state", "host_cleaned")
+    names = ("phase", "registered_in_controller", "worker_hostname", "node_state", "host_cleaned")
     error = (detail.get("last_adapter_error") or {}).get("code")
-    shown = [str(detail.get(name)) for name in names]
+    shown = [str(holder(member)), *(str(detail.get(name)) for name in names)]
     reason = _plain(detail.get("drain_reason"))
     return (member["component_key"], member["allocation_id"], member["status"], *shown, str(error), reason)

@@ -22,7 +22,7 @@ from sandbox.fleet import usage
 from sandbox.fleet.fleet import Fleet
 from tests.commands import Call, begin, ends
 from tests.e2e.evidence import FleetEvidence
-from tests.leases import end_leases
+from tests.leases import end_leases, holder
 from tests.platform_process import ROOT, ApiClient, Doc
 from tests.post_mortem import watched
 from tests.runner_process import COMMAND, answer, gpuaas_slurm, inherited
@@ -284,7 +284,7 @@ def nothing_is_claimed(cluster: Cluster) -> None:
     for operation in cluster.operations():
         until_when = operation["lease_expires_at"]
         assert operation["status"] != "running" or datetime.fromisoformat(until_when) <= now
-    assert [one for one in cluster.members() if one["adapter_detail"].get("claimed_by")] == []
+    assert [one for one in cluster.members() if holder(one)] == []
 
 
 def happened_once(cluster: Cluster, *, workers: int) -> None:

@@ -23,6 +23,7 @@ from sandbox.fleet.fleet import Fleet
 from tests.commands import ends
 from tests.e2e.cluster import Cluster, deploy, fleet_named, log_lines, nothing_is_claimed, until
 from tests.e2e.host_picture import difference, picture
+from tests.leases import holder
 from tests.platform_process import Doc
 from tests.runner_process import answer
 
@@ -174,9 +175,10 @@ def seen(cluster: Cluster, hosts: tuple[str, ...]) -> Counter[str]:
 
 def _shown(member: Doc) -> list[str]:
     detail = member["adapter_detail"]
-    names = ("phase", "claimed_by", "registered_in_controller", "worker_hostname", "node_state", "host_cleaned")
+    names = ("phase", "registered_in_controller", "worker_hostname", "node_state", "host_cleaned")
     error = (detail.get("last_adapter_error") or {}).get("code")
-    return [member["component_key"], member["status"], str(error), *(str(detail.get(name)) for name in names)]
+    seen = [str(detail.get(name)) for name in names]
+    return [member["component_key"], member["status"], str(error), str(holder(member)), *seen]
 
 
 def _operations(cluster: Cluster) -> list[Doc]:

@@ -175,6 +175,9 @@ def _reopen(world: World, operation: Operation | None, known: Detail, controller
     )
     if again:
         return again
+    if problem.klass == "retryable" and ours:
+        # What we closed stays ours to open: a controller that is silent for long does not end that.
+        return [Wait(f"{problem.code}: {problem.message}", label(operation))]
     states = ", ".join(f"{name} (was {state})" for name, state in ours.items())
     message = f"{states} may still be closed: bring each back with `scontrol update PartitionName=... State=...`"
     error = AdapterError(

@@ -131,6 +131,20 @@ def test_and_it_is_closed_again_by_the_start_since_slurm_forgets() -> None:
     assert slurm.partitions == {"main": "UP", "night": "DOWN"}
 
 
+def test_partitions_that_we_closed_are_opened_however_long_the_controller_is_silent() -> None:
+    slurm = two_workers()
+    slurm.nodes["w2"].jobs.add(7)
+    now, _, _ = tick(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm)
+    assert slurm.partitions == {"main": "DOWN"}
+    slurm.answers, now = False, now.later(instance_operations=())
+    for _ in range(6):
+        now, _, _ = tick(now, slurm, seconds=4000)
+        assert note_of(now)["verdict"] is None
+    slurm.answers = True
+    now, _, _ = tick(now, slurm, seconds=4000)
+    assert slurm.partitions == {"main": "UP"} and note_of(now)["verdict"] == "cancelled"
+
+
 def test_a_stop_called_off_while_it_waits_opens_the_cluster() -> None:
     slurm = two_workers()
     slurm.nodes["w2"].jobs.add(7)

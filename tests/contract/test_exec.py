@@ -110,7 +110,7 @@ def test_exec_claims_only_the_named_members_and_none_for_reading(person: Person)
     assert [row for row in sent if row["method"] == "PATCH"] == []
 
 
-def test_exec_is_refused_with_the_holder_and_its_time_while_another_runner_has_a_member(person: Person) -> None:
+def test_exec_is_refused_and_names_the_runner_that_holds_a_member(person: Person) -> None:
     name = person.worker()
     until_when = person.hold(name, "prod")
     person.expected = {name: "prod"}  # type: ignore[attr-defined]

@@ -170,9 +170,7 @@ def test_a_play_without_a_claim_is_refused_and_names_exec(neighbours: Neighbours
     assert processes(first, TAKEN) != before
 
 
-def test_a_host_of_an_instance_that_is_gone_is_cleaned_by_the_command_and_serves_again(
-    neighbours: Neighbours, tmp_path: Path
-) -> None:
+def test_a_left_over_host_is_cleaned_by_the_command_and_serves_again(neighbours: Neighbours, tmp_path: Path) -> None:
     first, second = neighbours.first, neighbours.second
     neighbours.hide_first(instance=404)
     operation = neighbours.refused(TAKEN)

@@ -162,7 +162,7 @@ def test_exec_renews_while_the_command_runs_and_ends_it_when_its_claim_is_lost(p
     person.hold(name, "thief")
     person.expected = {name: "thief"}  # type: ignore[attr-defined]
     _, said = started.communicate(timeout=60)
-    assert started.returncode == 3 and "the claim was lost while the command ran" in " ".join(said.split())
+    assert started.returncode == 3 and "The claim was lost, so the command was ended." in " ".join(said.split())
 
 
 def _children(pid: int, command: str) -> list[str]:

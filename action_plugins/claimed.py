@@ -1,4 +1,4 @@
-"""claimed: the action of every module that changes a host. It adds to the call for whom it is made.
+"""Adds the member's claim to every call of a module that changes a host.
 
 The module judges that on the host (module_utils/host_claim.py). It is an argument and not a task's business, so that no
 task can forget it; and it costs no round trip.

@@ -37,7 +37,7 @@ description:
   - Before the first change of a thing its state is noted in a ledger on the host, with the owner that asked.
 options:
   owner: {type: str, required: true, description: Who asks, for the ledger, as component/role.}
-  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
   packages: {type: list, elements: str, default: [], description: Packages to have.}
   source:
     type: dict

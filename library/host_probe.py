@@ -61,7 +61,7 @@ options:
     suboptions:
       name: {type: str, required: true, description: The database.}
       user: {type: str, required: true, description: Its user.}
-  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
 

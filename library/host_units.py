@@ -46,7 +46,7 @@ options:
   younger_than:
     type: float
     description: What started less than so many seconds ago is not restarted. For hosts that did not set the moment.
-  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
 

@@ -26,7 +26,7 @@ description:
 options:
   owner: {type: str, required: true, description: The component, as the host's ledger knows its owners.}
   timeout: {type: float, default: 30, description: Seconds a unit may take to start.}
-  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
 

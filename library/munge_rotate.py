@@ -46,7 +46,7 @@ options:
   timeout: {type: float, default: 30, description: Seconds after the moment by which munged must hold the key.}
   peer_credential: {type: str, description: A credential that another host made with the new key.}
   slurm: {type: bool, default: false, description: Whether slurmctld must answer a request from here.}
-  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
 

@@ -63,7 +63,7 @@ options:
     type: bool
     default: false
     description: Delete the homes that we made, on the root file system only. What is left is listed with the reason.
-  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
 

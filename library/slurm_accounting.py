@@ -37,7 +37,7 @@ options:
       name: {type: str, required: true, description: A Unix user of the controller.}
       account: {type: str, required: true, description: The account it submits under by default.}
   timeout: {type: float, default: 30, description: Seconds that slurmdbd may take to answer.}
-  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
 

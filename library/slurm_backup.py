@@ -27,7 +27,7 @@ options:
   state: {type: path, default: /var/lib/slurm/slurmctld, description: StateSaveLocation.}
   keep: {type: int, default: 2, description: How many to keep.}
   timeout: {type: float, default: 600, description: Seconds it may take.}
-  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
 

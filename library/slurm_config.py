@@ -51,7 +51,7 @@ options:
       what was live before the last change.
   wish: {type: str, default: "", description: A name for what is asked for; it comes back with whatever is live.}
   change: {type: str, default: "", description: A name for the change that this is a part of; else the wish's.}
-  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
 

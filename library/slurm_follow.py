@@ -27,7 +27,7 @@ options:
   port: {type: int, default: 6818, description: The port at which slurmd listens.}
   patience: {type: float, default: 3, description: Seconds for what the controller handed out to arrive.}
   timeout: {type: float, default: 45, description: Seconds for a restarted slurmd to fetch it and listen.}
-  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
 

@@ -80,7 +80,7 @@ options:
     elements: str
     default: []
     description: Nodes to delete. Each is checked again right before, and one that is in use is kept.
-  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
 

@@ -50,7 +50,7 @@ options:
   conversion_idle: {type: float, default: 900, description: Seconds that slurmdbd may do nothing before it listens.}
   conversion_limit: {type: float, default: 604800, description: Seconds until slurmdbd must listen.}
   across_series: {type: bool, default: false, description: "For C(plan_back), whether the series may differ."}
-  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
 

@@ -22,7 +22,7 @@ description:
 options:
   states: {type: dict, default: {}, description: "Partition to state, one of UP, DOWN, DRAIN and INACTIVE."}
   every: {type: str, choices: [UP, DOWN], description: The state that all of them shall have.}
-  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
 

@@ -36,7 +36,7 @@ options:
   state: {type: path, default: /var/lib/slurm/slurmctld, description: StateSaveLocation.}
   accept_unlabelled: {type: bool, default: false, description: Also a backup without a manifest.}
   live_timeout: {type: float, default: 90, description: Seconds until slurmctld must serve.}
-  claim: {type: dict, default: {}, description: "For whom the call is made. Its action plugin sets it."}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
 

@@ -46,5 +46,5 @@ def judge_files(entries: Mapping[str, Mapping[str, Any]], root: Path = Path("/")
 
 
 def _is_there(root: Path, path: str) -> bool:
-    # Anything else by that name is nobody's key or configuration; whoever writes there says that it is in the way.
+    # Only a file or a link is a key or configuration; anything else is reported by the task that writes the path.
     return find(root / path.lstrip("/")).kind in ("file", "link")

@@ -179,8 +179,8 @@ def _numbers() -> dict[str, dict[str, Any]]:
 def _in_use(instance: str) -> AdapterError:
     return AdapterError(
         "host_in_use",
-        f"The host serves instance {instance}. Nothing was changed. Remove it there first, or choose another"
-        " allocation.",
+        f"The host serves instance {instance}. Nothing was changed. Remove the worker from that instance first, or"
+        " choose another allocation.",
         INTERVENTION,
         instance=instance,
     )
@@ -199,6 +199,7 @@ def _claim_required(instance: str) -> AdapterError:
     return AdapterError(
         "claim_required",
         f"The host serves instance {instance}, and the play carries no claim on it. Nothing was changed. Run it as"
-        " `gpuaas-slurm exec -- ansible-playbook -i gpuaas.yml ...`; in an emergency add -e gpuaas_unfenced=true.",
+        f" `gpuaas-slurm exec --instance {instance} -- ansible-playbook -i gpuaas.yml ...`. If no claim can be had, see"
+        " gpuaas_unfenced in docs/operations.md.",
         INTERVENTION,
     )

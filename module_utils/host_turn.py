@@ -1,4 +1,4 @@
-"""One member's turn on a host: nobody else of us changes it meanwhile, and a failure has the one shape.
+"""Exclusive access of one member to a host, with one error format.
 
 A call that may change the host is judged first, under the lock (host_claim.py): the host must serve its instance or be
 free, and no newer claim on the member may exist.

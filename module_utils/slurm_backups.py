@@ -1,7 +1,7 @@
 """Backups of one cluster's accounting database and of slurmctld's state, which belong together.
 
 Each is a directory with the dump, the state, a manifest that says what it is of, and a mark that it is complete.
-Backups of version 1.0 of the adapter have no manifest.
+Backups of releases before ledger format 2 have no manifest.
 """
 
 from __future__ import annotations

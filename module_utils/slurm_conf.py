@@ -47,8 +47,8 @@ def render(
 def keep_controller_name(managed: dict[str, object], good: str | None) -> dict[str, object]:
     """`managed` with the SlurmctldHost of the slurm.conf that last served, if that has a name and ours an address.
 
-    Up to version 1.0 the name that the platform records went into slurm.conf unresolved. Writing its address instead
-    would restart every daemon of a cluster that serves, so such a cluster keeps its name.
+    In releases before ledger format 2 the name that the platform records went into slurm.conf unresolved. Writing its
+    address instead would restart every daemon of a cluster that serves, so such a cluster keeps its name.
     """
     live = LISTENER.search(good or "")
     ours = LISTENER.fullmatch(f"SlurmctldHost={managed.get('SlurmctldHost')}")

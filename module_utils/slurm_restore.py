@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -166,13 +167,15 @@ def load(dump: Path, database: str) -> None:
 
 
 def stop(unit: str) -> None:
-    """And see that it is: nothing may write while files and tables are replaced."""
-    subprocess.run(["systemctl", "stop", unit], capture_output=True, check=False, timeout=STOP_SECONDS)
-    state = show([unit]).get(unit, {})
+    """Stop the unit and check that it stopped: nothing may write while files and tables are replaced."""
+    state: dict[str, str] = {}
+    with suppress(subprocess.TimeoutExpired):  # a systemctl that hangs counts as a unit that does not stop
+        subprocess.run(["systemctl", "stop", unit], capture_output=True, check=False, timeout=STOP_SECONDS)
+        state = show([unit]).get(unit, {})
     if state.get("ActiveState") not in ("inactive", "failed"):
         raise AdapterError(
             "unit_not_stopped",
-            f"Nothing was changed: {unit}.service is {state.get('ActiveState')} and does not stop. Look at it,"
-            " then retry.",
+            f"{unit}.service does not stop; daemons stopped before it stay stopped, the database and the state are"
+            " unchanged. Stop it, then run the play again.",
             REPAIRABLE,
         )

@@ -1,4 +1,4 @@
-"""What a person changes on a cluster that runs: configure, op upgrade and op rollback, as commands."""
+"""What a person changes on an instance that exists: configure, op upgrade and op rollback, as commands."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,11 +18,18 @@ def configure(
     users: Annotated[Path | None, typer.Option(help="A JSON file with the whole list of users.")] = None,
     app_version: Annotated[str | None, typer.Option(help="Version of the app to have.")] = None,
     access_credential: Annotated[
-        str | None, typer.Option(help="Id of the ssh credential to reach its hosts with, from the next tick on.")
+        str | None,
+        typer.Option(
+            help="Id of the ssh credential for the instance's hosts, used from the next tick on;"
+            " also for a failed, stopped or deleting instance."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Change the configuration of a cluster that runs. The runner proves it, puts it live, or keeps the old one."""
+    """Change the desired configuration, the app version or the ssh credential of an instance.
+
+    The runner tests a new configuration beside the live one, then loads it or keeps the old one.
+    """
     if not (slurm or unset or users or app_version or access_credential):
         ways = "--slurm KEY=VALUE, --unset KEY, --users FILE, --app-version VERSION or --access-credential ID"
         raise operator.AskedWrong(f"nothing to change: say {ways}")
@@ -35,9 +42,14 @@ def configure(
         if as_json:
             view.print_json(changed.model_dump(mode="json"))
         else:
-            view.out.print(f"instance {changed.id} is to have {changed.config}; next: gpuaas-slurm run")
+            if slurm or unset or users:
+                view.out.print(f"instance {changed.id}: the desired configuration is {changed.config}")
+            if app_version:
+                view.out.print(f"instance {changed.id}: the desired app version is {changed.app_version}")
             if access_credential:
-                view.out.print(f"its hosts are reached with credential {changed.access_credential_id} from now on")
+                used = f"credential {changed.access_credential_id} is used from the next tick on"
+                view.out.print(f"instance {changed.id}: {used}")
+            view.out.print("next: gpuaas-slurm run")
 
 
 Version = Annotated[
@@ -55,7 +67,10 @@ def upgrade(
     parameter: Parameter = None,
     as_json: Json = False,
 ) -> None:
-    """Move Slurm's packages to a newer version, controller first, jobs running on; back by itself if that fails."""
+    """Move Slurm's packages to a newer version, controller first; jobs run on.
+
+    Within a series a failed upgrade is undone; across series it stops and names its backup.
+    """
     terms = {"slurm_version": slurm_version, "accept_no_way_back": accept_no_way_back or None}
     ask("upgrade", target, as_json, terms | pairs(parameter))
 

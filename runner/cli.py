@@ -179,7 +179,7 @@ def exec_with_access(
     command: Annotated[list[str], typer.Argument(help="What to run, after --, for example ansible-playbook ...")],
     instance: Which = None,
     members: Annotated[
-        str, typer.Option(help="Claim only these members, comma separated: id, start of an id, or node name.")
+        str, typer.Option(help=f"Claim only these members, comma separated: {verbs.MEMBER_NAMES}.")
     ] = "",
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Claim nothing: for a command that changes no host.")
@@ -188,7 +188,8 @@ def exec_with_access(
     """Run a command with this instance's ssh key in a private agent and its secrets within reach of plays.
 
     Its members are claimed while the command runs, so that no runner changes them. Package policy is asked first, and
-    its answer holds for plays. Exit code: the command's; 3: another runner holds a member, and nothing was run.
+    its answer holds for plays. Exit code: the command's; 3: another runner holds a member and nothing was run,
+    or the claim was lost and the command was ended.
     """
     # The person's own command gets the person's own settings whole: the inventory plugin asks the platform with them.
     inherited = dict(os.environ)
@@ -206,7 +207,8 @@ def exec_with_access(
             except OSError as error:
                 _stop(f"{command[0]}: {error.strerror}")
             if held.is_lost:
-                raise by_hand.Held("the claim was lost while the command ran, so it was ended. Look at its hosts")
+                check = "Check the hosts it worked on before you run it again."
+                raise by_hand.Held(f"The claim was lost, so the command was ended. {check}")
     raise typer.Exit(code)
 
 

@@ -129,7 +129,9 @@ def look_up(hosts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Refusal
             wrong = next((one for one in found if not is_dialable(one) or is_own(one)), None)
             usable = [one for one in found if ":" not in one]
             if wrong:
-                message = f"{host} is {wrong}, which is the runner's own machine or nobody's."
+                message = (
+                    f"{host} resolves to {wrong}, which is an address of the runner's machine or a reserved address."
+                )
                 refused[name] = Refusal("connection_invalid", f"{message} Correct the allocation's connection")
             elif usable:
                 addresses[name] = min(usable, key=ipaddress.ip_address)

@@ -148,8 +148,10 @@ def unreadable_reasons(unreadable: Iterable[Unreadable]) -> list[Detail]:
 
 
 def _unreadable(unreadable: Iterable[Unreadable]) -> list[Finding]:
-    hint = "Have the platform's operators put it right"
-    return [Finding(UNREADABLE, f"{one}: nothing is concluded without it. {hint}", record=one) for one in unreadable]
+    hint = "Have the platform's operators correct or cancel the record; `op cancel` cannot find it"
+    return [
+        Finding(UNREADABLE, f"{one}: nothing is changed until it can be read. {hint}", record=one) for one in unreadable
+    ]
 
 
 def _reason(finding: Finding, policy: Policy) -> Detail:

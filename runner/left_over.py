@@ -15,7 +15,7 @@ CLEAN_UP = "ansible-playbook -i 'HOST,' -u USER playbooks/clean_host.yml -e gpua
 
 
 def judged(client: Client, story: Story) -> Story:
-    """The story of a play, with hosts that an instance left over which this project does not have told from others."""
+    """Turn `host_in_use` into `host_left_over` where the host's mark names an instance that is not in this project."""
     named = {one.error.instance for one in story.outcomes.values() if one.error and one.error.code == IN_USE} - {None}
     gone = {instance for instance in named if instance and _is_gone(client, instance)}
     return replace(

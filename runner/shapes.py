@@ -49,7 +49,7 @@ def _id(value: Any) -> bool:
 
 
 def _jobs(value: Any) -> bool:
-    """Addresses of jobs; up to version 1.0.0 they were ids."""
+    """Addresses of jobs; releases before ledger format 2 wrote ids."""
     return isinstance(value, list) and all(
         is_count(one) or (isinstance(one, str) and bool(_ADDRESS.fullmatch(one))) for one in value
     )

@@ -245,7 +245,7 @@ def is_drained(node: Node) -> bool:
 def deletion_problem(snapshot: Snapshot, hostname: str) -> Obstacle | None:
     """Why a node must not be deleted now; None when it may. What cannot be known stands in the way."""
     if snapshot.nodes is None or snapshot.jobs is None or snapshot.reservations is None:
-        return Obstacle("state_unknown", "the controller could not tell nodes, jobs and reservations")
+        return Obstacle("state_unknown", "slurmctld did not return nodes, jobs and reservations; nothing is deleted.")
     node = snapshot.nodes.get(hostname)
     if node is None:
         return None

@@ -12,10 +12,11 @@ from runner.inventory import read_address
 from runner.plan import Detail, stamp
 from runner.platform.client import Client
 from runner.platform.models import Allocation, Member
+from runner.verbs import MEMBER_NAMES
 
 
 def trust(
-    member: Annotated[str, typer.Argument(help="The member: id, start of an id, or node name.")],
+    member: Annotated[str, typer.Argument(help=f"The member: {MEMBER_NAMES}.")],
     key: Annotated[str, typer.Option(help="The host's public key, as in /etc/ssh/ssh_host_ed25519_key.pub.")],
     instance: Which = None,
 ) -> None:

@@ -16,7 +16,8 @@ get = typer.Typer(help="Read what the platform knows, as tables or with --json."
 op = typer.Typer(help="Ask for an operation; the runner carries it out.", no_args_is_help=True)
 
 Target = Annotated[str, typer.Argument(help="The instance: id, start of an id, or name.")]
-Members = Annotated[str, typer.Option(help="Members, comma separated: id, start of an id, or node name.")]
+MEMBER_NAMES = "id, start of an id, node name, or inventory name (worker-1a2b3c4d)"
+Members = Annotated[str, typer.Option(help=f"Members, comma separated: {MEMBER_NAMES}.")]
 Allocations = Annotated[str, typer.Option(help="Allocations, comma separated: id, start of an id, or name.")]
 Parameter = Annotated[list[str] | None, typer.Option("--parameter", "-p", help="KEY=VALUE, as often as needed.")]
 
@@ -98,8 +99,15 @@ def op_add(
 
 
 Reason = Annotated[str, typer.Option(help="Your words; they stand in the node's drain reason.")]
-Deadline = Annotated[int | None, typer.Option(help="Seconds to wait for running jobs; default: for ever.")]
-OnDeadline = Annotated[str | None, typer.Option(help="Then: give_up (default), requeue or cancel what still runs.")]
+Deadline = Annotated[int | None, typer.Option(help="Seconds to wait for jobs in the way; default: for ever.")]
+OnDeadline = Annotated[str | None, typer.Option(help="Then: give_up (default), requeue or cancel them.")]
+OnLeavingDeadline = Annotated[
+    str | None,
+    typer.Option(
+        help="Then: give_up (default), requeue or cancel them; a waiting job that names the node loses that"
+        " requirement under requeue."
+    ),
+]
 Patience = Annotated[int | None, typer.Option(help="Seconds a host may not answer before it is taken out without it.")]
 
 RemoveHomes = Annotated[
@@ -148,11 +156,10 @@ def op_resume(
     target: Target,
     members: Members,
     component: Component = "worker",
-    parameter: Parameter = None,
     as_json: Json = False,
 ) -> None:
-    """Have workers serve again that an operation drained. A drain that a person set is left as it is."""
-    _request("resume", target, as_json, component=component, members=members, parameters=pairs(parameter))
+    """Return workers to service that an operation drained. A drain set by a person or by Slurm is kept."""
+    _request("resume", target, as_json, component=component, members=members, parameters={})
 
 
 @op.command("remove")
@@ -161,7 +168,7 @@ def op_remove(
     members: Members,
     reason: Reason = "",
     deadline: Deadline = None,
-    on_deadline: OnDeadline = None,
+    on_deadline: OnLeavingDeadline = None,
     host_patience: Patience = None,
     remove_homes: RemoveHomes = False,
     component: Component = "worker",
@@ -180,7 +187,7 @@ def op_replace(
     allocations: Allocations,
     reason: Reason = "",
     deadline: Deadline = None,
-    on_deadline: OnDeadline = None,
+    on_deadline: OnLeavingDeadline = None,
     host_patience: Patience = None,
     remove_homes: RemoveHomes = False,
     component: Component = "worker",

@@ -64,7 +64,7 @@ class Agreement:
     gives_up_at: datetime | None  # then the operation fails, and nothing is cancelled
     reason: str
     keep_logs: bool
-    remove_homes: bool  # by whose terms hold now: who asked for it before cannot be assumed to agree still
+    remove_homes: bool  # from the terms that hold now, not from a cancelled operation
     abandons: bool
     patience: timedelta
 

@@ -114,7 +114,7 @@ def follow(world: World, controller: Member) -> list[Step]:
         return [*waits, Play(why, "add_worker", (controller, *free), acts, terms={"keep_drains": True})]
     seen = world.snapshot.controller
     if seen.config_intact is False or seen.config_loaded is False:
-        return waits  # what somebody wrote by hand is nobody's to follow: it is put right first
+        return waits  # slurm.conf was edited by hand: repair it before workers follow it
     serves = seen.config_version
     behind = [member for member in world.members if serves and _is_behind(world, member, serves)]
     free, more = _free(world, controller, behind)

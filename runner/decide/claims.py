@@ -27,7 +27,7 @@ def secured(world: World, plan: Plan) -> Plan:
     if play is None:
         return plan
     if any(isinstance(step, Finish | Refuse) for step in plan.steps):
-        # What ends an operation ends its claim, and the play may stand on that: the next look tells.
+        # Ending an operation ends its claim, and this play may need that claim: plan it in the next round.
         return Plan(tuple(step for step in plan.steps if step is not play))
     shared = _shared(world, play)
     changed = changed_by(play)

@@ -88,7 +88,10 @@ def _other_reasons(world: World) -> list[Detail]:
 
 
 def _read_again(world: World) -> list[Step] | None:
-    """An instance at rest says so no longer; the others report their health anew by themselves."""
+    """Remove `record_unreadable` from the reasons of a stopped or failed instance.
+
+    Others report new health anyway.
+    """
     known = (world.instance.status_detail or {}).get("reasons")
     back = AT_REST.get(InstanceStatus(world.instance.status))
     if back is None or not isinstance(known, list) or len(_other_reasons(world)) == len(known):

@@ -97,7 +97,7 @@ def _mark_excused(world: World, operation: Operation, excused: list[Member]) -> 
 
 
 def _is_excused(known: Detail, member: Member) -> bool:
-    """Up to version 1.0 the instance's note named all of them."""
+    """Releases before ledger format 2 named all of them in the instance's note."""
     marked = member.adapter_detail.get("excused_by")
     return (marked is not None and marked == known.get("operation_id")) or host_name(member) in _listed(known)
 

@@ -31,7 +31,10 @@ class Terms(BaseModel):
 
 
 def verb(cluster: Cluster) -> lifecycle.Verb:
-    """Cancelled, it leaves a deploy that goes on; workers that were not ready yet fail as after any cancelled add."""
+    """If the retry is cancelled, the deploy continues.
+
+    The controller comes up; workers that were not ready fail and can be added again.
+    """
     return lifecycle.Verb(
         (InstanceStatus.FAILED,), lambda world, operation: carry_out(world, operation, cluster), check
     )
@@ -97,7 +100,7 @@ def _as_add(operation: Operation, members: Sequence[Member]) -> Operation:
 
 
 def _ours(operation: Operation, steps: list[Step]) -> list[Step]:
-    """What a deploy says of its add is said of this operation; an instance that fails again ends it."""
+    """Steps of the deploy's add are attributed to the retry; if the instance fails again, the retry ends."""
     told: list[Step] = []
     for step in steps:
         if isinstance(step, Refuse):

@@ -134,7 +134,10 @@ def _leave_out(
 
 
 def _left_out(known: Detail, member: Member) -> str | None:
-    """Why this rotation goes on without the worker. Up to version 1.0 the instance's note named all of them."""
+    """Why this rotation goes on without the worker.
+
+    Releases before ledger format 2 named all such workers in the instance's note.
+    """
     former = known.get("without")
     if isinstance(former, dict) and host_name(member) in former:
         return str(former[host_name(member)])

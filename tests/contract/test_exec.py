@@ -110,7 +110,7 @@ def test_exec_claims_only_the_named_members_and_none_for_reading(person: Person)
     assert [row for row in sent if row["method"] == "PATCH"] == []
 
 
-def test_exec_is_refused_with_the_holder_and_its_time_while_another_runner_has_a_member(person: Person) -> None:
+def test_exec_is_refused_and_names_the_runner_that_holds_a_member(person: Person) -> None:
     name = person.worker()
     until_when = person.hold(name, "prod")
     person.expected = {name: "prod"}  # type: ignore[attr-defined]
@@ -162,7 +162,7 @@ def test_exec_renews_while_the_command_runs_and_ends_it_when_its_claim_is_lost(p
     person.hold(name, "thief")
     person.expected = {name: "thief"}  # type: ignore[attr-defined]
     _, said = started.communicate(timeout=60)
-    assert started.returncode == 3 and "the claim was lost while the command ran" in " ".join(said.split())
+    assert started.returncode == 3 and "The claim was lost, so the command was ended." in " ".join(said.split())
 
 
 def _children(pid: int, command: str) -> list[str]:

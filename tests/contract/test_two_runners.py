@@ -412,7 +412,7 @@ def test_no_write_but_a_claim_changes_the_number(scene: Scene) -> None:
         report.release()
 
 
-def test_a_write_decides_again_if_the_status_changed_and_stops_if_another_holds_the_member(scene: Scene) -> None:
+def test_a_write_decides_again_if_the_status_or_the_claim_changed(scene: Scene) -> None:
     name = scene.worker()
     with Client(scene.settings("left")) as client:
         report, world = reporter_of(scene, client)

@@ -118,7 +118,7 @@ def test_a_drain_begun_by_the_earlier_release_is_finished(taken: Taken) -> None:
     taken.check_untouched("gs-1", "gs-2")
 
 
-def test_it_grows(taken: Taken) -> None:
+def test_a_worker_joins_the_cluster_taken_over(taken: Taken) -> None:
     taken.cluster.add("gs-4")
     ends(taken.cluster.run(), 0)
     assert taken.cluster.workers()["gs-4"]["status"] == "ready"

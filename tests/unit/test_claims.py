@@ -201,7 +201,7 @@ def test_a_removal_takes_its_number_with_the_write_to_deleting() -> None:
 
 
 @pytest.mark.parametrize("attempt", [1, 2])
-def test_a_member_made_under_a_key_that_another_runner_may_have_used_is_numbered_again(attempt: int) -> None:
+def test_a_member_that_another_runner_may_have_made_is_numbered_again(attempt: int) -> None:
     """A request that was sent before gives the same answer again, and the number 1 may be another runner's."""
     operation = mine(add(4)).model_copy(update={"attempt": attempt})
     _, _, play = settle(cluster(operations=(operation,)), decide)
@@ -221,7 +221,7 @@ def drain_under(lease_ends: timedelta) -> Play:
     return play
 
 
-def test_the_controllers_number_grows_when_an_operation_is_taken_over_from_one_who_vanished() -> None:
+def test_the_controllers_number_grows_when_an_expired_operation_is_taken_over() -> None:
     assert list(drain_under(timedelta(minutes=2)).fences.values()) == [6]
 
 

@@ -41,7 +41,7 @@ def test_a_file_of_others_is_refused_by_name_and_one_of_ours_is_not(tmp_path: Pa
     judge_files({f"path:{path}": {}}, tmp_path)
 
 
-def test_a_configuration_that_a_person_puts_on_our_own_worker_later_is_no_reason_to_refuse_it(tmp_path: Path) -> None:
+def test_a_configuration_put_on_our_worker_later_does_not_refuse_it(tmp_path: Path) -> None:
     place(tmp_path, "/etc/slurm/slurm.conf")
     judge_files({"unit:slurmd": {}}, tmp_path)
 

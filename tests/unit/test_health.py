@@ -196,7 +196,7 @@ def test_process_control_weaker_than_a_workers_host_allows_is_shown(ours: str, t
 
 
 @pytest.mark.parametrize("theirs", [None, "no idea"])
-def test_a_worker_that_never_told_its_process_control_is_not_accused(theirs: str | None) -> None:
+def test_a_worker_without_reported_process_control_gives_no_reason(theirs: str | None) -> None:
     unknown = serving(3, adapter_detail={"process_control": theirs})
     assert judged(snapshot(nodes(), process_control="linuxproc"), ONE, unknown)[0] == "healthy"
 

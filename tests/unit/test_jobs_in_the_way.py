@@ -203,7 +203,7 @@ def test_a_node_that_may_still_have_work_is_neither_drained_nor_removed(state: s
 
 
 def test_notes_of_an_older_version_are_read() -> None:
-    """Up to version 1.0.0 `jobs` held ids."""
+    """Releases before ledger format 2 wrote ids into `jobs`."""
     assert of_member({"jobs": [7, 8]})["jobs"] == [7, 8]
     assert of_member({"jobs": ["7", "100_7", "100_[5-9]", "200+1", "100_[1,3,5...]", "100_[?]"]})["jobs"]
     wrong: Any

@@ -77,7 +77,7 @@ def test_a_deleted_instance_has_no_allocation_and_is_not_asked_about() -> None:
 
 
 @pytest.mark.parametrize("refusal", [Forbidden("no"), NotFound("gone")])
-def test_what_we_may_not_read_is_no_error(refusal: PlatformError) -> None:
+def test_instances_that_may_not_be_read_are_skipped(refusal: PlatformError) -> None:
     assert read(Platform(Records([other()]), {OTHER: refusal})) == Neighbours({})
 
 

@@ -146,7 +146,7 @@ def by_hand(monkeypatch: pytest.MonkeyPatch, said: Any, setting: str = "platform
 
 
 @pytest.mark.parametrize("said", [DENY, MISSING, Resolution(decision="perhaps"), allowing(uri="ftp://x")])
-def test_by_hand_what_is_no_clear_yes_installs_nothing(monkeypatch: pytest.MonkeyPatch, said: Resolution) -> None:
+def test_by_hand_only_an_allow_installs_packages(monkeypatch: pytest.MonkeyPatch, said: Resolution) -> None:
     terms, login = by_hand(monkeypatch, said)
     assert set(terms["slurm_package_source"]) == {"denied"} and login is None
 

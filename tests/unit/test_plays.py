@@ -78,7 +78,7 @@ for name in asked.get("wait_for_nodes", []):
     assert problem[1] in " ".join(done.stdout.replace("\\", "").split())
 
 
-def test_a_controller_that_does_not_serve_is_a_fact_for_the_runner_and_an_error_by_hand(local: LocalPlays) -> None:
+def test_an_unready_controller_is_reported_to_the_runner_and_fails_by_hand(local: LocalPlays) -> None:
     members = (controller(status="ready"),)
     local.module(
         "slurm_snapshot", 'up["slurmdbd"] = snapshot["controller"]["slurmdbd"] = "failed"\n' + STUBS["slurm_snapshot"]

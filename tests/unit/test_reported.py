@@ -231,7 +231,7 @@ def test_a_record_within_the_limit_is_written_as_it_is() -> None:
     assert fitted("worker", made) == made
 
 
-def test_a_record_over_the_limit_loses_reported_keys_in_order_and_none_of_the_runners() -> None:
+def test_a_record_over_the_limit_loses_only_reported_keys_in_order() -> None:
     own = full_record("worker")
     room = dict.fromkeys(("slurmd_state", "config_version"), "v" * 5000)
     made = fitted("worker", {**own, **room, "residue": ["r" * 5000], "drain_reason": "d" * 5000, "jobs": [1] * 9000})

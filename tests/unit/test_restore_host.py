@@ -178,7 +178,7 @@ def tree(**more: Any) -> dict[str, Any]:
         ({}, None, (), False),
     ],
 )
-def test_a_tree_of_an_older_ledger_goes_only_if_its_package_is_known_to_have_come_and_gone(
+def test_a_tree_of_an_older_ledger_goes_only_with_a_package_we_brought(
     packages: dict[str, Any], baseline: Any, present: tuple[str, ...], goes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("module_utils.restore_trees.strangers", lambda path, _: [path / "later"])

@@ -75,7 +75,7 @@ def test_a_drain_of_an_earlier_operation_is_lifted_too() -> None:
     assert slurm.nodes["w2"].reason is None and the(now, one).status == "ready"
 
 
-def test_it_waits_for_a_drain_that_is_still_open() -> None:
+def test_resume_waits_for_an_open_drain() -> None:
     one = serving(2)
     slurm = FakeSlurm({"w2": FakeNode({7})})
     now = cluster(one, operations=(ask("drain", one), ask("resume", one, age=1)))

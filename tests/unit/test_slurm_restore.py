@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import shutil
+import subprocess
 import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -269,6 +270,20 @@ def test_a_restore_that_was_killed_is_run_again_with_the_first_copy_aside(host: 
     assert host.kept.read("restore") is None
     host.restore(done["aside"])
     assert host.holds() == ("jobs 1-20", "jobs 1-20", True)
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_unit_that_does_not_stop_is_named_also_if_systemctl_hangs(monkeypatch: Any, hangs: bool) -> None:
+    def systemctl(command: list[str], **_: Any) -> None:
+        if hangs:
+            raise subprocess.TimeoutExpired(command, slurm_restore.STOP_SECONDS)
+
+    monkeypatch.setattr(subprocess, "run", systemctl)
+    monkeypatch.setattr(slurm_restore, "show", lambda units: {units[0]: {"ActiveState": "deactivating"}})
+    with pytest.raises(AdapterError) as caught:
+        slurm_restore.stop("slurmdbd")
+    assert caught.value.code == "unit_not_stopped"
+    assert "slurmdbd.service does not stop; daemons stopped before it stay stopped" in caught.value.message
 
 
 def test_a_copy_aside_that_fails_leaves_the_cluster_running_as_it_was(host: Host, monkeypatch: Any) -> None:

@@ -111,7 +111,7 @@ def test_a_host_that_is_away_is_tried_a_few_times_and_each_try_counts_once() -> 
     assert (plays, [one.status for one in ends]) == (3, ["failed"])
 
 
-def test_a_controller_that_does_not_serve_after_its_move_is_tried_again_and_then_named() -> None:
+def test_a_controller_not_serving_after_its_move_is_retried_then_named() -> None:
     now, _, play = settle(a_cluster(asked("upgrade")), decide)
     steps: list[Any] = []
     for later in range(10):

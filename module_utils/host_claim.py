@@ -199,6 +199,7 @@ def _claim_required(instance: str) -> AdapterError:
     return AdapterError(
         "claim_required",
         f"The host serves instance {instance}, and the play carries no claim on it. Nothing was changed. Run it as"
-        " `gpuaas-slurm exec -- ansible-playbook -i gpuaas.yml ...`; in an emergency add -e gpuaas_unfenced=true.",
+        " `gpuaas-slurm exec -- ansible-playbook -i gpuaas.yml ...`; in an emergency add"
+        f" `-e gpuaas_app_instance_id={instance} -e gpuaas_unfenced=true`.",
         INTERVENTION,
     )

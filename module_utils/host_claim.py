@@ -199,7 +199,7 @@ def _claim_required(instance: str) -> AdapterError:
     return AdapterError(
         "claim_required",
         f"The host serves instance {instance}, and the play carries no claim on it. Nothing was changed. Run it as"
-        f" `gpuaas-slurm exec --instance {instance} -- ansible-playbook -i gpuaas.yml ...`. If no claim can be had, see"
-        " gpuaas_unfenced in docs/operations.md.",
+        f" `gpuaas-slurm exec --instance {instance} -- ansible-playbook -i gpuaas.yml ...`; in an emergency add"
+        f" `-e gpuaas_app_instance_id={instance} -e gpuaas_unfenced=true`.",
         INTERVENTION,
     )

@@ -51,7 +51,9 @@ class Restore:
         # Database and state of one series are read by any version of that series.
         wanted = str(self._backup.manifest.get("version") or "")
         foreign = [one for one in installed_slurm().values() if series(one) != series(wanted)]
-        self.packages = wanted if wanted and foreign else ""
+        # A restore that was cut off may have installed them here already, and the workers have the other series still.
+        begun = (kept.read("restore") or {}).get("packages")
+        self.packages = wanted if wanted and (foreign or begun) else ""
 
     def check(self) -> dict[str, Any]:
         """What would be done. Raises what keeps it from being done; nothing is touched."""
@@ -65,7 +67,7 @@ class Restore:
         self.check()
         note = self._kept.read("restore") or {}
         # One that was begun has kept already what was there before it.
-        note = {"backup": self._backup.name, "aside": note.get("aside")}
+        note = {"backup": self._backup.name, "aside": note.get("aside"), "packages": self.packages}
         self._kept.write("restore", note)
         for unit in ("slurmctld", "slurmdbd"):
             stop(unit)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from uuid import UUID
 
+from runner import log
 from runner.platform.client import Client
-from runner.platform.errors import Forbidden, NotFound
+from runner.platform.errors import Forbidden, NotFound, PlatformError
 from runner.platform.models import AppInstance, InstanceStatus, Member, MemberStatus, Operation
 
 JOINING = ("add", "replace")
@@ -17,7 +18,8 @@ class Neighbours:
     """Allocations that members of other instances are on, as far as we may read them."""
 
     holders: Mapping[UUID, str] = field(default_factory=lambda: MappingProxyType({}))
-    # What exists and could not be read: then it is not known whether an allocation is free.
+    # A record or list of our app, or a list that the platform failed to give: it is not known whether an allocation is
+    # free.
     unreadable: str | None = None
 
 
@@ -42,15 +44,18 @@ def is_undeployed(member: Member) -> bool:
 
 
 def read(client: Client, instance: AppInstance) -> Neighbours:
-    """One list of the project's instances, and one of the members of each other. What we may not read is left out: the
-    mark on the host decides then."""
+    """One list of the project's instances, and one of the members of each other instance.
+
+    A record that we may not read, and a record of another app that does not fit our model, is left out: the mark on the
+    host decides then. A list that the platform fails to give is different: it may be readable in the next tick.
+    """
     holders: dict[UUID, str] = {}
-    unreadable: list[str] = []
     try:
         found = client.instances()
     except Forbidden:
         return Neighbours()
-    unreadable += [f"app instance {one.id}" for one in found.unreadable]
+    ours = [one for one in found.unreadable if one.app_slug in (None, instance.app_slug)]
+    unreadable = [f"app instance {one.id}" for one in ours if one.status != InstanceStatus.DELETED]
     for other in found:
         if other.id == instance.id or other.status == InstanceStatus.DELETED:
             continue
@@ -58,7 +63,13 @@ def read(client: Client, instance: AppInstance) -> Neighbours:
             members = client.members(other.id)
         except (Forbidden, NotFound):
             continue
-        unreadable += [f"member {one.id} of instance {other.id}" for one in members.unreadable]
+        except PlatformError as error:
+            # Only the add or the deploy waits. The other lists are not asked for: each could use up our patience.
+            log.get(neighbour=str(other.id)).warning("member list not readable", problem=str(error))
+            return Neighbours(holders, f"the member list of instance {other.id}")
+        if other.app_slug == instance.app_slug:
+            odd = [one for one in members.unreadable if one.status != MemberStatus.DELETED]
+            unreadable += [f"member {one.id} of instance {other.id}" for one in odd]
         name = f"{other.app_slug} instance {other.id}"
         holders |= {
             member.allocation_id: name

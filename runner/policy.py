@@ -20,6 +20,8 @@ from runner.settings import Settings
 
 SOURCE_VARIABLE = "GPUAAS_PACKAGE_SOURCE"
 SOURCE_TERM = "slurm_package_source"
+# The variable that playbooks and roles read, with the answer of policy as its value (roles/preflight/vars/main.yml).
+SOURCE_READ = "preflight_package_source"
 NOT_ASKED = "policy was not asked: run the play through gpuaas-slurm exec"
 
 
@@ -66,8 +68,9 @@ def for_hand(
 
 def refuse_override(command: Sequence[str]) -> None:
     """In Ansible a variable on the command line wins over any other; the answer of policy must not be given there."""
-    if any(SOURCE_TERM in word for word in command):
-        raise AskedWrong(f"{SOURCE_TERM} is the answer of package policy and cannot be given by hand: leave it out")
+    for name in (SOURCE_TERM, SOURCE_READ):
+        if any(name in word for word in command):
+            raise AskedWrong(f"{name} is the answer of package policy and cannot be given by hand: leave it out")
 
 
 def _environment(instance: AppInstance, source: dict[str, Any] | None) -> dict[str, str]:

@@ -49,7 +49,8 @@ class Wants:
     @property
     def members(self) -> list[Member]:
         """Everybody for whom the controller is to be asked for something."""
-        named = [*self.joins, *self.removes, *self.forgets, *self.requeues.values(), *self.cancels.values()]
+        named = [*self.joins, *self.removes, *self.forgets]
+        named += [*self.requeues.values(), *self.unpins.values(), *self.cancels.values()]
         named += [one for group in (self.drains, self.resumes) for members in group.values() for one in members]
         return list({one.id: one for one in named}.values())
 

@@ -68,6 +68,12 @@ def id_of(item: Any) -> str | None:
     return given if isinstance(given, str) and _ID.fullmatch(given) else None
 
 
+def text_of(item: Any, name: str) -> str | None:
+    """A field of a record that cannot be read otherwise, to compare and not to show."""
+    given = item.get(name) if isinstance(item, dict) else None
+    return given if isinstance(given, str) else None
+
+
 def pause_before(attempt: int, error: PlatformError, now: datetime) -> float:
     """Exponential with full jitter, or what the platform asked for."""
     asked = error.context.get("retry_after")

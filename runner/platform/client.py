@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from runner import log
 from runner.platform import wire
-from runner.platform.answers import Listing, T, differs, first_problem, id_of, parse, pause_before, read
+from runner.platform.answers import Listing, T, differs, first_problem, id_of, parse, pause_before, read, text_of
 from runner.platform.auth import TokenSource
 from runner.platform.clock import Clock
 from runner.platform.errors import NotFound, PlatformError, Unavailable, from_answer, unquoted
@@ -231,7 +231,8 @@ class Client:
             if not problem:
                 found.append(record)
                 continue
-            odd = Unreadable(kind, id_of(item), problem[:PROBLEM_CHARS])
+            raw = {name: text_of(item, name) for name in ("app_slug", "status")}
+            odd = Unreadable(kind, id_of(item), problem[:PROBLEM_CHARS], **raw)
             found.unreadable.append(odd)
             log.get(path=path, id=odd.id).warning("record not readable", kind=kind, problem=odd.problem)
         return found

@@ -59,6 +59,9 @@ class Unreadable:
     kind: str
     id: str | None
     problem: str
+    # As the record has them, where they are text: whose it is, and whether it is over.
+    app_slug: str | None = None
+    status: str | None = None
 
     def __str__(self) -> str:
         return f"{self.kind.replace('_', ' ')} {self.id or 'without a usable id'} cannot be read ({self.problem})"

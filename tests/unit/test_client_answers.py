@@ -53,6 +53,19 @@ def test_a_list_that_is_none_is_an_error_of_the_platform(
         client(answer).instances(app_slug="x")
 
 
+@pytest.mark.parametrize(
+    ("raw", "seen"),
+    [
+        ({"app_slug": "other-app", "status": "deleted"}, ("other-app", "deleted")),
+        ({"app_slug": 7, "status": ["deleted"]}, (None, None)),
+        ({}, (None, None)),
+    ],
+)
+def test_of_a_record_that_does_not_fit_app_and_status_are_still_seen(raw: Any, seen: Any) -> None:
+    (odd,) = client(lambda: httpx.Response(200, json={"items": [{"id": "i-1", **raw}]})).instances().unreadable
+    assert (odd.id, odd.app_slug, odd.status) == ("i-1", *seen)
+
+
 def test_a_malformed_delivery_does_not_show_its_wrapping_token() -> None:
     body = {"vault_addr": "http://vault", "wrapping_token": "hvs.CANARY", "username": "x"}
     with pytest.raises(PlatformError) as error:

@@ -88,6 +88,17 @@ def test_a_host_in_use_names_the_instance_as_data() -> None:
     assert refused.value.as_dict()["instance"] == OTHER
 
 
+@pytest.mark.parametrize("who", [standalone, claim(None)])
+def test_a_call_without_a_claim_is_told_an_emergency_way_that_passes(who: Claim) -> None:
+    with pytest.raises(AdapterError) as refused:
+        judge(who, serving)
+    assert f"`-e gpuaas_app_instance_id={OURS} -e gpuaas_unfenced=true`" in refused.value.message
+    told = dict(re.findall(r"-e (\w+)=([\w-]+)", refused.value.message))
+    assert judge(Claim(**action("claimed")[1]["claim_of"](told)), serving), (
+        "also with -i HOST, where nothing else is known"
+    )
+
+
 class Module:
     """What a module has of Ansible."""
 

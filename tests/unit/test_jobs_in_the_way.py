@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from runner.decide import decide, evicting
+from runner.decide.wants import Wants
 from runner.plan import Finish, SetMember, Wait
 from runner.shapes import of_member
 from runner.slurm import Job
@@ -80,6 +81,13 @@ def test_without_a_deadline_a_waiting_job_is_waited_for_and_named() -> None:
     slurm.pending_on.clear()
     now, _, _ = tick(now, slurm)
     assert the(now, one).status == "deleted"
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
+@pytest.mark.parametrize("how", ["cancel", "requeue"])
+def test_a_worker_in_whose_way_a_job_is_counts_as_one_that_needs_the_controller(how: str, state: str) -> None:
+    one = serving(2)
+    assert Wants.evicting(how, [Job(id=11, address="11", state=state)], one).members == [one]
 
 
 @pytest.mark.parametrize("policy", ["cancel", "requeue"])

@@ -1,6 +1,5 @@
 """Other instances of the project: their allocations are refused, and a left-over host is told from one in use."""
 
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,13 +10,14 @@ from runner import inventory, left_over, neighbours
 from runner.decide import decide
 from runner.neighbours import Neighbours
 from runner.plan import AdapterError, Claim, NewMember, Refuse, SetMember, Wait
-from runner.platform.errors import Forbidden, NotFound, PlatformError, Unavailable
-from runner.platform.models import AppInstance, Member
+from runner.platform.errors import Forbidden, NotFound, PlatformError, Rejected, Unavailable
+from runner.platform.models import AppInstance, Member, Unreadable
 from runner.translate import Played, Story, translate
 from runner.world import Outcome, World
 from tests.unit.worlds import ME, NOW, add, allocation, controller, instance, mine, worker
 
 OTHER = UUID(int=8)
+OUR_APP = instance().app_slug
 
 
 class Records(list[Any]):
@@ -51,8 +51,15 @@ class Platform:
         return answer
 
 
-def other(status: str = "running", **changes: Any) -> AppInstance:
-    return instance(id=OTHER, status=status, app_slug="other-app", **changes)
+def other(status: str = "running", app_slug: str = "other-app", **changes: Any) -> AppInstance:
+    return instance(id=OTHER, status=status, app_slug=app_slug, **changes)
+
+
+def odd(**raw: Any) -> Records:
+    """A list with one record, which cannot be read, with what can be seen of it all the same."""
+    made = Records([])
+    made.unreadable = (Unreadable("record", "r-1", "correlation_id: Field required", **raw),)
+    return made
 
 
 def member(number: int, status: str = "ready") -> Member:
@@ -87,13 +94,37 @@ def test_a_list_that_we_may_not_read_is_no_error() -> None:
 
 def test_a_platform_that_does_not_answer_ends_the_tick() -> None:
     with pytest.raises(Unavailable):
-        read(Platform(Records([other()]), {OTHER: Unavailable("down")}))
+        read(Platform(Unavailable("down")))
 
 
-def test_a_record_that_cannot_be_read_is_named() -> None:
-    odd = Records([])
-    odd.unreadable = (SimpleNamespace(id="m-1"),)
-    assert read(Platform(Records([other()]), {OTHER: odd})).unreadable == f"member m-1 of instance {OTHER}"
+@pytest.mark.parametrize("error", [Unavailable("500"), Unavailable("no list", code="bad_answer"), Rejected("400")])
+def test_a_member_list_that_the_platform_fails_to_give_is_named_and_ends_no_tick(error: PlatformError) -> None:
+    third = instance(id=UUID(int=9))
+    platform = Platform(Records([other(), third]), {OTHER: error})
+    assert read(platform).unreadable == f"the member list of instance {OTHER}"
+    assert platform.asked == ["instances", f"members {OTHER}"], "each further list could use up the patience again"
+
+
+@pytest.mark.parametrize("slug", [OUR_APP, None])
+def test_an_instance_that_cannot_be_read_and_may_be_of_our_app_is_named(slug: str | None) -> None:
+    assert read(Platform(odd(app_slug=slug, status="running"))).unreadable == "app instance r-1"
+    assert read(Platform(odd(app_slug=slug))).unreadable == "app instance r-1"
+
+
+@pytest.mark.parametrize(("slug", "status"), [("other-app", "running"), ("other-app", None), (OUR_APP, "deleted")])
+def test_an_odd_instance_of_another_app_or_a_deleted_one_holds_nothing_up(slug: str, status: str | None) -> None:
+    assert read(Platform(odd(app_slug=slug, status=status))) == Neighbours({})
+
+
+@pytest.mark.parametrize("status", ["ready", None])
+def test_a_member_of_our_app_that_cannot_be_read_is_named(status: str | None) -> None:
+    platform = Platform(Records([other(app_slug=OUR_APP)]), {OTHER: odd(status=status)})
+    assert read(platform).unreadable == f"member r-1 of instance {OTHER}"
+
+
+@pytest.mark.parametrize(("slug", "status"), [("other-app", "ready"), (OUR_APP, "deleted")])
+def test_an_odd_member_of_another_app_or_a_deleted_one_holds_nothing_up(slug: str, status: str) -> None:
+    assert read(Platform(Records([other(app_slug=slug)]), {OTHER: odd(status=status)})) == Neighbours({})
 
 
 # -- when they are asked about -------------------------------------------------------------------------------

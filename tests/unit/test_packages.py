@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -191,8 +192,14 @@ def test_by_hand_a_forged_answer_is_refused(monkeypatch: pytest.MonkeyPatch, tex
 
 def test_by_hand_the_answer_of_policy_cannot_be_overridden_on_the_command_line() -> None:
     policy.refuse_override(["ansible-playbook", "playbooks/recover.yml"])
-    with pytest.raises(AskedWrong):
-        policy.refuse_override(["ansible-playbook", "-e", "slurm_package_source=null", "playbooks/deploy.yml"])
+    for term in ("slurm_package_source=null", '{"preflight_package_source": null}'):
+        with pytest.raises(AskedWrong):
+            policy.refuse_override(["ansible-playbook", "-e", term, "playbooks/deploy.yml"])
+
+
+def test_the_variable_that_plays_read_is_the_one_that_is_refused() -> None:
+    read_by_plays = yaml.safe_load((Path(__file__).parents[2] / "roles/preflight/vars/main.yml").read_text())
+    assert policy.SOURCE_TERM in read_by_plays[policy.SOURCE_READ]
 
 
 # -- a no --------------------------------------------------------------------------------------------------------

@@ -1,9 +1,13 @@
 """How a run of real ansible-runner ends: well, out of time, stopped, with nobody to play, or not at all."""
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from module_utils.slurm_leaving import owns
+from runner.inventory import host_name
+from runner.node_rules import ANY_OPERATION
 from runner.plan import Play
 from runner.plays import OwnEvents, PlayError
 from runner.slurm import controller_problem, worker_problem
@@ -33,6 +37,21 @@ def test_a_join_by_the_real_playbook_brings_detail_and_the_controllers_snapshot(
     assert story.outcomes[members[1].id].phase == "serving"
     assert worker_problem(story.snapshot, known["worker_hostname"], known) is None
     assert controller_problem(story.snapshot) is None
+
+
+def test_a_join_lifts_the_drain_of_an_operation_and_leaves_a_persons(local: LocalPlays) -> None:
+    chief, removed, held = members = (controller(status="ready"), worker(add(2), 2), worker(add(3), 3))
+    reasons = {host_name(removed): f"gpuaas:{UUID(int=5)}: removed", host_name(held): "gpuaas:manual: new disk"}
+    drained = "".join(
+        f"snapshot['nodes'][{name!r}] = {{**node, 'flags': ['DRAIN'], 'reason': {reason!r}}}\n"
+        for name, reason in reasons.items()
+    )
+    local.module("slurm_snapshot", drained + STUBS["slurm_snapshot"])
+    story = local.play(Play("test", "add_worker", members), world(members=members))
+    assert story.outcomes[chief.id].error is None
+    (asked,) = local.asked("slurm_nodes")
+    assert asked["resume"] == [{"nodes": [host_name(removed)], "owner": ANY_OPERATION}]
+    assert owns(ANY_OPERATION, reasons[host_name(removed)])
 
 
 def test_a_play_out_of_time_fails_whoever_had_not_finished_and_may_be_retried(local: LocalPlays) -> None:

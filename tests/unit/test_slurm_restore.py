@@ -286,6 +286,27 @@ def test_a_unit_that_does_not_stop_is_named_also_if_systemctl_hangs(monkeypatch:
     assert "slurmdbd.service does not stop; daemons stopped before it stay stopped" in caught.value.message
 
 
+@pytest.mark.parametrize("place", [f"install {OLD}", "load", "start slurmdbd slurmctld"])
+def test_a_restore_across_series_that_was_killed_still_names_the_version_for_workers(host: Host, place: str) -> None:
+    host.back_up()
+    host.version, host.killed_at = NEXT, place
+    with pytest.raises(Killed):
+        host.restore()
+    again = Restore(host.kept, host, "op-1", DATABASE, host.state)  # type: ignore[arg-type]
+    assert again.check()["packages"] == OLD
+    assert host.restore()["target"] == OLD
+    assert "target" not in host.restore(), "the note ends with the restore"
+
+
+def test_another_backup_of_the_series_after_a_killed_restore_names_the_version_too(host: Host) -> None:
+    host.back_up("op-1")
+    host.back_up("op-2")
+    host.version, host.killed_at = NEXT, "load"
+    with pytest.raises(Killed):
+        host.restore("op-1")
+    assert host.restore("op-2")["target"] == OLD
+
+
 def test_a_copy_aside_that_fails_leaves_the_cluster_running_as_it_was(host: Host, monkeypatch: Any) -> None:
     host.back_up()
     host.go_on("jobs 1-20")

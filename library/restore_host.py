@@ -25,9 +25,9 @@ from ansible.module_utils.package_source import clear_source
 from ansible.module_utils.restore_entries import leaving, of_kind, remaining
 from ansible.module_utils.restore_homes import homes_of, settle_homes
 from ansible.module_utils.restore_origin import accounts_to_remove, brought, is_ours
-from ansible.module_utils.restore_packages import purge_packages, statuses, still_needed
+from ansible.module_utils.restore_packages import purge_packages, settle_packages, statuses, still_needed
 from ansible.module_utils.restore_paths import paths_left, restore_paths
-from ansible.module_utils.restore_server import ServerFate, fate_of, is_servers
+from ansible.module_utils.restore_server import ServerFate, fate_of, in_use, is_servers
 from ansible.module_utils.restore_trees import doomed, mount_points, obstacle, packages_of, restore_trees
 from ansible.module_utils.restore_units import bring_back_units, reload_units, stop_units, units_left
 
@@ -103,7 +103,10 @@ def clean(
     paths, trees = of_kind(going, "path"), of_kind(going, "tree")
     homes = homes_of(of_kind(going, "home"), trees)
     ours = [name for name, before in packages.items() if not before["installed"]]
-    server = fate_of(units, packages, of_kind(going, "database"))
+    databases = of_kind(going, "database")
+    # First of all: apt answers no question while an install is unfinished. A server in use is never taken out by force.
+    settle_packages(name for name in ours if not (is_servers(name) and in_use(databases)))
+    server = fate_of(units, packages, databases)
     changes = stop_units({name: before for name, before in units.items() if not is_servers(name)})
     if "slurmd" in units and not running_jobs():
         end_jobs()  # the one process that slurmd keeps for jobs to come

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from module_utils import restore_packages
+from module_utils.adapter_error import AdapterError
 from tests.unit.library_modules import library_module
 
 restore_host = library_module("restore_host")
@@ -187,3 +189,58 @@ def test_a_drop_in_of_ours_that_no_ledger_has_is_residue(tmp_path: Path, monkeyp
     assert compare(monkeypatch, WORKER, path=[str(dropins)]) == ([], [f"path {dropins}"])
     (dropins / "gpuaas-slurm.conf").touch()
     assert compare(monkeypatch, WORKER, path=[str(dropins)]) == ([f"path {dropins}"], [])
+
+
+# -- the order ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A clean-up that is cut off where the server's fate is asked, with the steps before it."""
+    done: list[Any] = []
+
+    def fate_of(*_noted: object) -> None:
+        done.append("fate")
+        raise InterruptedError
+
+    monkeypatch.setattr(restore_host, "settle_packages", lambda names: done.append(sorted(names)))
+    monkeypatch.setattr(restore_host, "fate_of", fate_of)
+    return done
+
+
+@pytest.mark.parametrize(
+    ("in_use", "settled"),
+    [
+        (False, ["mariadb-server", "munge", "slurmd"]),
+        (True, ["munge", "slurmd"]),  # a server with databases of others is never taken out by force
+    ],
+)
+def test_an_interrupted_install_is_settled_before_apt_is_asked_who_needs_the_server(
+    steps: list[Any], monkeypatch: pytest.MonkeyPatch, in_use: bool, settled: list[str]
+) -> None:
+    monkeypatch.setattr(restore_host, "in_use", lambda _databases: in_use)
+    entries = ledger("munge", "slurmd", "mariadb-server", found=("slurm-client",))
+    with pytest.raises(InterruptedError):
+        restore_host.clean(entries, EMPTY, "worker", remove_homes=False)
+    assert steps == [settled, "fate"]
+
+
+def test_settling_restores_the_policy_and_forces_out_what_cannot_be_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, ran = {"munge": "installed", "slurmd": "half-installed"}, []
+
+    def finish() -> None:
+        ran.append("finish")
+        if "slurmd" in known:
+            raise AdapterError("package_install_failed", "slurmd", "retryable")
+
+    def run(command: list[str], _doing: str) -> str:
+        ran.append(" ".join([command[0], command[-1]]))
+        known.pop(command[-1])
+        return ""
+
+    monkeypatch.setattr(restore_packages, "restore_policy", lambda: ran.append("policy"))
+    monkeypatch.setattr(restore_packages, "finish_interrupted_install", finish)
+    monkeypatch.setattr(restore_packages, "run_apt", run)
+    monkeypatch.setattr(restore_packages, "statuses", lambda names: {n: known[n] for n in names if n in known})
+    assert restore_packages.settle_packages(["munge", "slurmd"]) == {"munge": "installed"}
+    assert ran == ["policy", "finish", "dpkg slurmd", "finish"]

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.adapter_error import INTERVENTION, AdapterError
+from ansible.module_utils.adapter_error import INTERVENTION, AdapterError, from_os_error
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_ledger import Document, Entries
 from ansible.module_utils.converge_packages import installed_versions
@@ -256,6 +256,9 @@ def main() -> None:
         reference = module.params["reference_epoch"]
         found["skew"] = None if reference is None else found["epoch"] - reference
         found["slurm_version"] = judge(found, module.params)
+    except OSError as error:
+        problem = from_os_error(error, "looking at the host")
+        module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
     except AdapterError as error:
         module.fail_json(msg=error.message, adapter_error=error.as_dict())
     module.exit_json(changed=False, **found)

@@ -16,7 +16,7 @@ from typing import Any
 from ansible.module_utils.adapter_error import REPAIRABLE, RETRYABLE, AdapterError
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.converge_ledger import LEDGER, STATE_DIRECTORY, Document, read, write
-from ansible.module_utils.host_baseline import ACCOUNTS, Picture, left_behind, take
+from ansible.module_utils.host_baseline import Picture, left_behind, take
 from ansible.module_utils.host_claim import CLAIM_ARGUMENT, Claim, read_mark, remove_mark
 from ansible.module_utils.host_turn import host_turn
 from ansible.module_utils.job_processes import end_jobs, running_jobs
@@ -24,9 +24,10 @@ from ansible.module_utils.kept_logs import keep_logs
 from ansible.module_utils.package_source import clear_source
 from ansible.module_utils.restore_entries import leaving, of_kind, remaining
 from ansible.module_utils.restore_homes import homes_of, settle_homes
-from ansible.module_utils.restore_packages import purge_packages, statuses, still_needed
+from ansible.module_utils.restore_origin import accounts_to_remove, brought, is_ours
+from ansible.module_utils.restore_packages import purge_packages, settle_packages, statuses, still_needed
 from ansible.module_utils.restore_paths import paths_left, restore_paths
-from ansible.module_utils.restore_server import ServerFate, fate_of, is_servers
+from ansible.module_utils.restore_server import ServerFate, fate_of, in_use, is_servers
 from ansible.module_utils.restore_trees import doomed, mount_points, obstacle, packages_of, restore_trees
 from ansible.module_utils.restore_units import bring_back_units, reload_units, stop_units, units_left
 
@@ -74,7 +75,7 @@ instance: {type: str, returned: always, description: The instance that the host 
 units_noted: {type: list, returned: always, description: Units that this component once started here.}
 residue: {type: list, returned: "mode=clean", description: What is left and should not be.}
 homes_left: {type: list, returned: "mode=clean", description: "Homes of users that were made here, with the reason."}
-data_left: {type: list, returned: "mode=clean", description: What others came to use and what therefore stays.}
+data_left: {type: list, returned: "mode=clean", description: What stays because others use or brought it.}
 logs_kept: {type: str, returned: "keep_logs=true", description: Where logs were kept; none if there was nothing.}
 """
 
@@ -102,7 +103,10 @@ def clean(
     paths, trees = of_kind(going, "path"), of_kind(going, "tree")
     homes = homes_of(of_kind(going, "home"), trees)
     ours = [name for name, before in packages.items() if not before["installed"]]
-    server = fate_of(units, packages, of_kind(going, "database"))
+    databases = of_kind(going, "database")
+    # First of all: apt answers no question while an install is unfinished. A server in use is never taken out by force.
+    settle_packages(name for name in ours if not (is_servers(name) and in_use(databases)))
+    server = fate_of(units, packages, databases)
     changes = stop_units({name: before for name, before in units.items() if not is_servers(name)})
     if "slurmd" in units and not running_jobs():
         end_jobs()  # the one process that slurmd keeps for jobs to come
@@ -135,30 +139,31 @@ def _doomed(
     return list(doomed(trees, packages, baseline, statuses(packages_of(trees))))
 
 
-def accounts_brought(
-    entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str, server: ServerFate
-) -> list[str]:
-    """Packages make accounts and not all take them back. Those that were not there before us go with the last of us."""
-    if baseline is None or remaining(entries, component) or _needed(entries):
-        return []
-    made = [name for name in ACCOUNTS if name not in baseline["account"] and name not in baseline["group"]]
-    return _remove_users(name for name in made if not (server.stays and is_servers(name)))
+def settle_accounts(
+    entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str
+) -> tuple[list[str], list[str]]:
+    """Packages make accounts and not all take them back: what went of those that ours made, and what is left.
+
+    A process that still runs as one of them is not ours: it is not ended, and userdel refuses.
+    """
+    kept = brought(remaining(entries, component))  # by another member here, which may be installing them now
+    made = accounts_to_remove(entries, baseline, [*take()["package"], *kept])
+    changes = _remove_accounts(made, "userdel")
+    return changes, _users_left({name: {"present": False} for name in made})
 
 
 def unnoted(
     entries: dict[str, dict[str, Any]], baseline: Picture | None, component: str, server: ServerFate
-) -> list[str]:
-    """What nobody wrote down: the host now against the picture of it before the first change."""
+) -> tuple[list[str], list[str]]:
+    """What nobody wrote down: the host now against the picture of it before the first change. Ours, and others'."""
     if baseline is None or remaining(entries, component):
-        return []  # another member here still needs what would be missing from it
-    if _needed(entries):
-        return []  # somebody has come to depend on a part of it, and on whatever belongs to that
-    return [one for one in left_behind(baseline, take()) if not (server.stays and is_servers(one))]
-
-
-def _needed(entries: dict[str, dict[str, Any]]) -> list[str]:
-    brought = [name for name, before in of_kind(entries, "package").items() if not before["installed"]]
-    return list(still_needed(brought))
+        return [], []  # another member here still needs what would be missing from it
+    if still_needed(brought(entries)):
+        return [], []  # somebody has come to depend on a part of it, and on whatever belongs to that
+    now = take()
+    new = [one for one in left_behind(baseline, now) if not (server.stays and is_servers(one))]
+    ours = [one for one in new if is_ours(one, entries, now["package"])]
+    return ours, [f"{one}: came during the cluster's life, but not with the cluster" for one in new if one not in ours]
 
 
 def forget(known: Document, component: str) -> None:
@@ -172,16 +177,23 @@ def forget(known: Document, component: str) -> None:
 
 
 def _remove_users(names: Iterable[str]) -> list[str]:
-    changes = []
-    for name in sorted(names):
+    users = sorted(names)
+    for name in users:
         if _exists(pwd.getpwnam, name):
             # One who is still logged in, or left something running, would keep the account.
             _command("pkill", "--signal", "KILL", "--uid", name)
-            _command("userdel", "--force", name)
-            changes.append(f"user {name}")
+    return _remove_accounts(users, "userdel", "--force")
+
+
+def _remove_accounts(names: Iterable[str], *userdel: str) -> list[str]:
+    changes = []
+    for name in sorted(names):
+        if _exists(pwd.getpwnam, name):
+            _command(*userdel, name)
+            changes += [] if _exists(pwd.getpwnam, name) else [f"user {name}"]
         if _exists(grp.getgrnam, name):
             _command("groupdel", name)
-            changes.append(f"group {name}")
+            changes += [] if _exists(grp.getgrnam, name) else [f"group {name}"]
     return changes
 
 
@@ -240,11 +252,13 @@ def act(params: dict[str, Any], dry: bool, ours: bool) -> dict[str, Any]:
     if params["keep_logs"]:
         told["logs_kept"] = keep_logs(mine, component, told["units_noted"])
     cleaned = clean(entries, baseline, component, remove_homes=params["remove_homes"])
-    told["changes"] += cleaned.changes + accounts_brought(entries, baseline, component, cleaned.server)
-    told["residue"] = sorted({*cleaned.residue, *unnoted(entries, baseline, component, cleaned.server)})[:LISTED]
+    changes, accounts_left = settle_accounts(entries, baseline, component)
+    told["changes"] += cleaned.changes + changes
+    ours_left, others = unnoted(entries, baseline, component, cleaned.server)
+    told["residue"] = sorted({*cleaned.residue, *accounts_left, *ours_left})[:LISTED]
     if not told["residue"] and (why := obstacle(STATE_DIRECTORY, STATE_DIRECTORY.parent, list(mount_points()))):
         told["residue"] = [f"path {STATE_DIRECTORY} ({why})"]
-    told["homes_left"], told["data_left"] = shortened(cleaned.homes), cleaned.server.reasons
+    told["homes_left"], told["data_left"] = shortened(cleaned.homes), shortened(cleaned.server.reasons + others)
     if not told["residue"]:
         forget(known, component)
         told["changes"].append("ledger")

@@ -41,12 +41,15 @@ def still_needed(names: Iterable[str]) -> list[str]:
     return sorted(set(installed) - _removable(installed)) if installed else []
 
 
-def purge_packages(ours: Iterable[str]) -> list[str]:
+def settle_packages(ours: Iterable[str]) -> dict[str, str]:
+    """Finish or undo what a killed run left, before apt is asked anything. Gives the packages' statuses."""
     restore_policy()
     found = statuses(ours)
-    if not found:
-        return []
-    found = _settle(found)
+    return _settle(found) if found else {}
+
+
+def purge_packages(ours: Iterable[str]) -> list[str]:
+    found = settle_packages(ours)
     installed = [name for name, status in found.items() if status == "installed"]
     free = _removable(installed) if installed else set()
     wanted = sorted(name for name, status in found.items() if status != "installed" or name in free)

@@ -20,6 +20,11 @@ def is_servers(name: str) -> bool:
     return PARTS.fullmatch(name) is not None
 
 
+def in_use(databases: Noted) -> bool:
+    """Whether the server has databases of others. Read from its directory, so also while it cannot run."""
+    return bool(foreign_databases(databases))
+
+
 @dataclass(frozen=True)
 class ServerFate:
     """Whether the server stays, whether it goes on running, and why if that was not so from the start."""

@@ -1,0 +1,46 @@
+"""library/host_probe.py itself: how it ends if the host cannot be read."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.library_modules import library_module
+
+host_probe = library_module("host_probe")
+
+
+class Ended(Exception):
+    """What a module tells Ansible when it ends."""
+
+    def __init__(self, **told: Any) -> None:
+        super().__init__(str(told))
+        self.told = told
+
+
+class FakeModule:
+    """AnsibleModule with one parameter."""
+
+    def __init__(self, **_declared: Any) -> None:
+        self.params = {"reference_epoch": None}
+
+    def fail_json(self, **told: Any) -> None:
+        raise Ended(**told)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "error_class"), [(5, "host_io_failed", "retryable"), (30, "disk_read_only", "intervention")]
+)
+def test_a_ledger_that_the_disk_does_not_give_is_an_adapter_error(
+    monkeypatch: pytest.MonkeyPatch, number: int, code: str, error_class: str
+) -> None:
+    def judge(*_asked: object) -> str:
+        raise OSError(number, "Input/output error")
+
+    monkeypatch.setattr(host_probe, "AnsibleModule", FakeModule)
+    monkeypatch.setattr(host_probe, "probe", lambda: {"epoch": 0.0})
+    monkeypatch.setattr(host_probe, "judge", judge)
+    with pytest.raises(Ended) as ended:
+        host_probe.main()
+    problem = ended.value.told["adapter_error"]
+    assert (problem["code"], problem["class"]) == (code, error_class)
+    assert "looking at the host" in ended.value.told["msg"]

@@ -414,7 +414,7 @@ def test_a_node_that_may_be_in_use_by_the_controllers_word_is_waited_for_without
         seen = then.snapshot.model_copy(update={"reservations": held})
         return then.later(snapshot=None if why == "no snapshot" else seen)
 
-    slurm.run = changed_meanwhile  # type: ignore[method-assign]
+    slurm.run = changed_meanwhile  # type: ignore[method-assign, assignment]
     now = cluster(one, operations=(ask("remove", one),))
     for _ in range(now.policy.max_attempts + 3):
         now, _, _ = tick(now, slurm, seconds=4000)

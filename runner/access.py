@@ -16,6 +16,7 @@ from runner.slurm import Sample, Snapshot
 
 MOST_BYTES = 15 * 1024  # the platform takes 16 KiB
 WORKERS_SHOWN = 20
+SAMPLES_SHOWN = 20
 OUTPUT_CHARS = 2500
 PARTITION = "main"
 SERVING = (MemberStatus.READY, MemberStatus.DRAINING)
@@ -127,8 +128,7 @@ def _samples(instance: AppInstance, samples: Sequence[Sample], kind: str) -> lis
             else (one.output or "")[:OUTPUT_CHARS] or None,
             "steady": one.steady,
         }
-        for one in samples
-        if one.kind == kind
+        for one in [one for one in samples if one.kind == kind][:SAMPLES_SHOWN]
     ]
 
 
@@ -183,7 +183,8 @@ def _partition(snapshot: Snapshot) -> str:
 
 
 def _fitted(made: Detail) -> Detail:
-    """The platform takes a bounded bundle: outputs go first, from the least to the most useful, then workers."""
+    """The platform takes a bounded bundle: outputs go first, from the least to the most useful, then workers, then
+    commands."""
     for entry in (*reversed(made["health"]), *reversed(made["commands"])):
         if _size(made) <= MOST_BYTES:
             return made
@@ -191,6 +192,9 @@ def _fitted(made: Detail) -> Detail:
     while _size(made) > MOST_BYTES and made["workers"]:
         made["workers"].pop()
         made["more_workers"] = made.get("more_workers", 0) + 1
+    for part in ("health", "commands"):
+        while _size(made) > MOST_BYTES and made[part]:
+            made[part].pop()
     return made
 
 

@@ -13,7 +13,7 @@ Detail = dict[str, Any]
 Shape = Callable[[Any], bool]
 
 TEXT_CHARS = 4000
-_YEARS = range(2000, 2200)
+YEARS = range(2000, 2200)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ADDRESS = re.compile(r"[1-9][0-9]{0,9}(_[0-9]{1,9}|_\[([0-9,:-]{1,60}(\.\.\.)?|\?)\]|\+[0-9]{1,4})?")
 
@@ -24,7 +24,7 @@ def read_time(value: object) -> datetime | None:
         time = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
         return None
-    return time if time and time.tzinfo and time.year in _YEARS else None
+    return time if time and time.tzinfo and time.year in YEARS else None
 
 
 def _text(value: Any) -> bool:

@@ -118,10 +118,19 @@ def tell(story: Story, heard: Heard | Literal["nothing matched"] | None) -> Stor
     assert isinstance(heard, Heard)
     before = story.outcomes.get(heard.member_id, Outcome())
     outcome = Outcome(heard.phase or before.phase, {**before.detail, **heard.detail}, before.error or heard.error)
-    snapshot = read_snapshot(reported.plain(heard.snapshot)) if heard.snapshot is not None else None
-    if snapshot and heard.at:
-        snapshot = snapshot.timed(heard.at)
-    return replace(story, outcomes={**story.outcomes, heard.member_id: outcome}, snapshot=snapshot or story.snapshot)
+    snapshot = _snapshot(heard) or story.snapshot
+    return replace(story, outcomes={**story.outcomes, heard.member_id: outcome}, snapshot=snapshot)
+
+
+def _snapshot(heard: Heard) -> Snapshot | None:
+    """A snapshot that cannot be read is none: this runs inside Ansible's run, which no answer of a host may end."""
+    if heard.snapshot is None:
+        return None
+    try:
+        snapshot = read_snapshot(reported.plain(heard.snapshot))
+        return snapshot.timed(heard.at) if snapshot and heard.at else snapshot
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def translate(events: Iterable[Event], members: Mapping[str, Played]) -> Story:

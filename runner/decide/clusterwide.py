@@ -1,13 +1,13 @@
 """What verbs on a whole cluster share: its parts, its partitions, tries in a row, and how such an operation ends."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
 from pydantic import BaseModel
 
-from runner import detail
+from runner import detail, limits
 from runner.decide import lifecycle
 from runner.decide.leaving import read_as
 from runner.decide.members import read_time
@@ -19,6 +19,7 @@ from runner.world import World
 
 NOT_REACHED = "the play did not get to the controller; the next tick goes on"
 STATES = ("UP", "DOWN", "DRAIN", "INACTIVE")
+PARTITIONS_BYTES = 3000
 _PARTITION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 
 
@@ -51,6 +52,18 @@ def partitions(known: Detail) -> dict[str, str]:
     listed = known.get("partitions")
     pairs = listed.items() if isinstance(listed, dict) else ()
     return {name: state for name, state in pairs if _PARTITION.fullmatch(str(name)) and state in STATES}
+
+
+def notable_partitions(found: Mapping[str, str]) -> dict[str, str]:
+    """Partitions as a note keeps them: the first by name, as many as fit beside the rest of the record."""
+    kept: dict[str, str] = {}
+    used = 0
+    for name, state in sorted(partitions({"partitions": dict(found)}).items()):
+        used += limits.size({name: state})
+        if used > PARTITIONS_BYTES:
+            break
+        kept[name] = state
+    return kept
 
 
 def label(operation: Operation | None) -> str:

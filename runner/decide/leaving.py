@@ -18,7 +18,7 @@ from runner.decide import evicting
 from runner.decide.evicting import JobTerms
 from runner.decide.members import host_problem, is_gone, obstacle, read_time
 from runner.decide.wants import Wants
-from runner.inventory import WORKER, IntentError, host_name, node_name
+from runner.inventory import CONTROLLER, WORKER, IntentError, host_name, node_name
 from runner.node_rules import OUR_PREFIX as PREFIX
 from runner.node_rules import drain_holder
 from runner.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
@@ -27,7 +27,8 @@ from runner.slurm import Job, Node, Snapshot, deletion_problem, is_drained
 from runner.world import World
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# What the play itself found in the way: not an error of the attempt, but a reason to look again later.
+# What the play itself found in the way: not an error of the attempt, but a reason to look again later. The codes come
+# from the worker's host, so they count as that only where the controller's own word allows it.
 NOT_YET = ("not_drained", "jobs_need_node", "node_reserved", "state_unknown")
 
 M = TypeVar("M", bound=BaseModel)
@@ -247,7 +248,7 @@ def _remove_failed(world: World, member: Member, error: AdapterError, terms: Ter
         return [_set(member, member.status, said, why), Wait(why, host_name(member))], Wants()
     known = note(member) | {"unreachable_since": None}  # it answered: patience with it starts anew
     said["leave"] = known
-    if error.code in NOT_YET:
+    if error.code in NOT_YET and _may_be_in_use(world, member):
         return [_set(member, member.status, said, error.code), Wait(error.message, host_name(member))], Wants()
     tried = int(known.get("attempts") or 0) + 1
     if error.klass == "retryable" and tried < world.policy.max_attempts:
@@ -257,6 +258,15 @@ def _remove_failed(world: World, member: Member, error: AdapterError, terms: Ter
         return [_set(member, member.status, said, why), again], Wants()
     said |= _verdict(member, "failed", error.as_detail(world.now))
     return [_set(member, MemberStatus.FAILED, said, f"{error.code}: {error.message}")], Wants()
+
+
+def _may_be_in_use(world: World, member: Member) -> bool:
+    """Whether the controller shows something in the way of the node, or could not be asked."""
+    controllers = [one.id for one in world.members if one.component_key == CONTROLLER]
+    silent = any((said := world.outcomes.get(one)) and said.error for one in controllers)
+    if silent or world.snapshot is None:
+        return True
+    return deletion_problem(world.snapshot, node_name(member) or "") is not None
 
 
 def _without_host(world: World, member: Member, because: str) -> Progress:

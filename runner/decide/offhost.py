@@ -43,8 +43,8 @@ def is_out_of_the_way(member: Member) -> bool:
     return member.status == MemberStatus.DELETED or has_failed(member) or is_silent(member)
 
 
-def leave(world: World, member: Member, agreed: Agreement) -> tuple[list[Step], bool]:
-    """Steps, and whether its host is to be cleaned now."""
+def leave(world: World, member: Member, agreed: Agreement, *, seen_free: bool = False) -> tuple[list[Step], bool]:
+    """Steps, and whether its host is to be cleaned now. `seen_free`: this tick's controller showed no job."""
     note = leaving.note(member)
     if not leaving.belongs_to(member, agreed.id):
         return [begin(world, member, agreed)], False
@@ -68,7 +68,7 @@ def leave(world: World, member: Member, agreed: Agreement) -> tuple[list[Step], 
     if outcome is None:
         return [Wait("the next tick goes on with it", host_name(member))], False
     if outcome.error:
-        return _not_clean(world, member, agreed, outcome.error, outcome.detail), False
+        return _not_clean(world, member, agreed, outcome.error, outcome.detail, seen_free), False
     if outcome.phase != "removed":
         return [Wait("the play did not get to its end; the next tick goes on", host_name(member))], False
     return [
@@ -76,7 +76,9 @@ def leave(world: World, member: Member, agreed: Agreement) -> tuple[list[Step], 
     ], False
 
 
-def _not_clean(world: World, member: Member, agreed: Agreement, error: AdapterError, said: Detail) -> list[Step]:
+def _not_clean(
+    world: World, member: Member, agreed: Agreement, error: AdapterError, said: Detail, seen_free: bool
+) -> list[Step]:
     if error.code in SILENT:
         return _silent(world, member, agreed, error)
     note = leaving.note(member)
@@ -84,8 +86,10 @@ def _not_clean(world: World, member: Member, agreed: Agreement, error: AdapterEr
         return [_without_host(member, "nothing was ever set up on it, and it cannot be reached")]  # no key, no address
     told = {**said, "last_adapter_error": error.as_detail(world.now)}
     note = note | {"unreachable_since": None, "error": error.as_detail(world.now)}
-    # What did not even get to the host is no attempt on it.
-    tried = int(note.get("attempts") or 0) + (1 if error.host and error.code != "jobs_on_host" else 0)
+    # What did not even get to the host is no attempt on it. Jobs that the host reports are waited for without a limit
+    # only while the controller does not contradict it.
+    counts = error.host is not None and (error.code != "jobs_on_host" or seen_free)
+    tried = int(note.get("attempts") or 0) + (1 if counts else 0)
     if error.klass == "retryable" and tried < world.policy.max_attempts:
         told["leave"] = note | {"attempts": tried}
         return [SetMember(f"{error.code}: {error.message}", member, member.status, told)]

@@ -77,7 +77,7 @@ def _begin(world: World, operation: Operation, known: Detail, controller: Member
     told: Detail = {
         # Slurm and systemd count in whole seconds here and there: the next one begins after whatever runs now.
         "after": stamp(snapshot.observed_at + timedelta(seconds=1)),
-        "partitions": snapshot.partitions or {},
+        "partitions": clusterwide.notable_partitions(snapshot.partitions or {}),
         "excused": sorted(map(host_name, excused))[:NAMED],
         "excused_count": len(excused),
     }

@@ -78,7 +78,8 @@ def _begin(world: World, operation: Operation, known: Detail, controller: Member
     if found is None:
         return _silent(world, operation, known, terms)
     words = f"asked for: {terms.reason}" if terms.reason else "asked for"
-    return lifecycle.say(world, operation, phase="closing", partitions=found, reasons=[_reason(words)])
+    noted = clusterwide.notable_partitions(found)
+    return lifecycle.say(world, operation, phase="closing", partitions=noted, reasons=[_reason(words)])
 
 
 def _close(world: World, known: Detail, controller: Member) -> Play:

@@ -156,7 +156,8 @@ def _members(
             wants.add(held[1])
             waited_for.append(member)
             continue
-        own, clean = offhost.leave(world, member, agreed)
+        # Drained in this tick by a controller that answers, and not held back: the look showed no job on it.
+        own, clean = offhost.leave(world, member, agreed, seen_free=lost is None and world.did("drain", member))
         steps += own
         to_clean += [member] if clean else []
         waited_for += [] if offhost.is_out_of_the_way(member) else [member]

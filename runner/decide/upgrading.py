@@ -110,7 +110,8 @@ def _judge(world: World, operation: Operation, controller: Member, workers: Sequ
     outcome = world.outcomes.get(controller.id)
     if outcome is None:
         return [Wait("the run was cut off; the next tick goes on", host_name(controller))]
-    if outcome.error and outcome.error.code == CONVERSION_RUNNING:
+    # Waited for without a limit, so the code alone is not enough: the play tells how far the conversion is.
+    if outcome.error and outcome.error.code == CONVERSION_RUNNING and outcome.detail.get("conversion"):
         return _converting(world, operation, controller, outcome)
     failed = {one.id: o.error for one in workers if (o := world.outcomes.get(one.id)) and o.error}
     own = controller_error(world, outcome)

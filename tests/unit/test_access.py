@@ -84,6 +84,13 @@ def test_however_much_a_cluster_says_the_bundle_fits() -> None:
     assert bundle["submit"]["batch"]
 
 
+def test_however_many_long_commands_a_controller_names_the_bundle_fits() -> None:
+    many = [Sample(kind=kind, about="a" * 9000, command="c" * 9000) for kind in ("use", "health") for _ in range(500)]
+    bundle = made(seen("w2").model_copy(update={"samples": many}))
+    assert len(json.dumps(bundle).encode()) <= access.MOST_BYTES
+    assert bundle["commands"]
+
+
 def test_an_answer_is_clipped_to_its_head_and_its_newest_lines() -> None:
     told = clipped("\n".join(f"line {n}" for n in range(100))).splitlines()
     assert len(told) == LINES + 1

@@ -5,10 +5,12 @@ from uuid import UUID
 
 import pytest
 
-from runner.decide import decide
+from runner.decide import decide, leaving
 from runner.decide.operations import member_result
-from runner.plan import Claim, Finish, Refuse, SetMember, Wait
-from runner.platform.models import Operation
+from runner.plan import AdapterError, Claim, Finish, Play, Refuse, SetMember, Wait
+from runner.platform.models import Member, Operation
+from runner.slurm import Reservation
+from runner.world import Outcome, World
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, the, tick
 from tests.unit.worlds import add, controller, of_kind, worker
@@ -368,6 +370,55 @@ def test_a_removal_that_fails_on_its_host_is_tried_a_bounded_number_of_times() -
         tried += sum(play.playbook == "remove_worker" for play in plays)
     assert tried == now.policy.max_attempts
     assert the(now, one).status == "failed" and now.operations == ()
+
+
+def refuses(slurm: FakeSlurm, code: str) -> None:
+    """The worker's host answers this to its removal, whatever the controller shows."""
+    on_host = slurm._on_host
+
+    def answer(play: Play, member: Member) -> Outcome:
+        if play.playbook != "remove_worker":
+            return on_host(play, member)
+        return Outcome("stopping", {}, AdapterError(code, "not now", "retryable", host="w2"))
+
+    slurm._on_host = answer  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("code", leaving.NOT_YET)
+def test_a_host_that_calls_its_free_node_in_use_is_tried_a_bounded_number_of_times(code: str) -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()})
+    refuses(slurm, code)
+    now = cluster(one, operations=(ask("remove", one),))
+    for _ in range(now.policy.max_attempts + 1):
+        now, _, _ = tick(now, slurm, seconds=4000)
+    assert the(now, one).status == "failed" and now.operations == ()
+    assert the(now, one).adapter_detail["last_adapter_error"]["code"] == code
+
+
+@pytest.mark.parametrize("why", ["reserved", "not told", "no snapshot", "controller failed"])
+def test_a_node_that_may_be_in_use_by_the_controllers_word_is_waited_for_without_a_limit(why: str) -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode()})
+    refuses(slurm, "state_unknown")
+    run = slurm.run
+
+    def changed_meanwhile(now: World, play: Play) -> World:
+        then = run(now, play)
+        if play.playbook != "remove_worker" or then.snapshot is None:
+            return then
+        if why == "controller failed":
+            failed = Outcome("serving", {}, AdapterError("slurm_silent", "no answer", "retryable"))
+            return then.later(outcomes={**then.outcomes, play.members[0].id: failed})
+        held = [Reservation(name="maint", nodes=["w2"])] if why == "reserved" else None
+        seen = then.snapshot.model_copy(update={"reservations": held})
+        return then.later(snapshot=None if why == "no snapshot" else seen)
+
+    slurm.run = changed_meanwhile  # type: ignore[method-assign, assignment]
+    now = cluster(one, operations=(ask("remove", one),))
+    for _ in range(now.policy.max_attempts + 3):
+        now, _, _ = tick(now, slurm, seconds=4000)
+    assert the(now, one).status == "deleting" and len(now.operations) == 1
 
 
 def test_a_cancelled_drain_is_not_concluded_while_the_controller_is_silent() -> None:

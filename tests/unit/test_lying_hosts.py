@@ -145,6 +145,31 @@ def test_a_worker_that_has_joined_cannot_change_its_nodes_name(local: LocalPlays
     assert "worker_hostname" not in story.outcomes[liar.id].detail
 
 
+@pytest.mark.parametrize(
+    ("answer", "code", "words"),
+    [
+        ({"code": "conversion_running", "message": "wait"}, "worker_cannot_move", "wait"),
+        ({"code": ["x"], "message": {"a": "{{ 7 * 7 }}"}}, "worker_cannot_move", "{{ 7 * 7 }}"),
+        ("odd", "worker_cannot_move", "it failed"),
+        ({"code": "no_way_back", "message": "no source has it"}, "no_way_back", "no source has it"),
+        (None, "version_not_offered", "another version than its controller"),
+    ],
+)
+def test_a_worker_that_refuses_a_move_chooses_no_code_that_steers_the_runner(
+    local: LocalPlays, answer: Any, code: str, words: str
+) -> None:
+    chief, liar = controller(status="ready"), serving(2)
+    plan = {"now": "22.05.8-4", "target": "24.11.5-4", "moves": True, "from": "22.05.8-4", "backup": ""}
+    local.module("slurm_packages", f"answer = {plan!r}")
+    refusal = (
+        {"target": "24.11.5-5"} if answer is None else {"failed": True, "msg": "it failed", "adapter_error": answer}
+    )
+    lie(local, liar, chief, f"said |= {refusal!r}")
+    error = play(local, "upgrade", world(members=(chief, liar)), chief, liar).outcomes[chief.id].error
+    assert error is not None and (error.code, error.klass) == (code, "intervention")
+    assert error.message.startswith(f"{host_name(liar)}: ") and words in error.message
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_a_worker_that_leaves_cannot_have_another_node_deleted(local: LocalPlays, named: bool) -> None:
     """`named`: the record has the name of its node. Without one its host is asked, and names the victim's."""

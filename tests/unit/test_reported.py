@@ -13,10 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner import detail, hostkeys, reported
+from runner.decide.clusterwide import notable_partitions
 from runner.fitting import CUT_FIRST, GONE_BY, fitted
 from runner.limits import RECORD_BYTES, size
+from runner.plan import stamp
+from runner.slurm import Node, Snapshot
 from runner.translate import OUR_CODES, Heard, Played, Story, hear, tell, translate
 from tests.unit import hostile
+from tests.unit.worlds import controller, instance
 
 ROOT = Path(__file__).resolve().parents[2]
 thorough = settings(derandomize=True, max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -184,6 +188,76 @@ def test_a_snapshot_has_finite_numbers_and_bounded_text() -> None:
     assert story.snapshot is not None and story.snapshot.nodes is not None
     assert story.snapshot.controller.clock_skew_seconds is None
     assert len(story.snapshot.nodes["w"].reason or "") <= reported.OUTPUT_BYTES
+
+
+def snapshot_of(created: str = "2026-01-02T03:04:06+00:00", **changes: Any) -> Snapshot | None:
+    """What is taken of a controller's snapshot, with the time at which Ansible had it."""
+    event = report("controller-1", phase="serving", snapshot={**SEEN, **changes}) | {"created": created}
+    return translate([event], MEMBERS).snapshot
+
+
+@pytest.mark.parametrize(
+    "when", ["2026-01-02T03:04:05", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", 4e11, "x"]
+)
+def test_a_snapshot_of_an_impossible_time_counts_as_unreadable(when: Any) -> None:
+    assert snapshot_of(observed_at=when) is None
+
+
+@pytest.mark.parametrize("when", ["2026-01-02T03:04:05", "0001-01-01T00:00:00Z", 4e11, "x", []])
+def test_an_impossible_time_of_a_part_is_dropped_and_the_rest_is_kept(when: Any) -> None:
+    seen = snapshot_of(
+        controller={"ping": "UP", "started_at": when},
+        nodes={"w": {"state": "IDLE", "slurmd_started_at": when}},
+        jobs=[{"id": 7, "address": "7", "state": "RUNNING", "end_time": when}],
+    )
+    assert seen is not None and seen.nodes is not None and seen.jobs is not None
+    assert (seen.controller.started_at, seen.nodes["w"].slurmd_started_at, seen.jobs[0].end_time) == (None, None, None)
+
+
+def test_times_of_a_snapshot_are_kept_in_utc() -> None:
+    seen = snapshot_of(observed_at="2026-01-02T05:04:05+02:00")
+    assert seen is not None and stamp(seen.observed_at) == "2026-01-02T03:04:05Z"
+
+
+def test_a_snapshot_that_breaks_its_reading_counts_as_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (TypeError, ValueError, OverflowError):
+
+        def broken(*_: object, error: type[Exception] = error) -> Snapshot:
+            raise error("odd")
+
+        monkeypatch.setattr(Snapshot, "timed", broken)
+        assert snapshot_of() is None
+
+
+@pytest.mark.parametrize("gres", ["gpu:\u00b2", "gpu:" + "9" * 5000, "gpu:a100:" + "9" * 7])
+def test_a_count_of_gpus_that_is_no_plain_number_counts_as_one(gres: str) -> None:
+    assert Node(state="IDLE", gres=gres).gpus == 1
+
+
+@pytest.mark.parametrize("letter", ["x", '"', "\u00e9", "\U0001f600"])
+def test_records_fit_however_long_the_words_of_a_snapshot_are(letter: str) -> None:
+    long = letter * 9000
+    words = ("hostname", "munge", "slurmctld", "slurmdbd", "mariadb", "cluster_name", "config_version")
+    versions = ("slurm_version", "slurmdbd_version", "package_version")
+    node = {"state": long, "flags": [f"{number}{long}" for number in range(50)], "reason": long}
+    seen = snapshot_of(
+        controller=dict.fromkeys((*words, *versions), long) | {"ping": "UP"},
+        nodes={f"w{number}": {**node, "slurm_version": f"{number}{long}"} for number in range(30)},
+        partitions={f"{'p' * 58}{number}": "UP" for number in range(500)} | {long: "UP", "main": long},
+    )
+    assert seen is not None and seen.partitions is not None
+    assert size(fitted("controller", detail.filled(controller()) | detail.of_controller(seen))) <= RECORD_BYTES
+    assert size(fitted("worker", detail.of_worker(seen, "w1"))) <= RECORD_BYTES // 4
+    reasons = [{"code": "worker_down", "message": "x" * 400, "health": "degraded"}] * 30
+    said = detail.of_instance(instance(), seen, [], reasons, seen.observed_at)
+    note = {"operation_id": str(WORKER), "verb": "stop", "partitions": notable_partitions(seen.partitions)}
+    assert size({**said, "lifecycle": note}) <= RECORD_BYTES
+
+
+def test_states_of_the_controllers_own_daemons_are_cut_from_a_record_that_is_too_large() -> None:
+    told = {"munge_state": "m" * 9000, "mariadb_state": "d" * 9000, "leave": {"verdict": None}}
+    made = fitted("controller", told)
+    assert size(made) <= RECORD_BYTES and made["leave"] == told["leave"]
 
 
 # -- the whole record ----------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from runner import detail
+from runner import detail, limits
 from runner.decide import decide
 from runner.decide.operations import orphans
 from runner.plan import AdapterError, Claim, Finish, Refuse, SetInstance, Wait
@@ -39,6 +39,16 @@ def test_the_partition_is_closed_before_anything_else_and_nobody_is_drained() ->
     assert slurm.partitions == {"main": "DOWN"}
     assert [fake.reason for fake in slurm.nodes.values()] == [None, None]
     assert not of_kind(steps, Finish)
+
+
+@pytest.mark.parametrize("verb", ["stop", "restart"])
+def test_more_partitions_than_a_note_can_hold_do_not_end_the_operation(verb: str) -> None:
+    slurm = two_workers()
+    slurm.nodes["w2"].jobs.add(7)
+    slurm.partitions = {f"p{number:060}": "UP" for number in range(500)} | {"x" * 500: "UP", "main": "DOWN"}
+    now, _, _ = tick(cluster(*both_ready(), whole=(ask_whole(verb),)), slurm)
+    assert limits.size(now.instance.status_detail) <= limits.RECORD_BYTES
+    assert 20 < len(note_of(now)["partitions"]) < 100 and note_of(now)["partitions"]["main"] == "DOWN"
 
 
 def test_jobs_are_waited_for_over_ticks_and_each_tick_says_which() -> None:

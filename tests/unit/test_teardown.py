@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from runner.decide import decide
 from runner.plan import AdapterError, Announce, Claim, Finish, ForgetSecrets, Play, Refuse, SetInstance, Step, Wait
 from runner.platform.models import Member, Operation
-from runner.world import World
+from runner.world import Outcome, World
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, the, tick
 from tests.unit.worlds import NOW, add, controller, instance, of_kind, settle, worker, world
@@ -328,6 +328,27 @@ def test_a_job_on_a_host_is_not_ended_because_its_controller_is_lost() -> None:
     slurm.nodes["w2"].jobs.clear()
     now, _, _ = tick(now, slurm)
     assert now.instance.status == "deleted"
+
+
+def test_jobs_that_only_the_host_reports_are_waited_for_a_bounded_number_of_times() -> None:
+    one, other = serving(2), serving(3)
+    slurm = FakeSlurm({"w2": FakeNode(), "w3": FakeNode()})
+    clean = slurm._clean
+
+    def lies(play: Play, member: Member) -> Outcome:
+        if member.id != one.id:
+            return clean(play, member)
+        return Outcome("stopping", {}, AdapterError("jobs_on_host", "a job runs", "retryable", host="w2"))
+
+    slurm._clean = lies  # type: ignore[method-assign]
+    now = running(one, other, asked=(decommission(),))
+    for _ in range(now.policy.max_attempts - 1):
+        now, _, _ = tick(now, slurm)
+        assert the(now, one).status == "deleting" and now.instance_operations
+    now, steps, _ = tick(now, slurm)
+    assert the(now, one).status == "failed" and now.instance_operations == ()
+    assert [finish.error["code"] for finish in of_kind(steps, Finish)] == ["jobs_on_host"]
+    assert ctl(now).status == "deleted", "the rest goes on without it"
 
 
 def test_a_silent_worker_does_not_hold_up_the_rest_and_is_named() -> None:

@@ -1,5 +1,6 @@
 """upgrade and rollback: what is left to do is read from what is; they end with the hosts' own words."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -197,6 +198,19 @@ def test_a_conversion_is_waited_for_tick_after_tick_and_counts_as_no_attempt() -
     now, steps, _ = settle(after(now, play, moved(play), snapshot(SERVING)), decide)
     assert of_kind(steps, Finish)[0].status == "succeeded"
     assert the_controller(now).adapter_detail["conversion"] is None
+
+
+def test_a_conversion_without_a_word_of_its_progress_is_tried_a_bounded_number_of_times() -> None:
+    now = a_cluster(asked("upgrade", slurm_version="25.05"))
+    ended = []
+    for minute in range(1, now.policy.max_attempts + 1):
+        tick = now.later(now=NOW + timedelta(minutes=minute), played=frozenset(), outcomes={}, snapshot=None)
+        now, _, play = settle(tick, decide)
+        assert play is not None
+        bare = replace(converting(60), detail={})
+        now, steps, _ = settle(after(now, play, {play.members[0].id: bare}, None), decide)
+        ended += of_kind(steps, Finish)
+    assert [finish.status for finish in ended] == ["failed"]
 
 
 def test_an_upgrade_that_stays_unfinished_ends_with_the_way_back_in_its_error() -> None:

@@ -94,11 +94,12 @@ STORIES = (
     Story("access,gpus,users", 230, DEBIAN_13_IN_FULL),
     Story("bulk", 140, DEBIAN_13_IN_FULL),
     Story("jobs", 150, DEBIAN_13_IN_FULL),
-    Story("takeover", 200, DEBIAN_13_IN_FULL),
     # Both in `full`; e2e decommission shows on Debian 13 in every merge what becomes of a server that others use.
     Story("foreign_data", 240, {"bookworm": "full", "trixie": "full"}, bare=True),
     # Both Debians in `full`: long, and `change` moves packages in every merge.
     Story("upgrade", 700, {"bookworm": "full", "trixie": "full"}),
+    # Both in `full`; unit/test_former_notes.py reads the recorded notes and ledgers in every merge.
+    Story("takeover", 300, {"bookworm": "full", "trixie": "full"}),
     # One Debian only, which the module names itself: the adapter's decisions, not Slurm's output.
     Story("killed_anywhere", 600, {"trixie": "test"}),
     Story("two_runners", 150, {"trixie": "full"}),

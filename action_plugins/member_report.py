@@ -7,6 +7,7 @@ runs beside Ansible, without a connection, so that a report costs no round trip.
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -102,7 +103,7 @@ def _not_ready(arguments: dict[str, Any]) -> dict[str, Any] | None:
         problem = controller_problem(read_snapshot(arguments["snapshot"]))
     else:
         nodes = {name: readiness["node"]} if readiness["node"] else {}
-        seen = read_snapshot({"observed_at": 0, "controller": {}, "nodes": nodes})
+        seen = read_snapshot({"observed_at": datetime.now(UTC), "controller": {}, "nodes": nodes})
         problem = worker_problem(seen, name, detail, may_be_held=readiness["may_be_held"])
     if problem is None:
         return None

@@ -2,14 +2,14 @@
 
 from datetime import timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from runner.decide import decide
 from runner.plan import Play, Step, stamp
 from runner.platform.models import Member, Operation
 from runner.world import World
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
-from tests.unit.worlds import NOW, add, controller, instance, settle, worker, world
+from tests.unit.worlds import NOW, add, controller, fresh_id, instance, settle, worker, world
 
 
 def serving(number: int, **changes: Any) -> Member:
@@ -26,7 +26,7 @@ def serving(number: int, **changes: Any) -> Member:
 
 def ask(verb: str, *members: Member, allocations: tuple[int, ...] = (), **changes: Any) -> Operation:
     return Operation(
-        id=changes.pop("id", uuid4()),
+        id=changes.pop("id", None) or fresh_id(),
         operation=verb,
         component_key="worker",
         member_ids=[member.id for member in members],
@@ -42,7 +42,7 @@ def ask(verb: str, *members: Member, allocations: tuple[int, ...] = (), **change
 def ask_whole(verb: str, **changes: Any) -> Operation:
     """An operation on the whole instance."""
     return Operation(
-        id=changes.pop("id", uuid4()),
+        id=changes.pop("id", None) or fresh_id(),
         operation=verb,
         parameters=changes.pop("parameters", {}),
         status="accepted",

@@ -1,9 +1,10 @@
 """Worlds to decide about: small builders, so that a test says only what matters to it."""
 
+import itertools
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from runner import detail
 from runner.foresee import imagine
@@ -18,6 +19,12 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ME = "runner-under-test"
 PROJECT = UUID(int=1)
 KEY = "ssh-ed25519 " + "A" * 68
+_ids = itertools.count(1)
+
+
+def fresh_id() -> UUID:
+    """An id above all earlier ones: what is decided by the order of ids is the same each time, as properties need."""
+    return UUID(int=next(_ids) << 96)
 
 
 def allocation(number: int, **changes: Any) -> Allocation:
@@ -80,7 +87,7 @@ def controller(**changes: Any) -> Member:
 def worker(operation: Operation, number: int, **changes: Any) -> Member:
     known = changes.pop("adapter_detail", {})
     fields: dict[str, Any] = {
-        "id": uuid4(),
+        "id": fresh_id(),
         "app_instance_id": UUID(int=7),
         "component_key": "worker",
         "allocation_id": UUID(int=100 + number),
@@ -92,7 +99,7 @@ def worker(operation: Operation, number: int, **changes: Any) -> Member:
 
 def add(*numbers: int, **changes: Any) -> Operation:
     fields: dict[str, Any] = {
-        "id": uuid4(),
+        "id": fresh_id(),
         "operation": "add",
         "component_key": "worker",
         "allocation_ids": [UUID(int=100 + number) for number in numbers],

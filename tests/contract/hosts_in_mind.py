@@ -7,16 +7,26 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from runner import wish
+from runner import tick, wish
 from runner.inventory import CONTROLLER
 from runner.plan import Play
+from runner.platform.client import Client
 from runner.platform.models import Member
 from runner.settings import Settings
 from runner.slurm import ControllerState, Node, Snapshot
 from runner.translate import Story
 from runner.world import Outcome, World
+from tests.platform_process import Project
+from tests.runner_process import settings
 
 READING = ("observe", "drain_worker", "quiesce")
+
+
+def work(project: Project, **changes: Any) -> list[str]:
+    """One tick in this process with these settings; gives its problems."""
+    own = settings(project, **changes)
+    with Client(own) as client:
+        return tick.run_tick(client, own).problems
 
 
 class Hosts:

@@ -8,11 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from runner import tick
 from runner.platform.client import Client
 from runner.vault import SecretsError, Vault
 from sandbox.fleet.keys import KeyPair
-from tests.contract.hosts_in_mind import Hosts
+from tests.contract.hosts_in_mind import Hosts, work
 from tests.platform_process import Doc, Project
 from tests.runner_process import answer, environment, gpuaas_slurm, settings
 
@@ -32,12 +31,6 @@ def rule(dialable: Project, request: pytest.FixtureRequest) -> Callable[..., str
         return name
 
     return put
-
-
-def work(project: Project, **changes: Any) -> list[str]:
-    own = settings(project, **changes)
-    with Client(own) as client:
-        return tick.run_tick(client, own).problems
 
 
 def shown(project: Project, made: Doc, what: str = "") -> Any:

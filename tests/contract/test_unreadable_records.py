@@ -5,22 +5,15 @@ from typing import Any
 
 import pytest
 
-from runner import tick
 from runner.missing import NOT_FOUND
 from runner.platform.client import Client
 from runner.world import World, observe
 from tests.commands import ends
-from tests.contract.hosts_in_mind import Hosts
+from tests.contract.hosts_in_mind import Hosts, work
 from tests.platform_process import Doc, Platform, Project
 from tests.runner_process import environment, gpuaas_slurm, settings
 
 ALWAYS = 1_000
-
-
-def work(project: Project, **changes: Any) -> list[str]:
-    own = settings(project, **changes)
-    with Client(own) as client:
-        return tick.run_tick(client, own).problems
 
 
 def shown(project: Project, made: Doc, what: str = "") -> Any:

@@ -19,12 +19,22 @@ import locked  # noqa: E402
 LOCK = (ROOT / "requirements.lock").read_text()
 
 
-def tracked() -> list[Path]:
+def in_the_tree() -> list[Path]:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split(
         "\n"
     )
-    found = [ROOT / name for name in listed if name] or [one for one in ROOT.rglob("*") if ".venv" not in one.parts]
-    return [one for one in found if one.is_file() and not one.is_symlink()]
+    return [ROOT / name for name in listed if name] or [one for one in ROOT.rglob("*") if ".venv" not in one.parts]
+
+
+def tracked() -> list[Path]:
+    return [one for one in in_the_tree() if one.is_file() and not one.is_symlink()]
+
+
+def test_every_link_in_the_tree_is_relative_and_leads_to_a_file_of_the_tree() -> None:
+    known = in_the_tree()
+    links = [one for one in known if one.is_symlink()]
+    assert ROOT / "runner" / "node_rules.py" in links
+    assert [str(one) for one in links if one.readlink().is_absolute() or one.resolve() not in known] == []
 
 
 # -- the lock ------------------------------------------------------------------------------------------------

@@ -42,6 +42,9 @@ BY_HAND_PREFIX = "gpuaas:manual:"
 ANY_OPERATION = "gpuaas:*"
 # slurmd drains its own node as root, like a person; only these words tell them apart.
 SLURM_REASONS = ("Kill task failed",)
+# A message must fit into the record of one operation, however many jobs there are.
+NAMES_SHOWN = 20
+NAME_CHARS = 60
 
 
 class Obstacle(NamedTuple):
@@ -71,13 +74,20 @@ def drain_obstacle(name: str, state: str, flags: Collection[str], jobs: Collecti
     if "DRAIN" not in flags or NOT_DRAINED_FLAGS.intersection(flags):
         return Obstacle("not_drained", f"Node {name} is {words}, not drained. Drain it first.")
     if jobs:
-        listed = ", ".join(map(str, jobs))
-        return Obstacle("not_drained", f"Node {name} is {words} with job {listed}. Wait for its jobs, or end them.")
+        return Obstacle("not_drained", f"Node {name} is {words} with job {_listed(jobs)}. Wait for its jobs, or end them.")
     if state in BUSY_STATES or BUSY_FLAGS.intersection(flags):
         return Obstacle("not_drained", f"Node {name} is {words}: a job on it is still being cleared away. Wait for it.")
     if state not in SETTLED_STATES:
         return Obstacle("state_unknown", f"Node {name} is {words}, which says nothing about jobs on it.")
     return None
+
+
+def _listed(names: Collection[object]) -> str:
+    """The first names, and how many more there are; a long list of array elements is cut."""
+    texts = [str(name) for name in names]
+    shown = [text if len(text) <= NAME_CHARS else f"{text[: NAME_CHARS - 3]}..." for text in texts[:NAMES_SHOWN]]
+    more = f" and {len(texts) - NAMES_SHOWN} more" if len(texts) > NAMES_SHOWN else ""
+    return ", ".join(shown) + more
 
 
 def delete_obstacle(
@@ -98,13 +108,13 @@ def delete_obstacle(
     if named_by:
         return Obstacle(
             "jobs_need_node",
-            f"Job {', '.join(named_by)} waits for node {name} by name. Change it"
+            f"Job {_listed(named_by)} waits for node {name} by name. Change it"
             " (scontrol update jobid=ID nodelist=) or cancel it.",
         )
     if reserved_by:
         return Obstacle(
             "node_reserved",
-            f"Reservation {', '.join(reserved_by)} holds node {name}. Take the node out of it, or delete it.",
+            f"Reservation {_listed(reserved_by)} holds node {name}. Take the node out of it, or delete it.",
         )
     return None
 

@@ -1,11 +1,13 @@
 """A key, configuration or database of somebody else is never adopted, and a server that others use is never removed.
 
-gs-1 is bare, so its MariaDB comes with the cluster; somebody begins to use it. gs-2 and gs-3 are warm and are offered
-again and again with something of somebody else's on them, as controller and as worker.
+gs-1 is bare, so its MariaDB comes with the cluster; others begin to use it. gs-2 and gs-3 are warm and are offered
+again and again with a thing of others on them, as controller and as worker. At the end they serve a second cluster,
+beside a database that was there before it and with homes on a file system of their own.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -14,11 +16,13 @@ from sandbox.fleet.hosts import HostSpec
 from sandbox.fleet.images import SUITES
 from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, deploy, fleet_named, until
-from tests.e2e.foreign import on, serve_somebody, server, sql, use_it_meanwhile
+from tests.e2e.foreign import on, put_homes_elsewhere, serve_somebody, server, sql, use_it_meanwhile
 from tests.e2e.host_picture import difference, picture
 from tests.runner_process import answer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story("shared")]
+
+OURS = "SHOW DATABASES LIKE 'slurm%'; SELECT User FROM mysql.user WHERE User = 'slurm'"
 
 
 @dataclass
@@ -140,8 +144,44 @@ def test_a_server_that_others_came_to_use_outlives_the_cluster(shared: Shared) -
     assert detail["residue"] == [] and "afterwards, shop" in detail["data_left"][0], detail
     after = server(fleet, "gs-1")
     assert (after.process, after.dump) == (before.process, before.dump)
-    assert sql(fleet, "gs-1", "SHOW DATABASES LIKE 'slurm%'; SELECT User FROM mysql.user WHERE User = 'slurm'") == ""
+    assert sql(fleet, "gs-1", OURS) == ""
     fails(fleet.exec("gs-1", ["sh", "-c", "ls /etc/mysql/*gpuaas* /etc/mysql/*/*gpuaas*"]))
     packages = on(fleet, "gs-1", "dpkg-query --show --showformat='${Package} ${db:Status-Status}\\n'")
     assert "mariadb-server installed" in packages
     assert [line for line in packages.splitlines() if line.startswith(("slurm", "munge"))] == []
+
+
+def test_a_server_and_homes_that_were_there_outlive_a_second_cluster(shared: Shared, tmp_path: Path) -> None:
+    fleet = shared.fleet
+    put_homes_elsewhere(fleet, "gs-3")
+    before = {host: picture(fleet, host) for host in ("gs-2", "gs-3")}
+    there_before = server(fleet, "gs-2")
+    users = tmp_path / "users.json"
+    users.write_text('[{"name": "ada", "uid": 2001}]')
+    cluster = deploy(fleet, "gs-2", "gs-3", "--users", str(users), GPUAAS_RETRY_SECONDS="0")
+    ends(cluster.run(), 0)
+    cluster.runs_a_job_on_every_worker()
+    assert server(fleet, "gs-2") == there_before
+    use_it_meanwhile(fleet, "gs-2")
+    in_use = replace(there_before, dump=server(fleet, "gs-2").dump)
+    on(fleet, "gs-3", "echo draft >/home/ada/thesis")
+
+    asked = answer(cluster.variables, "op", "remove", cluster.instance_id, "--members", "gs-3", "--remove-homes")
+    until(lambda: removed(cluster, "gs-3"), 120, "gs-3 is removed", every=1)
+    ended = next(one for one in cluster.operations() if one["id"] == asked["id"])
+    (result,) = ended["result"]["members"].values()
+    assert result["homes_left"] == ["/home/ada: it is on another file system"]
+    assert on(fleet, "gs-3", "cat /home/ada/thesis") == "draft"
+    assert difference(before["gs-3"], picture(fleet, "gs-3"), "/home/ada") == []
+
+    answer(cluster.variables, "op", "decommission", cluster.instance_id, "--remove-homes")
+    until(lambda: gone(cluster), 300, "the second instance is deleted", every=1)
+    assert server(fleet, "gs-2") == in_use
+    assert sql(fleet, "gs-2", OURS) == ""
+    left = difference(before["gs-2"], picture(fleet, "gs-2"))
+    assert [one for one in left if not one.startswith("+ database")] == []
+
+
+def removed(cluster: Cluster, host: str) -> bool:
+    ends(cluster.run(), 0)
+    return bool(cluster.workers()[host]["status"] == "deleted")

@@ -14,6 +14,7 @@ from module_utils.slurm_leaving import obstacle
 from module_utils.slurm_state import has_come, is_held, is_serving
 from runner import node_rules as runner_rules
 from runner.health import findings
+from runner.limits import ERROR_CHARS
 from runner.slurm import Job, Node, Reservation, deletion_problem, is_drained, worker_problem
 from runner.slurm import is_serving as runner_is_serving
 from runner.world import Policy
@@ -163,6 +164,16 @@ def test_a_state_that_nobody_has_heard_of_is_neither_serving_nor_drained() -> No
     for flags in (frozenset[str](), frozenset({"DRAIN"})):
         assert not node_rules.is_serving("HOVERING", flags)
         assert not node_rules.is_drained("HOVERING", flags, [])
+
+
+@pytest.mark.parametrize("place", ["jobs", "named_by", "reserved_by"])
+def test_a_message_names_the_first_of_many_and_counts_the_others(place: str) -> None:
+    names = [f"{number}_[{','.join(map(str, range(500)))}]" for number in range(5000)]
+    found = node_rules.delete_obstacle(
+        "gs-2", "IDLE", {"DRAIN"}, **({"jobs": (), "named_by": (), "reserved_by": ()} | {place: names})
+    )
+    assert found and "0_[0,1,2" in found.message and " and 4980 more" in found.message
+    assert len(found.message) < ERROR_CHARS
 
 
 def test_the_runner_and_the_modules_read_one_file() -> None:

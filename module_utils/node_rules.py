@@ -74,7 +74,8 @@ def drain_obstacle(name: str, state: str, flags: Collection[str], jobs: Collecti
     if "DRAIN" not in flags or NOT_DRAINED_FLAGS.intersection(flags):
         return Obstacle("not_drained", f"Node {name} is {words}, not drained. Drain it first.")
     if jobs:
-        return Obstacle("not_drained", f"Node {name} is {words} with job {_listed(jobs)}. Wait for its jobs, or end them.")
+        message = f"Node {name} is {words} with job {_listed(jobs)}. Wait for its jobs, or end them."
+        return Obstacle("not_drained", message)
     if state in BUSY_STATES or BUSY_FLAGS.intersection(flags):
         return Obstacle("not_drained", f"Node {name} is {words}: a job on it is still being cleared away. Wait for it.")
     if state not in SETTLED_STATES:

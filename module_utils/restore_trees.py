@@ -63,7 +63,7 @@ def was_brought(path: str, before: Before, packages: Mapping[str, Before], basel
     if "package_installed" in before:
         return not before["package_installed"]
     package = package_of(path, before)
-    if package in packages:
+    if package is not None and package in packages:
         return not packages[package]["installed"]
     return package is not None and baseline is not None and package not in baseline["package"]
 

@@ -93,9 +93,10 @@ STORIES = (
     Story("rotation,instance", 480, DEBIAN_13_IN_FULL),
     Story("access,gpus,users", 230, DEBIAN_13_IN_FULL),
     Story("bulk", 140, DEBIAN_13_IN_FULL),
-    Story("jobs", 150, DEBIAN_13_IN_FULL),
     # Both in `full`; e2e decommission shows on Debian 13 in every merge what becomes of a server that others use.
     Story("foreign_data", 240, {"bookworm": "full", "trixie": "full"}, bare=True),
+    # Both in `full`; unit/test_slurm_jobs.py and test_jobs_in_the_way.py hold the same rules in every merge.
+    Story("jobs", 150, {"bookworm": "full", "trixie": "full"}),
     # Both Debians in `full`: long, and `change` moves packages in every merge.
     Story("upgrade", 700, {"bookworm": "full", "trixie": "full"}),
     # Both in `full`; unit/test_former_notes.py reads the recorded notes and ledgers in every merge.

@@ -20,7 +20,7 @@ Claimed: Any = action_loader.get("claimed", class_only=True)
 
 class ActionModule(Claimed):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        from runner.reported import read_probe
+        from runner.slurm.reports import read_probe
 
         answered: dict[str, Any] = super().run(tmp, task_vars)
         if answered.get("failed") or answered.get("unreachable"):

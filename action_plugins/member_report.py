@@ -95,7 +95,8 @@ def _reason(outcome: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _not_ready(arguments: dict[str, Any]) -> dict[str, Any] | None:
-    from runner.slurm import controller_problem, read_snapshot, worker_problem
+    from runner.slurm.readiness import controller_problem, worker_problem
+    from runner.slurm.snapshot import read_snapshot
 
     detail, readiness = arguments["detail"], arguments["readiness"]
     name = detail.get("worker_hostname")

@@ -63,39 +63,44 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
         return list(self._cache[key])
 
     def _fetch(self) -> list[dict[str, Any]]:
-        from runner import by_hand, dial, operator, policy, settings, tick
-        from runner import inventory as builder
+        from runner import settings
+        from runner.act import dns, inventory, package_policy
+        from runner.cli import requests
+        from runner.intent.errors import IntentError
+        from runner.loop import manual, tick
+        from runner.model.errors import PlatformError, RequestError
         from runner.platform.client import Client
-        from runner.platform.errors import PlatformError
+        from runner.slurm.app import SLURM
 
         trees = []
         try:
             loaded = settings.load()
-            fences = by_hand.read_claims(os.environ.get(by_hand.CLAIMS_VARIABLE))
+            fences = manual.read_claims(os.environ.get(manual.CLAIMS_VARIABLE))
             with Client(loaded, person=loaded.client_secret is None) as client:
                 wanted = self.get_option("instance")
-                only = operator.find_instance(client, loaded, wanted).id if wanted else None
+                only = requests.find_instance(client, loaded, wanted).id if wanted else None
                 allocations = {one.id: one for one in client.allocations()}
                 for instance in tick.choose(client, loaded, only):
                     record = client.members(instance.id)
                     members = [one for one in record if one.status != "deleted"]
-                    tree, problems = builder.build(
+                    tree, problems = inventory.build(
+                        SLURM,
                         instance,
                         members,
                         allocations,
-                        terms=policy.terms_by_hand(instance),
+                        terms=package_policy.terms_by_hand(instance),
                         fences=fences,
-                        first=by_hand.first_timers(members),
+                        first=manual.first_timers(members),
                         on_record=record,
                     )
                     for member_id, problem in problems.items():
                         self.display.warning(f"member {member_id} left out: {problem.message}")
-                    for name, why in dial.settle(tree).items():
+                    for name, why in dns.settle(tree, SLURM).items():
                         self.display.warning(f"{name} left out: {why.message}")
                     trees.append(tree)
         except settings.SettingsError as error:
             raise AnsibleParserError("; ".join(error.problems)) from None
-        except (PlatformError, operator.AskedWrong, builder.IntentError) as error:
+        except (PlatformError, RequestError, IntentError) as error:
             raise AnsibleParserError(str(error)) from None
         return trees
 

@@ -41,8 +41,9 @@ class LookupModule(LookupBase):  # type: ignore[misc]
     def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[str]:
         self.set_options(var_options=variables, direct=kwargs)
         instance, step = self.get_option("instance"), self.get_option("step")
-        from runner import secrets, settings
-        from runner.vault import SecretsError, Vault
+        from runner import settings
+        from runner.act import play_secrets
+        from runner.act.vault import SecretsError, Vault
 
         if constants.DEFAULT_DEBUG or constants.DEFAULT_KEEP_REMOTE_FILES:
             raise AnsibleLookupError(
@@ -50,9 +51,9 @@ class LookupModule(LookupBase):  # type: ignore[misc]
                 " hosts. Unset them; -vvvv shows everything else"
             )
         try:
-            path = os.environ.get(secrets.SOCKET_VARIABLE)
+            path = os.environ.get(play_secrets.SOCKET_VARIABLE)
             if path:
-                return [secrets.ask_server(path, instance, name, step) for name in terms]
+                return [play_secrets.ask_server(path, instance, name, step) for name in terms]
             vault = Vault(settings.load())
             return [vault.runtime_secret(UUID(instance), name, step) for name in terms]
         except (SecretsError, settings.SettingsError, OSError, ValueError) as error:

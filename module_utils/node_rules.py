@@ -1,8 +1,8 @@
 """Rules about Slurm nodes: one table of states and flags for the modules on hosts and for the runner.
 
-Pure and standard library only. The runner imports this same file as `runner.node_rules` (a symbolic link), so the two
-sides cannot disagree. Everything fails closed: a state that is not listed as settled is never taken for drained, since
-Slurm sets the flag DRAIN at once, while jobs still run.
+Pure and standard library only. The runner imports this same file as `runner.slurm.node_rules` (a symbolic link), so the
+two sides cannot disagree. Everything fails closed: a state that is not listed as settled is never taken for drained,
+since Slurm sets the flag DRAIN at once, while jobs still run.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ from uuid import UUID
 from rich.console import Console
 from rich.table import Table
 
-from runner import secrets
+from runner.act import play_secrets
+from runner.model.platform import InstanceStatus
 from runner.platform.client import Client
-from runner.platform.models import InstanceStatus
 from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.hosts import Host
 from tests.e2e.cluster import Cluster, deploy, fleet_named
@@ -200,7 +200,7 @@ def hand_tools(cluster: Cluster) -> Iterator[dict[str, str]]:
     settings = settings_of(cluster.fleet)
     with Client(settings) as client:
         instance = client.instance(UUID(cluster.instance_id))
-        with secrets.access(client, settings, instance) as environment:
+        with play_secrets.access(client, settings, instance) as environment:
             yield {**os.environ, **environment}
 
 

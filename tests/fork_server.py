@@ -26,7 +26,7 @@ _FORKS = multiprocessing.get_context("forkserver")
 # What every child would load otherwise; pytest is there because a child looks at its ancestor's main module.
 _FORKS.set_forkserver_preload(
     [
-        "runner.cli",
+        "runner.cli.main",
         "sandbox.cli",
         "ansible_runner",
         "httpcore",

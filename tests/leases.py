@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from runner.plan import stamp
+from runner.model.plan import stamp
 from tests.platform_process import ApiClient
 
 

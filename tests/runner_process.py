@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from runner import cli
+from runner.cli import main
 from runner.settings import Settings
 from tests import fork_server
 from tests.commands import ends, recorded
@@ -77,7 +77,7 @@ def gpuaas_slurm(
     """
     argv, environment = [COMMAND, *arguments], {**inherited(), **variables}
     if not (own_process or _always_own_process):
-        return fork_server.run(cli.main, argv, environment, timeout)
+        return fork_server.run(main.main, argv, environment, timeout)
     return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
 
 

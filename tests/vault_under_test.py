@@ -15,7 +15,7 @@ import hvac
 import requests
 from hvac import exceptions
 
-from runner.platform.models import Delivery
+from runner.model.platform import Delivery
 from runner.settings import Settings
 
 POLICY = Path(__file__).resolve().parents[1] / "deploy" / "vault-policy.json"

@@ -12,8 +12,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
 
-from runner.platform.errors import PlatformError, Unavailable
-from runner.platform.models import Unreadable, _Object
+from runner.model.errors import PlatformError, Unavailable
+from runner.model.platform import Unreadable, _Object
 
 # A pause that outlasts all patience.
 NEVER = 1e9

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from runner.model.errors import Rejected, Unavailable
 from runner.platform import wire
-from runner.platform.errors import Rejected, Unavailable
 from runner.settings import Settings
 
 _SENDABLE = re.compile(r"[!-~]+")

@@ -15,20 +15,13 @@ import httpx
 from pydantic import ValidationError
 
 from runner import log
+from runner.model.errors import NotFound, PlatformError, Unavailable
+from runner.model.platform import Allocation, AppInstance, Delivery, Member, Operation, Resolution, Unreadable
 from runner.platform import wire
 from runner.platform.answers import Listing, T, differs, first_problem, id_of, parse, pause_before, read, text_of
 from runner.platform.auth import TokenSource
 from runner.platform.clock import Clock
-from runner.platform.errors import NotFound, PlatformError, Unavailable, from_answer, unquoted
-from runner.platform.models import (
-    Allocation,
-    AppInstance,
-    Delivery,
-    Member,
-    Operation,
-    Resolution,
-    Unreadable,
-)
+from runner.platform.errors import from_answer, unquoted
 from runner.settings import Settings
 
 PAGE, MAX_PAGES = 200, 5_000

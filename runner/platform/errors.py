@@ -1,45 +1,10 @@
-"""What can go wrong between us and the platform, by what one does about it."""
+"""An error answer of the platform, read."""
 
 import json
 import re
 from typing import Any
 
-
-class PlatformError(Exception):
-    """The platform answered with an error, or not at all. The message says what to do next."""
-
-    def __init__(
-        self, message: str, *, code: str = "platform_error", status: int | None = None, **context: Any
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.code = code
-        self.status = status
-        self.context = context
-
-
-class Unauthenticated(PlatformError):
-    """401 that a fresh token did not cure: the credentials are wrong, expired or revoked."""
-
-
-class Forbidden(PlatformError):
-    """403: an action key or an ownership is missing. Never retried."""
-
-
-class NotFound(PlatformError):
-    """404."""
-
-
-class Rejected(PlatformError):
-    """400 and other refusals of what we sent. Never retried."""
-
-
-class Conflict(PlatformError):
-    """409 or 412: somebody else changed it. Read again, then decide."""
-
-
-class Unavailable(PlatformError):
-    """5xx, 429, time-outs, garbage: tried again for as long as patience lasts, and still so."""
+from runner.model.errors import Conflict, Forbidden, NotFound, PlatformError, Rejected, Unauthenticated, Unavailable
 
 
 def unquoted(body: dict[str, Any], authorization: str | None) -> dict[str, Any]:

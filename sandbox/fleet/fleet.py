@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from runner.bundle import bundle_dir
+from runner.act.bundle import bundle_dir
 from sandbox.fleet import places
 from sandbox.fleet.enrolment import Enrolment, enrol, register_hosts, store_login_key
 from sandbox.fleet.errors import CannotRunError, FleetError

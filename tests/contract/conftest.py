@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner import secrets, tick
+from runner.act import play_secrets
+from runner.loop import tick
 from tests import vault_under_test
 from tests.contract.hosts_in_mind import Hosts
 from tests.platform_process import Platform, Project, start_platform, stop_platform
@@ -66,7 +67,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> Hosts:
         yield {}
 
     monkeypatch.setattr(tick, "play", made.play)
-    monkeypatch.setattr(secrets, "access", no_access)
+    monkeypatch.setattr(play_secrets, "access", no_access)
     return made
 
 

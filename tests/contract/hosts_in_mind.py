@@ -7,15 +7,17 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from runner import tick, wish
-from runner.inventory import CONTROLLER
-from runner.plan import Play
+from runner.loop import tick
+from runner.model.names import CONTROLLER
+from runner.model.plan import Play
+from runner.model.platform import Member
+from runner.model.world import Outcome, World
 from runner.platform.client import Client
-from runner.platform.models import Member
 from runner.settings import Settings
-from runner.slurm import ControllerState, Node, Snapshot
-from runner.translate import Story
-from runner.world import Outcome, World
+from runner.slurm import desired_config
+from runner.slurm.app import SLURM
+from runner.slurm.snapshot import ControllerState, Node, Snapshot
+from runner.translate import RunResult
 from tests.platform_process import Project
 from tests.runner_process import settings
 
@@ -26,7 +28,7 @@ def work(project: Project, **changes: Any) -> list[str]:
     """One tick in this process with these settings; gives its problems."""
     own = settings(project, **changes)
     with Client(own) as client:
-        return tick.run_tick(client, own).problems
+        return tick.run_tick(client, own, SLURM).problems
 
 
 class Hosts:
@@ -44,7 +46,7 @@ class Hosts:
         self._busy: set[UUID] = set()
         self._lock = threading.Lock()
 
-    def play(self, step: Play, world: World, _access: Any, runner: Settings, **_: Any) -> Story:
+    def play(self, step: Play, world: World, _access: Any, runner: Settings, **_: Any) -> RunResult:
         touched = {m.id for m in step.members if step.playbook == "deploy" or m.component_key != CONTROLLER}
         touched = set() if step.playbook in READING else touched
         touched |= {member_id for kind, member_id in step.acts if kind == "restart"}
@@ -59,7 +61,7 @@ class Hosts:
         with self._lock:
             self._busy -= touched
             self._tell_slurm(step)
-            return Story({m.id: self._outcome(step, m, world) for m in step.members}, self.snapshot())
+            return RunResult({m.id: self._outcome(step, m, world) for m in step.members}, self.snapshot())
 
     @property
     def changing(self) -> list[tuple[str, str]]:
@@ -84,9 +86,13 @@ class Hosts:
                 self.nodes[name] = known.model_copy(update={"reason": order["reason"], "flags": flags})
 
     def _outcome(self, step: Play, member: Member, world: World) -> Outcome:
-        people = wish.people(world.instance)
+        people = desired_config.people(world.instance)
         if member.component_key == CONTROLLER:
-            live = {"wish": wish.digest(world.instance), "people_version": people} if step.playbook == "deploy" else {}
+            live = (
+                {"wish": desired_config.digest(world.instance), "people_version": people}
+                if step.playbook == "deploy"
+                else {}
+            )
             return Outcome("serving", live)
         name = f"w{member.id.hex[:8]}"
         self.dead.discard(name)

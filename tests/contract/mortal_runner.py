@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from runner import cli, tick
-from runner.inventory import CONTROLLER
-from runner.plan import Play
-from runner.platform.models import Member
-from runner.scratch import scratch
-from runner.secrets import SOCKET_VARIABLE, ask_server
-from runner.translate import Heard, Story
-from runner.world import Outcome, World
+from runner.act.play_secrets import SOCKET_VARIABLE, ask_server
+from runner.act.scratch import scratch
+from runner.cli import main
+from runner.loop import tick
+from runner.model.names import CONTROLLER
+from runner.model.plan import Play
+from runner.model.platform import Member
+from runner.model.world import Outcome, World
+from runner.translate import MemberEvent, RunResult
 from tests import fork_server
 from tests.fork_server import Start, apply_start, current_umask, exit_code
 from tests.unit.fake_keys import FakeKeys, _name
@@ -91,11 +92,11 @@ def start(variables: Mapping[str, str], hosts: Path, log: Path, dies_at: int = N
 def _live(given: Start, hosts: Path, dies_at: int) -> None:
     apply_start(given)
     tick.play = _plays_on(hosts, dies_at)  # type: ignore[attr-defined]
-    cli.main()
+    main.main()
 
 
-def _plays_on(path: Path, dies_at: int) -> Callable[..., Story]:
-    def play(step: Play, world: World, access: Mapping[str, str], *_: Any, listen: Any, **__: Any) -> Story:
+def _plays_on(path: Path, dies_at: int) -> Callable[..., RunResult]:
+    def play(step: Play, world: World, access: Mapping[str, str], *_: Any, listen: Any, **__: Any) -> RunResult:
         hosts = PaperHosts.load(path)
 
         def moment() -> None:
@@ -112,7 +113,7 @@ def _plays_on(path: Path, dies_at: int) -> Callable[..., Story]:
             (directory / "artifacts").mkdir()
             moment()
             for member in step.members:
-                listen(Heard(member.id, _TOLD_FIRST.get(step.playbook, "preflight")))
+                listen(MemberEvent(member.id, _TOLD_FIRST.get(step.playbook, "preflight")))
             assert isinstance(hosts.keys, VaultKeys)
             hosts.keys.ask = ask
             if step.playbook in ("deploy", "add_worker"):
@@ -124,8 +125,8 @@ def _plays_on(path: Path, dies_at: int) -> Callable[..., Story]:
             hosts.ends.append(hosts.moments)
             hosts.save(path)
             for member_id, outcome in told.outcomes.items():
-                listen(Heard(member_id, outcome.phase, outcome.detail, error=outcome.error))
+                listen(MemberEvent(member_id, outcome.phase, outcome.detail, error=outcome.error))
         seen = told.snapshot and told.snapshot.model_copy(update={"observed_at": datetime.now(UTC)})
-        return Story(told.outcomes, seen)
+        return RunResult(told.outcomes, seen)
 
     return play

@@ -14,7 +14,7 @@ from uuid import UUID
 import hvac
 from hvac import exceptions
 
-from runner.plan import AdapterError
+from runner.model.plan import AdapterError
 from sandbox.fleet.keys import KeyPair
 from sandbox.platform.app import DATABASE_FILE
 from tests.contract import mortal_runner

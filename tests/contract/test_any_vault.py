@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 import pytest
 from hvac import exceptions
 
-from runner.vault import MAKERS, SecretsError, Vault
+from runner.act.vault import MAKERS, SecretsError, Vault
 from tests.vault_under_test import VaultUnderTest
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----canary-1c0d-----END OPENSSH PRIVATE KEY-----"

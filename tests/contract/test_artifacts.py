@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
+from runner.act.vault import SecretsError, Vault
 from runner.platform.client import Client
-from runner.vault import SecretsError, Vault
 from sandbox.fleet.keys import KeyPair
 from tests.contract.hosts_in_mind import Hosts, work
 from tests.platform_process import Doc, Project

@@ -16,9 +16,12 @@ from typing import Any
 import pytest
 import structlog
 
-from runner import log, secrets, tick
+from runner import log
+from runner.act import play_secrets
+from runner.act.vault import MAKERS
+from runner.loop import tick
 from runner.platform.client import Client
-from runner.vault import MAKERS
+from runner.slurm.app import SLURM
 from sandbox.fleet.keys import KeyPair
 from tests.canaries import Canaries, Watcher, here, privately
 from tests.commands import ends
@@ -225,9 +228,9 @@ def test_a_refused_login_to_vault_shows_no_secret_to_a_play_that_asks(planted: P
     """Each kind of runtime secret is asked for over the runner's socket, as a play asks."""
     said = login_refused(planted)
     ask = (
-        "import os, sys; from runner import secrets, vault\n"
+        "import os, sys; from runner.act import play_secrets, vault\n"
         "for name in vault.MAKERS:\n"
-        "    try: secrets.ask_server(os.environ[secrets.SOCKET_VARIABLE], sys.argv[1], name)\n"
+        "    try: play_secrets.ask_server(os.environ[play_secrets.SOCKET_VARIABLE], sys.argv[1], name)\n"
         "    except vault.SecretsError as error: print(error, file=sys.stderr)"
     )
     python = str(Path(COMMAND).with_name("python"))
@@ -255,7 +258,7 @@ def test_a_surprise_in_the_middle_is_told_with_its_traceback_and_without_a_secre
     def surprise(*_arguments: Any, **_options: Any) -> None:
         raise RuntimeError("a surprise")
 
-    monkeypatch.setattr(*((tick, "play") if where == "in the play" else (secrets, "_add_key")), surprise)
+    monkeypatch.setattr(*((tick, "play") if where == "in the play" else (play_secrets, "_add_key")), surprise)
     monkeypatch.setenv("TMPDIR", planted.variables["TMPDIR"])
     monkeypatch.setattr(tempfile, "tempdir", None)
     given = {name: planted.known[name] for name in ("client_secret", "operator_token")}
@@ -265,7 +268,7 @@ def test_a_surprise_in_the_middle_is_told_with_its_traceback_and_without_a_secre
     log.configure(own)
     since = planted.project.platform.control.requests()["last"]
     with Client(own) as client:
-        summary = tick.run_tick(client, own)
+        summary = tick.run_tick(client, own, SLURM)
     said = capsys.readouterr()
     planted.nothing_shows(said.out + said.err + str(summary.problems), since)
     assert summary.problems and "a surprise" in said.err and "Traceback" in said.err

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from runner.model.errors import Conflict, Forbidden, NotFound, Unauthenticated, Unavailable
 from runner.platform import client as client_module
 from runner.platform.client import Client
-from runner.platform.errors import Conflict, Forbidden, NotFound, Unauthenticated, Unavailable
 from tests.platform_process import Platform, Project
 from tests.runner_process import settings
 

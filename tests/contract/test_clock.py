@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from runner import tick
+from runner.loop import tick
 from runner.platform import clock
 from runner.platform.client import Client
+from runner.slurm.app import SLURM
 from tests.contract.hosts_in_mind import Hosts
 from tests.platform_process import Doc, Project
 from tests.runner_process import settings
@@ -44,7 +45,7 @@ def project(dialable: Project) -> Project:
 def run(project: Project, name: str, **changes: Any) -> tick.Summary:
     own = settings(project, runner_id=name, lease_seconds=LEASE, **changes)
     with Client(own) as client:
-        return tick.run_tick(client, own)
+        return tick.run_tick(client, own, SLURM)
 
 
 def listed(project: Project, instance_id: str, what: str) -> list[Doc]:

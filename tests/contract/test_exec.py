@@ -12,10 +12,10 @@ from uuid import UUID
 
 import pytest
 
-from runner import by_hand
-from runner.inventory import IntentError
-from runner.operator import AskedWrong
-from runner.plan import stamp
+from runner.intent.errors import IntentError
+from runner.loop import manual
+from runner.model.errors import RequestError
+from runner.model.plan import stamp
 from sandbox.fleet.keys import KeyPair
 from tests.commands import ends
 from tests.platform_process import Doc, Project
@@ -178,17 +178,17 @@ def _children(pid: int, command: str) -> list[str]:
 
 
 def test_a_command_is_not_given_more_claims_than_its_environment_can_hold() -> None:
-    largest = by_hand.Claims({UUID(int=2**127 + number): 2**40 for number in range(by_hand.MOST_MEMBERS)})
+    largest = manual.Claims({UUID(int=2**127 + number): 2**40 for number in range(manual.MOST_MEMBERS)})
     ends(subprocess.run(["true"], env=largest.environment, check=False, capture_output=True, text=True), 0)
-    many = cluster(*(serving(2) for _ in range(by_hand.MOST_MEMBERS)))
-    with pytest.raises(AskedWrong, match="--members"):
-        by_hand._chosen(many, [])
+    many = cluster(*(serving(2) for _ in range(manual.MOST_MEMBERS)))
+    with pytest.raises(RequestError, match="--members"):
+        manual._chosen(many, lambda alive: alive)
 
 
 def test_the_inventory_has_numbers_only_from_exec() -> None:
-    assert by_hand.read_claims(None) == {}
+    assert manual.read_claims(None) == {}
     member = "c0000000-0000-0000-0000-000000000000"
-    assert {str(one): fence for one, fence in by_hand.read_claims(f'{{"{member}": 3}}').items()} == {member: 3}
+    assert {str(one): fence for one, fence in manual.read_claims(f'{{"{member}": 3}}').items()} == {member: 3}
     for wrong in ("[]", "3", '{"x": 1}', "{", f'{{"{member}": null}}'):
         with pytest.raises(IntentError, match="use exec"):
-            by_hand.read_claims(wrong)
+            manual.read_claims(wrong)

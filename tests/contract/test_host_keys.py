@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from runner import keyscan, tick
-from runner.keyscan import Seen
-from runner.plan import AdapterError
+from runner.act import keyscan
+from runner.act.keyscan import Seen
+from runner.loop import tick
+from runner.model.plan import AdapterError
 from runner.platform.client import Client
+from runner.slurm.app import SLURM
 from tests.commands import ends
 from tests.contract.hosts_in_mind import Hosts
 from tests.contract.test_two_runners import instance_of, listed, race
@@ -50,7 +52,7 @@ def shows(monkeypatch: pytest.MonkeyPatch, key: Callable[[], str]) -> list[set[s
 def one_tick(project: Project, **changes: Any) -> tick.Summary:
     own = settings(project, **changes)
     with Client(own) as client:
-        return tick.run_tick(client, own)
+        return tick.run_tick(client, own, SLURM)
 
 
 def test_pins_stand_in_the_records_before_anything_is_played_and_all_hosts_are_asked_at_once(

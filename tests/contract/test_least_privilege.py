@@ -7,9 +7,10 @@ import httpx
 import pytest
 import yaml
 
-from runner import tick
+from runner.loop import tick
+from runner.model.errors import PlatformError
 from runner.platform.client import Client
-from runner.platform.errors import PlatformError
+from runner.slurm.app import SLURM
 from tests.commands import ends
 from tests.contract.hosts_in_mind import Hosts
 from tests.platform_process import ACTION_KEYS_FILE, ROOT, Doc, Platform, Project, action_keys
@@ -34,7 +35,7 @@ def work(project: Project) -> list[str]:
     own = settings(project)
     with Client(own) as client:
         try:
-            return tick.run_tick(client, own).problems
+            return tick.run_tick(client, own, SLURM).problems
         except PlatformError as error:
             return [str(error)]
 

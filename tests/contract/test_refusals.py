@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from runner import tick
+from runner.loop import tick
 from runner.platform.client import Client
+from runner.slurm.app import SLURM
 from tests.contract.hosts_in_mind import Hosts
 from tests.platform_process import Doc, Platform, Project
 from tests.runner_process import settings
@@ -15,7 +16,7 @@ from tests.runner_process import settings
 def work(project: Project) -> tick.Summary:
     own = settings(project)
     with Client(own) as client:
-        return tick.run_tick(client, own)
+        return tick.run_tick(client, own, SLURM)
 
 
 def shown(project: Project, made: Doc, what: str = "") -> Any:

@@ -7,10 +7,12 @@ from uuid import UUID
 import pytest
 import structlog
 
-from runner import secrets, tick
+from runner.act import play_secrets
+from runner.act.vault import SPENT, SecretsError, Vault
+from runner.loop import tick
+from runner.model.platform import Delivery
 from runner.platform.client import Client
-from runner.platform.models import Delivery
-from runner.vault import SPENT, SecretsError, Vault
+from runner.slurm.app import SLURM
 from tests.platform_process import Project
 from tests.runner_process import settings
 
@@ -86,18 +88,18 @@ def test_a_credential_that_is_no_longer_good_is_not_delivered_and_says_so(
     with Client(own) as client:
         instance = client.instance(UUID(project.deploy()["id"]))
         project.platform.control.set_credential_status(project.project_id, project.credential_id, status)
-        with pytest.raises(SecretsError, match=words) as error, secrets.access(client, own, instance):
+        with pytest.raises(SecretsError, match=words) as error, play_secrets.access(client, own, instance):
             pass
     assert (error.value.code, error.value.klass) == ("credential_unavailable", "intervention")
 
 
 def test_a_login_that_ends_in_the_middle_of_a_play_is_renewed_once(project: Project, tmp_path: Path) -> None:
     control, instance_id = project.platform.control, UUID(int=5)
-    with secrets.secret_server(tmp_path, vault(project, api_timeout_seconds=10), instance_id) as path:
-        before = secrets.ask_server(str(path), str(instance_id), "munge_key")
+    with play_secrets.secret_server(tmp_path, vault(project, api_timeout_seconds=10), instance_id) as path:
+        before = play_secrets.ask_server(str(path), str(instance_id), "munge_key")
         control.expire_vault_tokens(project.project_id)
         since = control.requests()["last"]
-        assert secrets.ask_server(str(path), str(instance_id), "munge_key") == before
+        assert play_secrets.ask_server(str(path), str(instance_id), "munge_key") == before
     asked = [(row["path"], row["status"]) for row in control.requests(since)["requests"]]
     assert [status for path, status in asked if "/data/" in path] == [403, 200]
     assert sum("approle/login" in path for path, _ in asked) == 1
@@ -128,7 +130,7 @@ def test_a_spent_wrapping_token_is_an_error_in_the_log_in_the_record_and_in_the_
 
     monkeypatch.setattr(Client, "deliver_credential", overheard)
     with structlog.testing.capture_logs() as said, Client(own) as client:
-        summary = tick.run_tick(client, own)
+        summary = tick.run_tick(client, own, SLURM)
     assert [line["code"] for line in said if line["log_level"] == "error"] == [SPENT]
     assert summary.problems and SPENT in summary.problems[0], "this is what makes the exit code 2"
     path = f"{dialable.path}/app-instances/{made['id']}/members"

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from runner import tick
+from runner.loop import tick
 from runner.platform.client import Client
+from runner.slurm.app import SLURM
 from tests.commands import ends
 from tests.contract.hosts_in_mind import Hosts
 from tests.platform_process import Doc, Platform, Project, our_manifest
@@ -34,7 +35,7 @@ def deploy(project: Project, **scope: str) -> Doc:
 def work(project: Project, slug: str) -> list[str]:
     own = settings(project, app_slug=slug)
     with Client(own) as client:
-        return tick.run_tick(client, own).problems
+        return tick.run_tick(client, own, SLURM).problems
 
 
 def writes(project: Project, since: int) -> list[Doc]:

@@ -17,20 +17,23 @@ from uuid import UUID
 
 import pytest
 
-import runner.decide
-from runner import tick
-from runner.alone import Alone
-from runner.decide import decide, lifecycle
-from runner.decide.lifecycle import Verb
-from runner.foresee import foresee
-from runner.inventory import CONTROLLER
-from runner.leases import LostLease, Outdated
-from runner.plan import Claim, Play, SetInstance, SetMember, Step, Wait, shown, stamp
+from runner.loop import tick
+from runner.loop.dry_run import dry_run
+from runner.loop.process_lock import ProcessLock
+from runner.model.names import CONTROLLER
+from runner.model.plan import Claim, Play, SetInstance, SetMember, Step, Wait, shown, stamp
+from runner.model.platform import InstanceStatus, Operation
+from runner.model.world import World
+from runner.observe.world import observe
 from runner.platform.client import Client
-from runner.platform.models import InstanceStatus, Operation
-from runner.report import Reporter
+from runner.report.leases import LostLease, Outdated
+from runner.report.reporter import Reporter
 from runner.settings import Settings
-from runner.world import World, observe
+from runner.slurm import decide as policy
+from runner.slurm.app import SLURM
+from runner.slurm.decide import decide
+from runner.slurm.decide.instance import queue
+from runner.slurm.decide.instance.queue import Verb
 from tests.commands import ends
 from tests.contract.hosts_in_mind import Hosts
 from tests.platform_process import Doc, Platform, Project
@@ -62,7 +65,7 @@ def race(project: Project, done: Callable[[], bool], **changes: Any) -> list[tic
     def one(own: Settings) -> tick.Summary:
         with Client(own) as client:
             together.wait(30)
-            return tick.run_tick(client, own)
+            return tick.run_tick(client, own, SLURM)
 
     with ThreadPoolExecutor(len(runners)) as pool:
         for _ in range(15):
@@ -100,13 +103,13 @@ def _carry_out(world: World, operation: Operation) -> list[Step]:
     (controller,) = [one for one in world.members if one.component_key == CONTROLLER]
     if not world.played:
         return [Play("asked for", "observe", (controller,), frozenset({("restart", controller.id)}))]
-    return [lifecycle.succeed(operation, "done")]
+    return [queue.succeed(operation, "done")]
 
 
 def test_two_runners_carry_out_each_instance_operation_once(
     project: Project, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(runner.decide.VERBS, "restart", Verb((InstanceStatus.RUNNING,), _carry_out))
+    monkeypatch.setitem(policy.VERBS, "restart", Verb((InstanceStatus.RUNNING,), _carry_out))
     made = project.deploy(workers=0)
     race(project, lambda: instance_of(project, made["id"])["status"] == "running")
     hosts.runs.clear()
@@ -146,7 +149,7 @@ def test_a_lease_lost_while_a_play_ran_stops_the_runner_before_its_next_write(pr
     hosts.meanwhile = take_over
     own = settings(project, runner_id="left")
     with Client(own) as client:
-        tick.run_tick(client, own)
+        tick.run_tick(client, own, SLURM)
     assert taken_at, "the worker was played"
     after = [row for row in project.platform.control.audit() if row["seq"] > int(taken_at[0])]
     assert [row["action"] for row in after if "+left" in row["user_agent"]] == []
@@ -199,7 +202,7 @@ class Scene:
     def tick(self, who: str) -> tick.Summary:
         own = self.settings(who)
         with Client(own) as client:
-            summary = tick.run_tick(client, own)
+            summary = tick.run_tick(client, own, SLURM)
         assert summary.problems == []
         return summary
 
@@ -220,8 +223,8 @@ class Scene:
             self.hosts.meanwhile = lambda: None
             own = self.settings("right")
             with Client(own) as client:
-                world = observe(client, client.instance(UUID(self.instance_id)), own, everything=True)
-                self.seen = foresee(world.later(snapshot=self.hosts.snapshot()))
+                world = observe(client, client.instance(UUID(self.instance_id)), own, SLURM, everything=True)
+                self.seen = dry_run(world.later(snapshot=self.hosts.snapshot()), SLURM)
             before = list(self.hosts.changing)
             self.tick("right")
             assert self.hosts.changing == before, "right changed a host while left did"
@@ -342,7 +345,9 @@ def test_a_lease_lost_between_the_claim_and_the_play_stops_the_tick(scene: Scene
     scene.hosts.runs.clear()
     own = scene.settings("left")
     with Client(own) as client:
-        one = tick._Tick(client, own, client.instance(UUID(scene.instance_id)), tick.Summary(), tick.Signals(), None)
+        one = tick._Tick(
+            client, own, SLURM, client.instance(UUID(scene.instance_id)), tick.Summary(), tick.Signals(), None
+        )
         one._write(decide(one._world))
         assert one._report.claimed, "the operation is claimed"
         one._report.renewal._good_until = 0
@@ -359,7 +364,9 @@ def test_a_lease_is_renewed_before_the_play_begins(scene: Scene) -> None:
     scene.ask("drain", scene.worker())
     own = scene.settings("left")
     with Client(own) as client:
-        one = tick._Tick(client, own, client.instance(UUID(scene.instance_id)), tick.Summary(), tick.Signals(), None)
+        one = tick._Tick(
+            client, own, SLURM, client.instance(UUID(scene.instance_id)), tick.Summary(), tick.Signals(), None
+        )
         one._report.renewal._lease_seconds = 0.6
         one._write(decide(one._world))
         (claimed,) = one._report.claimed.values()
@@ -373,8 +380,8 @@ def test_a_lease_is_renewed_before_the_play_begins(scene: Scene) -> None:
 
 def reporter_of(scene: Scene, client: Client) -> tuple[Reporter, World]:
     own = scene.settings("left")
-    world = observe(client, client.instance(UUID(scene.instance_id)), own, everything=True)
-    return Reporter(client, own, world), world
+    world = observe(client, client.instance(UUID(scene.instance_id)), own, SLURM, everything=True)
+    return Reporter(client, own, world, SLURM), world
 
 
 def write_in_between(scene: Scene, name: str, **changes: Any) -> None:
@@ -481,9 +488,9 @@ def test_without_etags_one_runner_does_the_work_and_says_so_once(
 ) -> None:
     made = project.deploy(workers=2)
     own = settings(project, runner_id="only", state_directory=tmp_path / "state")
-    with Client(own) as client, Alone(own) as alone:
+    with Client(own) as client, ProcessLock(own) as alone:
         for _ in range(3):
-            assert tick.run_tick(client, own, alone=alone).problems == []
+            assert tick.run_tick(client, own, SLURM, alone=alone).problems == []
     assert instance_of(project, made["id"])["status"] == "running"
     assert {member["status"] for member in listed(project, made["id"], "members")} == {"ready"}
     assert (tmp_path / "state").stat().st_mode & 0o077 == 0

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from runner.missing import NOT_FOUND
+from runner.model.platform import NOT_FOUND
+from runner.model.world import World
+from runner.observe.world import observe
 from runner.platform.client import Client
-from runner.world import World, observe
+from runner.slurm.app import SLURM
 from tests.commands import ends
 from tests.contract.hosts_in_mind import Hosts, work
 from tests.platform_process import Doc, Platform, Project
@@ -30,7 +32,7 @@ def spoil(platform: Platform, path_regex: str, record: str, **fields: Any) -> No
 def seen(project: Project, made: Doc) -> World:
     own = settings(project, api_patience_seconds=0.1)
     with Client(own) as client:
-        return observe(client, client.instance(uuid.UUID(made["id"])), own, everything=True)
+        return observe(client, client.instance(uuid.UUID(made["id"])), own, SLURM, everything=True)
 
 
 @pytest.fixture

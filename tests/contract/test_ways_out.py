@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from runner import tick
+from runner.loop import tick
 from runner.platform.client import Client
+from runner.slurm.app import SLURM
 from sandbox.fleet.keys import KeyPair
 from tests.commands import ends
 from tests.contract.hosts_in_mind import Hosts
@@ -47,7 +48,7 @@ def revoke(project: Project) -> None:
 def work(project: Project) -> None:
     own = settings(project, observe_seconds=0)
     with Client(own) as client:
-        assert tick.run_tick(client, own).problems == []
+        assert tick.run_tick(client, own, SLURM).problems == []
 
 
 def shown(project: Project, made: Doc, what: str = "") -> Any:
@@ -130,7 +131,7 @@ def test_a_retry_of_what_has_not_failed_is_refused(keyed: Project, hosts: Hosts)
     answer(mine, "op", "retry", made["id"])
     own = settings(keyed)
     with Client(own) as client:
-        assert tick.run_tick(client, own).failed_operations == 1
+        assert tick.run_tick(client, own, SLURM).failed_operations == 1
     (ended,) = shown(keyed, made, "/operations")
     assert (ended["status"], ended["error"]["code"]) == ("failed", "instance_state")
     assert shown(keyed, made)["status"] == "running" and len(hosts.runs) == played

@@ -13,12 +13,15 @@ from typing import Any
 from unittest import mock
 from uuid import UUID
 
-from runner import plays, secrets, translate
-from runner.plan import Play
+from runner import translate
+from runner.act import play_secrets, plays
+from runner.loop.tick import run_tick
+from runner.model.app import ReportReader
+from runner.model.plan import Play
+from runner.observe.world import observe
 from runner.platform.client import Client
 from runner.settings import Settings
-from runner.tick import run_tick
-from runner.world import observe
+from runner.slurm.app import SLURM
 from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.hosts import HostSpec
 from tests.e2e.cluster import Cluster, deploy, fleet_named
@@ -52,10 +55,10 @@ def recording(path: Path) -> Iterator[None]:
     members: dict[str, str] = {}
     events: list[dict[str, Any]] = []
 
-    def keep(event: translate.Event, known: Mapping[str, translate.Played]) -> Any:
+    def keep(event: translate.Event, known: Mapping[str, ReportReader]) -> Any:
         members.update({name: str(member.id) for name, member in known.items()})
         events.append(stripped(event))
-        return translate.hear(event, known)
+        return translate.parse_event(event, known)
 
     with mock.patch.object(plays, "hear", keep):
         yield
@@ -82,14 +85,14 @@ def record(suite: str) -> None:
         cluster = deploy(fleet, "gs-1", "gs-2")
         with Client(settings) as client:
             with recording(into / "deploy.jsonl"):
-                run_tick(client, settings)
+                run_tick(client, settings, SLURM)
             cluster.add("gs-3", "gs-4")
             with recording(into / "apt_fails.jsonl"):
-                run_tick(client, settings)
+                run_tick(client, settings, SLURM)
             cluster.add("gs-5")
             fleet.kill("gs-5")
             with recording(into / "unreachable.jsonl"):
-                run_tick(client, settings)
+                run_tick(client, settings, SLURM)
             with recording(into / "no_host_matched.jsonl"):
                 _play_nobody(client, settings, cluster)
 
@@ -97,11 +100,11 @@ def record(suite: str) -> None:
 def _play_nobody(client: Client, settings: Settings, cluster: Cluster) -> None:
     """A play whose members are all gone by the time it starts."""
     instance = client.instance(UUID(cluster.instance_id))
-    world = observe(client, instance, settings, everything=True)
+    world = observe(client, instance, settings, SLURM, everything=True)
     try:
-        with secrets.access(client, settings, instance) as access:
+        with play_secrets.access(client, settings, instance) as access:
             step = Play("nobody is left", "add_worker", ())
-            plays.play(step, world, access, settings, listen=lambda _: None, give_up=lambda: False)
+            plays.play(step, world, SLURM, access, settings, listen=lambda _: None, give_up=lambda: False)
     except plays.PlayError as error:
         sys.stdout.write(f"{error}\n")
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from runner import inventory, policy
-from runner.platform.models import Allocation, AppInstance, Member
+from runner.act import inventory, package_policy
+from runner.model.platform import Allocation, AppInstance, Member
+from runner.slurm.app import SLURM
 from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, by_hand, in_vault
 from tests.e2e.conftest import Deployed
@@ -22,10 +23,11 @@ def expected(cluster: Cluster) -> dict[str, Any]:
     known = [Allocation.model_validate(one) for one in allocations]
     members = [Member.model_validate(one) for one in cluster.members()]
     tree, problems = inventory.build(
+        SLURM,
         AppInstance.model_validate(cluster.instance()),
         members,
         {one.id: one for one in known},
-        terms={policy.SOURCE_TERM: {"denied": policy.NOT_ASKED}},
+        terms={package_policy.SOURCE_TERM: {"denied": package_policy.NOT_ASKED}},
     )
     assert problems == {}
     return dict(tree["all"])

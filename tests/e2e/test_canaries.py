@@ -15,8 +15,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from runner.act.vault import MAKERS, Vault
 from runner.settings import Settings
-from runner.vault import MAKERS, Vault
 from tests.canaries import Canaries, Found, Watcher, here, privately
 from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, by_hand, fleet_named

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from runner import reported
-from runner.detail import blank
+from runner.slurm import reports
+from runner.slurm.detail import blank
 from sandbox.fleet.hosts import HostSpec
 from tests.commands import ends
 from tests.e2e.cluster import Cluster, deploy, fleet_named, until
@@ -106,7 +106,7 @@ def test_a_worker_that_lies_joins_and_its_record_has_only_what_a_worker_may_say(
     one = lair.cluster.workers()[LIAR]
     assert one["status"] == "ready"
     runners_own = {"node_state", "last_adapter_error", "claimed_by", "lease_expires_at", "next_attempt_at", "fence"}
-    allowed = {*reported.DETAIL["worker"], *blank("worker"), "operation_id", *runners_own}
+    allowed = {*reports.DETAIL["worker"], *blank("worker"), "operation_id", *runners_own}
     assert set(one["adapter_detail"]) <= allowed
     assert "owned" not in repr(one).lower()
     assert one["adapter_detail"]["worker_hostname"] == LIAR

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from runner import settings
-from runner.vault import Vault
+from runner.act.vault import Vault
 from tests.canaries import Canaries, Watcher
 from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, by_hand, until

@@ -1,9 +1,9 @@
 """Whether a play may change the hosts it names: an oracle of its own, asked by `settle` about every play there is."""
 
-from runner.plan import Play
-from runner.platform.models import Member, Operation
-from runner.shapes import read_time
-from runner.world import World
+from runner.model.plan import Play
+from runner.model.platform import Member, Operation
+from runner.model.shapes import read_time
+from runner.model.world import World
 
 CONTROLLER_AND_WORKERS = {"controller", "worker"}
 # Whose hosts each playbook changes, as the playbooks themselves show.

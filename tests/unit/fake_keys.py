@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from runner.inventory import CONTROLLER, node_name
-from runner.plan import AdapterError, Play
-from runner.platform.models import Member
-from runner.world import Outcome
+from runner.model.names import CONTROLLER
+from runner.model.plan import AdapterError, Play
+from runner.model.platform import Member
+from runner.model.world import Outcome
+from runner.slurm.node_names import node_name
 
 OWN = AdapterError("path_in_the_way", "a directory")
 HELD = AdapterError("rotation_held", "another host", "retryable")

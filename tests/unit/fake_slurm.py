@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from runner.inventory import node_name
-from runner.plan import AdapterError, Play
-from runner.platform.models import Member
-from runner.slurm import Job, Node, Reservation, Snapshot
-from runner.world import Outcome, World
+from runner.model.plan import AdapterError, Play
+from runner.model.platform import Member
+from runner.model.world import Outcome, World
+from runner.slurm.node_names import node_name
+from runner.slurm.snapshot import Job, Node, Reservation, Snapshot
 from tests.unit.fake_keys import FakeKeys
 from tests.unit.worlds import NOW, after, snapshot
 

@@ -4,10 +4,10 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from runner.decide import decide
-from runner.plan import Play, Step, stamp
-from runner.platform.models import Member, Operation
-from runner.world import World
+from runner.model.plan import Play, Step, stamp
+from runner.model.platform import Member, Operation
+from runner.model.world import World
+from runner.slurm.decide import decide
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.worlds import NOW, add, controller, fresh_id, instance, settle, worker, world
 

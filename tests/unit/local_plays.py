@@ -16,12 +16,14 @@ from typing import Any
 
 import pytest
 
-from runner import inventory, plays
-from runner.plan import Play
-from runner.platform.models import Member
+from runner.act import inventory, plays
+from runner.model import names
+from runner.model.plan import Play
+from runner.model.platform import Member
+from runner.model.world import World
 from runner.settings import Settings
-from runner.translate import Heard, Story
-from runner.world import World
+from runner.slurm import app as slurm_app
+from runner.translate import MemberEvent, RunResult
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKED = ("action_plugins", "vars_plugins", "inventory_plugins", "module_utils", "roles")
@@ -109,7 +111,7 @@ class LocalPlays:
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bundle = directory / "bundle"
         self.asked_file = directory / "asked.jsonl"
-        self.heard: list[Heard] = []
+        self.heard: list[MemberEvent] = []
         self._lies: dict[str, str] = {}
         for name in LINKED:
             (self.bundle / name).parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +128,7 @@ class LocalPlays:
 
     def lies(self, member: Member, code: str) -> None:
         """What the member's host makes of each answer: Python that changes `said`, or adds text in `more`."""
-        self._lies[inventory.host_name(member)] = code
+        self._lies[names.host_name(member)] = code
 
     def playbook(self, name: str, text: str) -> None:
         (self.bundle / "playbooks" / f"{name}.yml").write_text(text)
@@ -137,13 +139,13 @@ class LocalPlays:
 
     def play(
         self, step: Play, world: World, *, seconds: int = 120, give_up: Callable[[], bool] = lambda: False
-    ) -> Story:
+    ) -> RunResult:
         settings = Settings.model_construct(play_timeout_seconds=seconds)
-        return plays.play(step, world, {}, settings, listen=self.heard.append, give_up=give_up)
+        return plays.play(step, world, slurm_app.SLURM, {}, settings, listen=self.heard.append, give_up=give_up)
 
     def by_hand(self, playbook: str, world: World, *members: Member) -> "subprocess.CompletedProcess[str]":
         """The same play as a person starts it."""
-        tree, _ = inventory.build(world.instance, members, world.allocations)
+        tree, _ = inventory.build(slurm_app.SLURM, world.instance, members, world.allocations)
         (self.bundle / "hosts.yml").write_text(json.dumps(tree))
         return subprocess.run(
             [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "hosts.yml", f"playbooks/{playbook}.yml"],

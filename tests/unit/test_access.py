@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from module_utils.slurm_samples import COLUMNS, HEALTH, LINES, USE, clipped, take_samples
-from runner import access
-from runner.access_verb import lines
-from runner.decide import decide
-from runner.plan import Detail, SetInstance
-from runner.slurm import Sample, Snapshot
+from runner.cli.access import lines
+from runner.model.plan import Detail, SetInstance
+from runner.slurm import access_bundle
+from runner.slurm.decide import decide
+from runner.slurm.snapshot import Sample, Snapshot
 from tests.unit.lifecycle import cluster, serving
 from tests.unit.worlds import NOW, after, allocation, controller, instance, node, of_kind, settle, snapshot
 
@@ -29,7 +29,7 @@ def seen(*nodes: str, **changes: str) -> Snapshot:
 def made(shown: Snapshot, workers: int = 1, **changes: Any) -> Detail:
     members = [serving(number) for number in range(2, 2 + workers)]
     places = {one.id: one for one in (allocation(number) for number in range(1, 3 + workers))}
-    found = access.bundle(instance(**changes), shown, controller(status="ready"), members, places)
+    found = access_bundle.bundle(instance(**changes), shown, controller(status="ready"), members, places)
     assert found is not None
     return found
 
@@ -49,29 +49,29 @@ def test_it_names_hosts_account_partition_and_a_command_that_pins_the_hosts_key(
 def test_workers_that_do_not_serve_are_not_in_it() -> None:
     failed = serving(3, status="failed")
     places = {one.id: one for one in (allocation(1), allocation(2), allocation(3))}
-    found = access.bundle(instance(), seen("w2"), controller(), [serving(2), failed], places)
+    found = access_bundle.bundle(instance(), seen("w2"), controller(), [serving(2), failed], places)
     assert found is not None
     assert [one["hostname"] for one in found["workers"]] == ["w2"]
 
 
 def test_a_look_without_examples_leaves_the_bundle_as_it_is() -> None:
     shown = snapshot({}).model_copy(update={"samples": None})
-    assert access.bundle(instance(), shown, controller(), [], {allocation(1).id: allocation(1)}) is None
-    assert access.renewed({"cluster_name": "gs0"}, None) is None
+    assert access_bundle.bundle(instance(), shown, controller(), [], {allocation(1).id: allocation(1)}) is None
+    assert access_bundle.renewed({"cluster_name": "gs0"}, None) is None
 
 
 @pytest.mark.parametrize("moves_on", ["squeue", "sacct", "sdiag"])
 def test_what_only_moves_on_with_time_does_not_renew_it(moves_on: str) -> None:
     later = seen("w2", **{moves_on: "something else"}).model_copy(update={"observed_at": NOW.replace(hour=9)})
-    assert access.renewed(made(seen("w2")), made(later)) is None
+    assert access_bundle.renewed(made(seen("w2")), made(later)) is None
 
 
 def test_a_changed_cluster_renews_it() -> None:
     old = made(seen("w2"))
-    assert access.renewed(None, old) == old
-    assert access.renewed(old, made(seen("w2", sinfo="one more node"))) is not None
-    assert access.renewed(old, made(seen("w2", "w3"), workers=2)) is not None
-    assert access.renewed({"controller": "of an older runner"}, old) == old
+    assert access_bundle.renewed(None, old) == old
+    assert access_bundle.renewed(old, made(seen("w2", sinfo="one more node"))) is not None
+    assert access_bundle.renewed(old, made(seen("w2", "w3"), workers=2)) is not None
+    assert access_bundle.renewed({"controller": "of an older runner"}, old) == old
 
 
 def test_however_much_a_cluster_says_the_bundle_fits() -> None:
@@ -87,7 +87,7 @@ def test_however_much_a_cluster_says_the_bundle_fits() -> None:
 def test_however_many_long_commands_a_controller_names_the_bundle_fits() -> None:
     many = [Sample(kind=kind, about="a" * 9000, command="c" * 9000) for kind in ("use", "health") for _ in range(500)]
     bundle = made(seen("w2").model_copy(update={"samples": many}))
-    assert len(json.dumps(bundle).encode()) <= access.MOST_BYTES
+    assert len(json.dumps(bundle).encode()) <= access_bundle.MOST_BYTES
     assert bundle["commands"]
 
 

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 import yaml
 
+from runner.model.platform import AppInstance, Member, Operation
 from runner.platform.client import Client
-from runner.platform.models import AppInstance, Member, Operation
 from runner.settings import Settings
 from tests.unit.worlds import PROJECT, add, controller, instance
 

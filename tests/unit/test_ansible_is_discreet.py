@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner import commands, log
+from runner import log
+from runner.cli import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOKUP = "{{ lookup('runtime_secret', 'munge_key', instance='00000000-0000-0000-0000-000000000005') }}"

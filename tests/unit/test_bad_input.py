@@ -17,9 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from runner import dial, inventory, shapes
-from runner.inventory import IntentError, build
-from runner.platform.models import Allocation, Member
+from runner.act import dns
+from runner.act.inventory import build
+from runner.intent import addresses
+from runner.intent.errors import IntentError
+from runner.model import shapes
+from runner.model.platform import Allocation, Member
+from runner.slurm import cluster_config
+from runner.slurm.app import SLURM
 from tests.unit import hostile
 from tests.unit.worlds import KEY, add, allocation, controller, instance, worker
 
@@ -32,7 +37,9 @@ CONNECTION = st.dictionaries(
     hostile.anything | st.just(22) | st.just([KEY]) | st.lists(hostile.text | st.just(KEY), max_size=3),
     max_size=7,
 )
-KEYS = st.sampled_from(sorted(inventory.CHOOSABLE)) | st.sampled_from(["Prolog", "Include", "PluginDir", "NodeName"])
+KEYS = st.sampled_from(sorted(cluster_config.CHOOSABLE)) | st.sampled_from(
+    ["Prolog", "Include", "PluginDir", "NodeName"]
+)
 CONFIG = st.fixed_dictionaries(
     {},
     optional={
@@ -80,12 +87,12 @@ def assert_clean(tree: dict[str, Any]) -> None:
         assert re.fullmatch(r"(controller|worker)-[0-9a-f]{8}", name)
         for key, value in variables.items():
             assert re.fullmatch(FORMS[key], str(value), re.ASCII), (key, value)
-        assert dial.is_dialable(variables["ansible_host"])
+        assert addresses.is_dialable(variables["ansible_host"])
     for group in tree["all"]["children"].values():
         for key, value in group.get("vars", {}).items():
             if key == "slurm_config":
                 for setting, text in value.items():
-                    assert setting.lower() in inventory.CHOOSABLE
+                    assert setting.lower() in cluster_config.CHOOSABLE
                     assert (
                         re.fullmatch(r"(?!-)[A-Za-z0-9_.,:;/@%+*=\[\]()-]{1,1024}", text, re.ASCII) and ".." not in text
                     )
@@ -102,7 +109,7 @@ def test_a_record_becomes_variables_of_strict_form_or_its_member_is_refused(
     hosts = {UUID(int=101): allocation(1, connection=connection), UUID(int=102): allocation(2)}
     detail = {**more, "worker_hostname": hostname}
     members = [controller(adapter_detail=detail), worker(add(2), 2, adapter_detail=detail)]
-    tree, problems = build(instance(config=config), members, hosts)
+    tree, problems = build(SLURM, instance(config=config), members, hosts)
     assert_clean(tree)
     for problem in problems.values():
         assert isinstance(problem, IntentError) and len(problem.message) < 600
@@ -112,7 +119,7 @@ def test_a_record_becomes_variables_of_strict_form_or_its_member_is_refused(
 @pytest.mark.parametrize("text", hostile.TEXTS)
 def test_each_hostile_text_is_refused_where_a_host_or_a_user_belongs(field: str, text: str) -> None:
     connection = {"host": "10.0.0.9", "port": 22, "username": "ops", "host_keys": [KEY], field: text}
-    tree, problems = build(instance(), [controller()], {UUID(int=101): allocation(1, connection=connection)})
+    tree, problems = build(SLURM, instance(), [controller()], {UUID(int=101): allocation(1, connection=connection)})
     assert_clean(tree)
     harmless = {
         "host": ("local", "ALL", "root", "NaN"),
@@ -123,7 +130,7 @@ def test_each_hostile_text_is_refused_where_a_host_or_a_user_belongs(field: str,
 
 @pytest.mark.parametrize("gpus", [-1, 10**9])
 def test_a_number_of_gpus_that_no_host_has_is_refused(gpus: int) -> None:
-    _, problems = build(instance(), [controller()], {UUID(int=101): allocation(1, gpus=gpus)})
+    _, problems = build(SLURM, instance(), [controller()], {UUID(int=101): allocation(1, gpus=gpus)})
     assert [problem.code for problem in problems.values()] == ["allocation_invalid"]
 
 
@@ -155,7 +162,7 @@ def tree_with(host: str) -> dict[str, Any]:
 def test_a_name_that_means_ourselves_is_not_dialled(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     resolving(monkeypatch, "192.0.2.7", address)
     tree = tree_with("innocent.example.org")
-    assert address in dial.settle(tree)["worker-1"].message
+    assert address in dns.settle(tree, SLURM)["worker-1"].message
     assert tree["all"]["hosts"] == {} and tree["all"]["children"]["worker"]["hosts"] == {}
 
 
@@ -169,28 +176,28 @@ def test_no_address_of_this_machine_is_dialled() -> None:
     mine = own_addresses()
     assert mine
     for address in mine:
-        assert dial.settle(tree_with(address))["worker-1"]
-    assert not dial.is_own("192.0.2.7")
+        assert dns.settle(tree_with(address), SLURM)["worker-1"]
+    assert not dns.is_own("192.0.2.7")
 
 
 def test_what_was_checked_is_what_is_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, "192.0.2.7")
     tree = tree_with("innocent.example.org")
-    assert dial.settle(tree) == {}
+    assert dns.settle(tree, SLURM) == {}
     assert tree["all"]["hosts"]["worker-1"]["ansible_host"] == "192.0.2.7"
 
 
 def test_a_name_without_an_address_is_not_dialled_and_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch)
     tree = tree_with("nobody.invalid")
-    refusal = dial.settle(tree)["worker-1"]
+    refusal = dns.settle(tree, SLURM)["worker-1"]
     assert (refusal.code, refusal.passing) == ("host_unreachable", True) and tree["all"]["hosts"] == {}
 
 
 @pytest.mark.parametrize("literal", ["2001:db8::7", "fd00::7", "::ffff:10.0.0.7"])
 def test_an_ipv6_address_in_a_record_is_refused_with_the_next_step(literal: str) -> None:
     connection = {"host": literal, "port": 22, "username": "ops", "host_keys": [KEY]}
-    tree, problems = build(instance(), [controller()], {UUID(int=101): allocation(1, connection=connection)})
+    tree, problems = build(SLURM, instance(), [controller()], {UUID(int=101): allocation(1, connection=connection)})
     (problem,) = problems.values()
     assert (
         problem.code == "address_family_unsupported" and "give the allocation's connection an IPv4" in problem.message
@@ -201,7 +208,7 @@ def test_an_ipv6_address_in_a_record_is_refused_with_the_next_step(literal: str)
 def test_a_name_with_ipv6_addresses_only_is_refused_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, "2001:db8::7")
     tree = tree_with("six.example.org")
-    refusal = dial.settle(tree)["worker-1"]
+    refusal = dns.settle(tree, SLURM)["worker-1"]
     assert (refusal.code, refusal.passing) == ("address_family_unsupported", False) and tree["all"]["hosts"] == {}
     assert "IPv4 address" in refusal.message
 
@@ -210,25 +217,25 @@ def test_a_name_with_ipv6_addresses_only_is_refused_with_the_next_step(monkeypat
 def test_of_several_addresses_the_same_ipv4_one_is_taken(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     resolving(monkeypatch, *answer)
     tree = tree_with("many.example.org")
-    assert dial.settle(tree) == {} and tree["all"]["hosts"]["worker-1"]["ansible_host"] == "192.0.2.9"
+    assert dns.settle(tree, SLURM) == {} and tree["all"]["hosts"]["worker-1"]["ansible_host"] == "192.0.2.9"
 
 
 def test_workers_are_given_the_address_of_their_controller_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = {UUID(int=100 + number): allocation(number) for number in (1, 2)}
     hosts[UUID(int=101)] = allocation(1, connection={"host": "ctl.example.org", "username": "ops", "host_keys": [KEY]})
-    tree, _ = build(instance(), [controller(), worker(add(2), 2)], hosts)
+    tree, _ = build(SLURM, instance(), [controller(), worker(add(2), 2)], hosts)
     (shared,) = [group["vars"] for group in tree["all"]["children"].values() if "vars" in group]
     assert shared["slurm_controller_addr"] == "ctl.example.org"
     resolving(monkeypatch, "192.0.2.7")
-    dial.settle(tree)
+    dns.settle(tree, SLURM)
     first = tree["all"]["hosts"][shared["slurm_controller_host"]]
     assert shared["slurm_controller_addr"] == first["ansible_host"] == "192.0.2.7"
 
 
 def test_without_its_controller_a_worker_is_given_no_address_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    tree, _ = build(instance(), [controller()], {UUID(int=101): allocation(1)})
+    tree, _ = build(SLURM, instance(), [controller()], {UUID(int=101): allocation(1)})
     resolving(monkeypatch, "127.0.0.1")
-    assert dial.settle(tree)
+    assert dns.settle(tree, SLURM)
     assert [
         group["vars"]["slurm_controller_addr"] for group in tree["all"]["children"].values() if "vars" in group
     ] == [""]
@@ -317,7 +324,7 @@ def test_a_template_in_a_record_is_never_evaluated_by_ansible(tmp_path: Path) ->
     told = {"worker_hostname": evil, "drain_reason": evil, "phase": evil, "ansible_connection": "local"}
     members = [controller(adapter_detail=told), *(worker(add(n), n, adapter_detail=told) for n in (2, 3))]
     asked = instance(config={"slurm": {"KillWait": evil}}, name=evil, app_version=evil)
-    tree, problems = build(asked, members, hosts)
+    tree, problems = build(SLURM, asked, members, hosts)
     assert list(problems) == [members[2].id]
     shown = run_ansible(tmp_path, "checked.json", tree)
     assert shown.count("SUCCESS") == 2, shown

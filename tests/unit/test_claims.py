@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner import claims, inventory
-from runner.decide import decide
-from runner.decide.claims import secured
-from runner.plan import Claim, NewMember, Plan, Play, SetMember, Wait, stamp
-from runner.platform.models import Member, Operation
-from runner.world import Policy, World
+from runner.act import inventory
+from runner.model import claims, names
+from runner.model.plan import Claim, NewMember, Plan, Play, SetMember, Wait, stamp
+from runner.model.platform import Member, Operation
+from runner.model.world import Policy, World
+from runner.slurm.app import SLURM
+from runner.slurm.decide import decide
+from runner.slurm.decide.claims import secured
 from tests.unit import test_decide_properties, test_repair, test_wish
 from tests.unit.claims_oracle import changed
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
@@ -262,11 +264,13 @@ def test_only_a_member_that_is_brought_up_is_first() -> None:
 def test_the_inventory_has_the_number_of_each_member_and_whether_it_is_first() -> None:
     one, other = controller(status="ready"), serving(2)
     allocations = world().allocations
-    tree, _ = inventory.build(world().instance, [one, other], allocations, fences={other.id: 4}, first={other.id})
+    tree, _ = inventory.build(
+        SLURM, world().instance, [one, other], allocations, fences={other.id: 4}, first={other.id}
+    )
     hosts = tree["all"]["hosts"]
-    ours = hosts[inventory.host_name(other)]
+    ours = hosts[names.host_name(other)]
     assert (ours["gpuaas_fence"], ours["gpuaas_first_play"]) == (4, True)
-    assert "gpuaas_fence" not in hosts[inventory.host_name(one)]
+    assert "gpuaas_fence" not in hosts[names.host_name(one)]
 
 
 def test_a_look_carries_no_number() -> None:

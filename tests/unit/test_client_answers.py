@@ -7,10 +7,10 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
+from runner.model.errors import PlatformError
 from runner.platform import client as client_module
 from runner.platform.auth import TokenSource
 from runner.platform.client import Client
-from runner.platform.errors import PlatformError
 from runner.settings import Settings
 from tests.unit.worlds import PROJECT
 

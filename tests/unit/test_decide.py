@@ -7,10 +7,22 @@ from uuid import UUID
 
 import pytest
 
-from runner.decide import decide
-from runner.inventory import build
-from runner.plan import AdapterError, Announce, Claim, Finish, NewMember, Refuse, SetInstance, SetMember, Wait, stamp
-from runner.world import Outcome, World
+from runner.act.inventory import build
+from runner.model.plan import (
+    AdapterError,
+    Announce,
+    Claim,
+    Finish,
+    NewMember,
+    Refuse,
+    SetInstance,
+    SetMember,
+    Wait,
+    stamp,
+)
+from runner.model.world import Outcome, World
+from runner.slurm.app import SLURM
+from runner.slurm.decide import decide
 from tests.unit.worlds import (
     ME,
     NOW,
@@ -385,5 +397,5 @@ def test_a_cluster_that_runs_is_looked_at_and_served_whatever_became_of_its_conf
     )
     _, _, play = settle(start, decide)
     assert play is not None and play.playbook == "observe"
-    tree, problems = build(start.instance, play.members, start.allocations)
+    tree, problems = build(SLURM, start.instance, play.members, start.allocations)
     assert problems == {} and tree["all"]["hosts"]

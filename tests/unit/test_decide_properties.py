@@ -7,11 +7,12 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.decide import decide
-from runner.plan import AdapterError, Finish, Play, Refuse, SetMember, Wait
-from runner.platform.models import Member, MemberStatus, Operation
-from runner.slurm import Snapshot, worker_problem
-from runner.world import Outcome, World
+from runner.model.plan import AdapterError, Finish, Play, Refuse, SetMember, Wait
+from runner.model.platform import Member, MemberStatus, Operation
+from runner.model.world import Outcome, World
+from runner.slurm.decide import decide
+from runner.slurm.readiness import worker_problem
+from runner.slurm.snapshot import Snapshot
 from tests.unit.worlds import (
     ME,
     NOW,

@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 
 from module_utils import converge_ledger
-from runner.decide import decide
-from runner.plan import Finish, ForgetSecrets
-from runner.platform.models import Allocation, AppInstance, Member, Operation
-from runner.world import World, observed_at
+from runner.model.plan import Finish, ForgetSecrets
+from runner.model.platform import Allocation, AppInstance, Member, Operation
+from runner.model.world import World, observed_at
+from runner.slurm.decide import decide
 
 FIXTURES = Path(__file__).parent / "fixtures" / "notes" / "a605804"
 SUITES = sorted(path.name for path in FIXTURES.iterdir())

@@ -10,12 +10,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner import slurm
-from runner.health import CAUSES, health
-from runner.limits import REASONS_SHOWN
-from runner.platform.models import Member
-from runner.slurm import Snapshot, fits_window
-from runner.world import Policy
+from runner.model.limits import REASONS_SHOWN
+from runner.model.platform import Member
+from runner.model.world import Policy
+from runner.slurm import versions
+from runner.slurm.health import CAUSES, health
+from runner.slurm.snapshot import Snapshot
+from runner.slurm.versions import fits_window
 from tests.unit.lifecycle import serving
 from tests.unit.worlds import NOW, controller, node, snapshot
 
@@ -28,7 +29,7 @@ def ruler(**known: Any) -> Member:
     return controller(status="ready", adapter_detail=known)
 
 
-def judged(
+def health_of(
     seen: Snapshot | None, *workers: Member, policy: Policy = POLICY, **known: Any
 ) -> tuple[str, dict[str, dict[str, Any]]]:
     word, reasons = health(seen, (ruler(**known), *(workers or (ONE, TWO))), policy)
@@ -41,7 +42,7 @@ def nodes(**second: Any) -> dict[str, Any]:
 
 
 def test_a_cluster_that_serves_is_healthy_and_says_nothing() -> None:
-    assert judged(snapshot(nodes())) == ("healthy", {})
+    assert health_of(snapshot(nodes())) == ("healthy", {})
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_a_cluster_that_serves_is_healthy_and_says_nothing() -> None:
     ],
 )
 def test_each_trouble_of_a_controller_has_its_word_and_its_reason(seen: Any, word: str, code: str) -> None:
-    found, reasons = judged(snapshot(nodes(), **seen))
+    found, reasons = health_of(snapshot(nodes(), **seen))
     assert (found, list(reasons)) == (word, [code])
     assert reasons[code]["member_id"] == str(ruler().id)
     assert reasons[code]["host"].startswith("controller-")
@@ -96,13 +97,13 @@ def test_each_trouble_of_a_controller_has_its_word_and_its_reason(seen: Any, wor
     ],
 )
 def test_each_trouble_of_one_worker_of_two_has_its_word_and_its_reason(shown: Any, word: str, code: str) -> None:
-    found, reasons = judged(snapshot(nodes(**shown)))
+    found, reasons = health_of(snapshot(nodes(**shown)))
     assert (found, list(reasons)) == (word, [code])
     assert reasons[code]["member_id"] == str(TWO.id)
 
 
 def test_a_worker_the_controller_does_not_have_is_absent_and_not_repaired_by_itself() -> None:
-    word, reasons = judged(snapshot({"w2": node()}))
+    word, reasons = health_of(snapshot({"w2": node()}))
     assert word == "degraded"
     assert reasons["worker_absent"]["class"] == "intervention"
     assert "op remove" in reasons["worker_absent"]["message"]
@@ -110,41 +111,41 @@ def test_a_worker_the_controller_does_not_have_is_absent_and_not_repaired_by_its
 
 def test_a_clock_that_a_repair_found_wrong_is_a_reason_of_its_own() -> None:
     error = {"last_adapter_error": {"code": "clock_skew", "message": "600 s ahead"}}
-    _, reasons = judged(snapshot(nodes(flags={"NOT_RESPONDING"})), ONE, serving(3, adapter_detail=error))
+    _, reasons = health_of(snapshot(nodes(flags={"NOT_RESPONDING"})), ONE, serving(3, adapter_detail=error))
     assert list(reasons) == ["worker_not_responding", "worker_clock_skew"]
 
 
 def test_a_failed_worker_is_shown_with_its_own_error() -> None:
     error = {"last_adapter_error": {"code": "package_install_failed", "message": "apt says no"}}
-    word, reasons = judged(snapshot({"w2": node()}), ONE, serving(3, status="failed", adapter_detail=error))
+    word, reasons = health_of(snapshot({"w2": node()}), ONE, serving(3, status="failed", adapter_detail=error))
     assert (word, reasons["package_install_failed"]["message"]) == ("degraded", "apt says no")
 
 
 def test_a_cluster_without_a_worker_that_serves_is_unhealthy() -> None:
-    word, reasons = judged(snapshot({"w2": node(state="DOWN"), "w3": node(flags={"NOT_RESPONDING"})}))
+    word, reasons = health_of(snapshot({"w2": node(state="DOWN"), "w3": node(flags={"NOT_RESPONDING"})}))
     assert word == "unhealthy"
     assert list(reasons) == ["no_worker_serves", "worker_down", "worker_not_responding"]
 
 
 def test_a_cluster_whose_workers_all_are_held_by_people_is_as_they_want_it() -> None:
     held = node(flags={"DRAIN"}, reason="maintenance", reason_by="alice")
-    assert judged(snapshot({"w2": held, "w3": held}))[0] == "healthy"
+    assert health_of(snapshot({"w2": held, "w3": held}))[0] == "healthy"
 
 
 def test_one_worker_held_by_a_person_and_the_other_down_is_unhealthy() -> None:
     held = node(flags={"DRAIN"}, reason="maintenance", reason_by="alice")
-    word, reasons = judged(snapshot({"w2": held, "w3": node(state="DOWN")}))
+    word, reasons = health_of(snapshot({"w2": held, "w3": node(state="DOWN")}))
     assert (word, set(reasons)) == ("unhealthy", {"no_worker_serves", "worker_held_by_person", "worker_down"})
 
 
 def test_a_node_that_a_person_set_down_is_shown_as_held_with_the_persons_words() -> None:
-    word, reasons = judged(snapshot(nodes(state="DOWN", reason="bad fan", reason_by="alice")))
+    word, reasons = health_of(snapshot(nodes(state="DOWN", reason="bad fan", reason_by="alice")))
     assert word == "healthy" and "bad fan" in reasons["worker_held_by_person"]["message"]
 
 
 def test_munge_that_is_down_alone_is_the_only_reason() -> None:
     """Nothing can be asked without munge, so nodes that nobody could tell are no reason of their own."""
-    word, reasons = judged(snapshot(None, munge="inactive", ping="UP"))
+    word, reasons = health_of(snapshot(None, munge="inactive", ping="UP"))
     assert (word, list(reasons)) == ("unhealthy", ["munge_not_active"])
 
 
@@ -154,31 +155,31 @@ def closed(**states: str) -> Snapshot:
 
 @pytest.mark.parametrize("state", ["DOWN", "DRAIN", "INACTIVE"])
 def test_a_cluster_without_an_open_partition_is_unhealthy(state: str) -> None:
-    word, reasons = judged(closed(main=state, debug="DOWN"))
+    word, reasons = health_of(closed(main=state, debug="DOWN"))
     assert (word, list(reasons)) == ("unhealthy", ["no_partition_open"])
     assert f"main is {state}" in reasons["no_partition_open"]["message"]
 
 
 @pytest.mark.parametrize("state", ["DOWN", "DRAIN", "INACTIVE"])
 def test_a_closed_partition_among_others_degrades_and_is_named(state: str) -> None:
-    word, reasons = judged(closed(main="UP", debug=state))
+    word, reasons = health_of(closed(main="UP", debug=state))
     assert (word, list(reasons)) == ("degraded", ["partition_closed"])
     message = reasons["partition_closed"]["message"]
     assert f"debug is {state}" in message and "main" not in message
 
 
 def test_a_cluster_with_no_partition_at_all_is_unhealthy() -> None:
-    assert judged(closed())[0] == "unhealthy"
+    assert health_of(closed())[0] == "unhealthy"
 
 
 def test_partitions_that_cannot_be_known_are_not_taken_for_open() -> None:
-    word, reasons = judged(snapshot(nodes()).model_copy(update={"partitions": None}))
+    word, reasons = health_of(snapshot(nodes()).model_copy(update={"partitions": None}))
     assert (word, list(reasons)) == ("unknown", ["partitions_unknown"])
 
 
 def test_many_closed_partitions_are_counted() -> None:
     many = {f"p{number:04}": "DOWN" for number in range(2_000)}
-    _, reasons = judged(closed(**many))
+    _, reasons = health_of(closed(**many))
     assert "p0000 is DOWN" in reasons["no_partition_open"]["message"]
 
 
@@ -188,7 +189,7 @@ def test_many_closed_partitions_are_counted() -> None:
 )
 def test_process_control_weaker_than_a_workers_host_allows_is_shown(ours: str, theirs: str, word: str) -> None:
     able = serving(3, adapter_detail={"process_control": theirs})
-    found, reasons = judged(snapshot(nodes(), process_control=ours), ONE, able)
+    found, reasons = health_of(snapshot(nodes(), process_control=ours), ONE, able)
     assert found == word and ("confinement_weaker" in reasons) == (word == "degraded")
     if reasons:
         message = reasons["confinement_weaker"]["message"]
@@ -198,7 +199,7 @@ def test_process_control_weaker_than_a_workers_host_allows_is_shown(ours: str, t
 @pytest.mark.parametrize("theirs", [None, "no idea"])
 def test_a_worker_without_reported_process_control_gives_no_reason(theirs: str | None) -> None:
     unknown = serving(3, adapter_detail={"process_control": theirs})
-    assert judged(snapshot(nodes(), process_control="linuxproc"), ONE, unknown)[0] == "healthy"
+    assert health_of(snapshot(nodes(), process_control="linuxproc"), ONE, unknown)[0] == "healthy"
 
 
 def test_a_cluster_that_nobody_gave_a_worker_is_healthy() -> None:
@@ -206,25 +207,25 @@ def test_a_cluster_that_nobody_gave_a_worker_is_healthy() -> None:
 
 
 def test_a_dead_slurmctld_is_named_although_nothing_is_known_of_the_nodes() -> None:
-    word, reasons = judged(snapshot(None, slurmctld="failed", ping="DOWN"))
+    word, reasons = health_of(snapshot(None, slurmctld="failed", ping="DOWN"))
     assert (word, list(reasons)) == ("unhealthy", ["slurmctld_not_active"])
     assert "journalctl -u slurmctld" in reasons["slurmctld_not_active"]["message"]
 
 
 def test_nodes_that_cannot_be_known_are_not_taken_for_absent() -> None:
-    word, reasons = judged(snapshot(None))
+    word, reasons = health_of(snapshot(None))
     assert (word, list(reasons)) == ("unknown", ["nodes_unknown"])
 
 
 def test_a_controller_that_cannot_be_reached_makes_the_instance_unknown_and_says_why() -> None:
     error = {"code": "host_unreachable", "message": "ssh to the host failed: no route"}
-    word, reasons = judged(None, last_adapter_error=error)
+    word, reasons = health_of(None, last_adapter_error=error)
     assert (word, list(reasons)) == ("unknown", ["controller_unknown"])
     assert "no route" in reasons["controller_unknown"]["message"]
 
 
 def test_the_worst_reason_decides_and_comes_first() -> None:
-    word, reasons = judged(snapshot(nodes(flags={"DRAIN"}, reason="bad fan"), slurmctld="failed", slurmdbd="failed"))
+    word, reasons = health_of(snapshot(nodes(flags={"DRAIN"}, reason="bad fan"), slurmctld="failed", slurmdbd="failed"))
     assert word == "unhealthy"
     assert list(reasons) == ["slurmctld_not_active", "slurmdbd_not_active"]
 
@@ -238,15 +239,15 @@ def test_the_worst_reason_decides_and_comes_first() -> None:
     ],
 )
 def test_drift_says_what_was_tried_and_who_is_next(note: Any, policy: Policy, words: str) -> None:
-    _, reasons = judged(snapshot(nodes(), slurmdbd="failed"), policy=policy, repair=note)
+    _, reasons = health_of(snapshot(nodes(), slurmdbd="failed"), policy=policy, repair=note)
     assert reasons["slurmdbd_not_active"]["class"] == "drift"
     assert words in reasons["slurmdbd_not_active"]["message"]
 
 
 def test_a_threshold_for_disks_can_be_chosen() -> None:
     seen = snapshot(nodes(), disks=[{"path": "/var", "free_mb": 10, "size_mb": 100}])
-    assert judged(seen, policy=Policy(min_free_mb=10))[0] == "healthy"
-    assert judged(seen, policy=Policy(min_free_mb=11))[0] == "degraded"
+    assert health_of(seen, policy=Policy(min_free_mb=10))[0] == "healthy"
+    assert health_of(seen, policy=Policy(min_free_mb=11))[0] == "degraded"
 
 
 def test_many_reasons_are_counted_not_listed() -> None:
@@ -258,7 +259,7 @@ def test_many_reasons_are_counted_not_listed() -> None:
 
 def test_the_version_window_is_the_one_that_joins_are_held_to() -> None:
     variables = yaml.safe_load((ROOT / "roles" / "preflight" / "vars" / "main.yml").read_text())
-    assert {key: list(taken) for key, taken in slurm.WINDOW.items()} == variables["preflight_slurm_window"]
+    assert {key: list(taken) for key, taken in versions.WINDOW.items()} == variables["preflight_slurm_window"]
     assert fits_window("23.11.4", "24.11.5") and not fits_window("22.05.8", "24.11.5")
 
 
@@ -274,7 +275,7 @@ def test_the_table_that_operators_read_has_every_code_as_it_is() -> None:
 @given(st.sampled_from(["IDLE", "DOWN", "MIXED"]), st.booleans(), st.sampled_from(["slurm", "root", None]))
 def test_no_drain_whoever_set_it_is_ever_drift(state: str, invalid: bool, by: str | None) -> None:
     flags = {"DRAIN", "NOT_RESPONDING"} | ({"INVALID_REG"} if invalid else set())
-    _, reasons = judged(snapshot(nodes(state=state, flags=flags, reason="why", reason_by=by)))
+    _, reasons = health_of(snapshot(nodes(state=state, flags=flags, reason="why", reason_by=by)))
     assert "drift" not in {reason["class"] for reason in reasons.values()}
 
 
@@ -292,7 +293,7 @@ WORDS = st.sampled_from(["active", "inactive", "failed", "activating", "unknown"
 )
 def test_healthy_is_said_only_of_what_was_seen_in_order(daemons: dict[str, Any], shown: Any) -> None:
     seen = None if shown is None else {name: node(state=word, flags=flags) for name, (word, flags) in shown.items()}
-    word, reasons = judged(snapshot(seen, **daemons))
+    word, reasons = health_of(snapshot(seen, **daemons))
     in_order = {daemons[name] for name in ("munge", "slurmctld", "slurmdbd", "mariadb")} == {"active"}
     if word == "healthy":
         assert seen is not None and in_order and daemons["ping"] == "UP"

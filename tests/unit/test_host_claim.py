@@ -16,7 +16,7 @@ from module_utils import foreign_daemons, host_claim, host_turn
 from module_utils.adapter_error import AdapterError
 from module_utils.converge_ledger import Document, Ledger, read
 from module_utils.host_claim import Claim, Holding, judge
-from runner.decide.claims import CHANGES_ALL, CHANGES_WORKERS, THROUGH_CONTROLLER
+from runner.slurm.decide.claims import CHANGES_ALL, CHANGES_WORKERS, THROUGH_CONTROLLER
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS, OTHER = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"

@@ -9,17 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner import hostkeys, keyscan, plays
-from runner.decide import decide
-from runner.foresee import foresee, imagine
-from runner.hostkeys import CHANGED, PINNED
-from runner.inventory import IntentError, build, read_target
-from runner.operator import AskedWrong
-from runner.plan import AdapterError, Pin, Play, SetMember, Step, shown, stamp
-from runner.platform.models import Allocation, Member
-from runner.translate import Heard, Played, hear
-from runner.trust_verb import noted
-from runner.world import Outcome, World
+from runner.act import keyscan, plays
+from runner.act.inventory import build
+from runner.cli.trust import noted
+from runner.intent import host_keys
+from runner.intent.connection import read_target
+from runner.intent.errors import IntentError
+from runner.intent.host_keys import CHANGED, PINNED
+from runner.loop.dry_run import dry_run
+from runner.model.errors import RequestError
+from runner.model.plan import AdapterError, Pin, Play, SetMember, Step, shown, stamp
+from runner.model.platform import Allocation, Member
+from runner.model.world import Outcome, World
+from runner.slurm.app import SLURM
+from runner.slurm.decide import decide
+from runner.slurm.member_reports import MemberReports
+from runner.translate import MemberEvent, parse_event
 from tests.unit.lifecycle import ask, serving
 from tests.unit.worlds import (
     KEY,
@@ -48,7 +53,7 @@ def without_keys(now: World, *numbers: int) -> World:
 
 
 def pinned(*keys: str) -> dict[str, Any]:
-    return hostkeys.pin(keys or (KEY,), "10.0.0.2", stamp(NOW))
+    return host_keys.pin(keys or (KEY,), "10.0.0.2", stamp(NOW))
 
 
 def first_play(start: World, shows: str = KEY) -> tuple[World, list[Step], Play | None]:
@@ -61,9 +66,9 @@ def first_play(start: World, shows: str = KEY) -> tuple[World, list[Step], Play 
             return now, steps, plan.play
         for step in plan.writes:
             for one in step.members if isinstance(step, Pin) else ():
-                note = hostkeys.pin([shows], "10.0.0.9", stamp(NOW))
-                now = imagine(now, SetMember("", one, one.status, note, judges=False))
-            now = now if isinstance(step, Pin) else imagine(now, step)
+                note = host_keys.pin([shows], "10.0.0.9", stamp(NOW))
+                now = now.after(SetMember("", one, one.status, note, consumes_outcome=False))
+            now = now if isinstance(step, Pin) else now.after(step)
     raise AssertionError("does not settle")
 
 
@@ -85,7 +90,7 @@ def test_keys_are_pinned_before_the_first_play_and_for_everybody_at_once() -> No
     (step,) = of_kind(steps, Pin)
     assert {one.allocation_id for one in step.members} == {UUID(int=101), UUID(int=102), UUID(int=103)}
     assert all(member.adapter_detail[PINNED]["keys"] == [KEY] for member in play.members)
-    tree, problems = build(now.instance, play.members, now.allocations)
+    tree, problems = build(SLURM, now.instance, play.members, now.allocations)
     assert problems == {}
     assert all(KEY in host["ansible_ssh_common_args"] for host in tree["all"]["hosts"].values())
 
@@ -98,7 +103,7 @@ def test_only_hosts_that_nobody_gave_keys_for_are_asked_for_theirs() -> None:
 
 
 def test_a_plan_shows_the_pinning_as_a_step_before_the_play_and_touches_no_host() -> None:
-    rows = [shown(step) for step in foresee(without_keys(world(operations=(add(2),)), 1, 2))]
+    rows = [shown(step) for step in dry_run(without_keys(world(operations=(add(2),)), 1, 2), SLURM)]
     words = [row["step"] for row in rows]
     assert words.index("pin host keys") < words.index("run playbooks/deploy.yml")
     assert "worker-" in rows[words.index("pin host keys")]["subject"]
@@ -127,10 +132,10 @@ def test_a_host_whose_keys_cannot_be_read_is_in_the_play_with_that_error_and_not
     while not (plan := decide(now)).play:
         pins = of_kind(plan.steps, Pin)
         for step in plan.writes:
-            now = imagine(now, step)
+            now = now.after(step)
         if pins:
-            now = now.later(unseen={one.id: silent for one in pins[0].members})
-    _, problems = build(now.instance, plan.play.members, now.allocations)
+            now = now.later(key_scan_errors={one.id: silent for one in pins[0].members})
+    _, problems = build(SLURM, now.instance, plan.play.members, now.allocations)
     assert [problem.code for problem in problems.values()] == ["host_key_missing"], "it must not be dialled"
 
 
@@ -138,9 +143,9 @@ def test_nobody_is_played_without_the_controller_they_go_by(monkeypatch: pytest.
     monkeypatch.setattr("ansible_runner.run", lambda **_: pytest.fail("something was run"))
     silent = AdapterError("host_unreachable", "it shows no key", "retryable")
     first, other = controller(status="reconciling"), worker(add(2), 2)
-    now = without_keys(world(members=(first, other)), 1).later(unseen={first.id: silent})
+    now = without_keys(world(members=(first, other)), 1).later(key_scan_errors={first.id: silent})
     step = Play("", "deploy", (first, other), frozenset({("join", first.id), ("join", other.id)}))
-    story = plays.play(step, now, {}, None, listen=lambda _: None, give_up=lambda: False)  # type: ignore[arg-type]
+    story = plays.play(step, now, SLURM, {}, None, listen=lambda _: None, give_up=lambda: False)  # type: ignore[arg-type]
     assert story.outcomes == {first.id: Outcome(error=silent)}
 
 
@@ -159,7 +164,7 @@ def test_nobody_is_played_without_the_controller_they_go_by(monkeypatch: pytest.
 )
 def test_a_member_whose_note_is_gone_is_not_pinned_again(touched: dict[str, Any]) -> None:
     member = worker(add(2), 2, **touched)
-    assert not hostkeys.is_first_sight(keyless(2), member)
+    assert not host_keys.is_first_sight(keyless(2), member)
     assert code_of(keyless(2), member) == "host_key_missing"
 
 
@@ -173,7 +178,7 @@ junk = st.recursive(
 @given(note=junk.filter(lambda value: value is not None))
 def test_a_note_of_another_form_is_neither_trusted_nor_pinned_over(note: Any) -> None:
     member = worker(add(2), 2, adapter_detail={PINNED: note})
-    assert not hostkeys.is_first_sight(keyless(2), member)
+    assert not host_keys.is_first_sight(keyless(2), member)
     wanted = isinstance(note, dict) and set(note) == {"keys", "at", "address"} and note["keys"] == [KEY]
     found = code_of(keyless(2), member)
     assert found == "host_key_note_invalid" or (found is None and wanted)
@@ -182,7 +187,7 @@ def test_a_note_of_another_form_is_neither_trusted_nor_pinned_over(note: Any) ->
 
 def test_by_hand_a_member_without_keys_is_left_out_with_what_to_do() -> None:
     now = without_keys(world(), 1)
-    _, problems = build(now.instance, now.members, now.allocations)
+    _, problems = build(SLURM, now.instance, now.members, now.allocations)
     (problem,) = problems.values()
     assert problem.code == "host_key_missing" and "gpuaas-slurm run" in problem.message
 
@@ -216,7 +221,7 @@ def test_keys_that_contradict_the_pin_are_told_and_nothing_is_run_until_a_person
 
 # -- another key ---------------------------------------------------------------------------------------------
 
-MISMATCH = AdapterError("host_key_mismatch", hostkeys.CHANGED_WORDS, "intervention")
+MISMATCH = AdapterError("host_key_mismatch", host_keys.CHANGED_WORDS, "intervention")
 
 
 def after_mismatch(**changes: Any) -> tuple[World, Member, Member]:
@@ -237,7 +242,7 @@ def test_a_ready_worker_with_another_key_is_told_of_and_left_alone_and_the_other
     now, _, play = settle(start, decide)
     assert play is None
     told = next(one for one in now.members if one.id == bad.id)
-    assert told.adapter_detail[CHANGED]["expected"] == hostkeys.fingerprint(KEY.split()[1])
+    assert told.adapter_detail[CHANGED]["expected"] == host_keys.fingerprint(KEY.split()[1])
     assert told.adapter_detail["last_adapter_error"]["class"] == "intervention"
     assert "host_key_mismatch" in [one["code"] for one in now.instance.status_detail["reasons"]]  # type: ignore[index]
 
@@ -245,7 +250,7 @@ def test_a_ready_worker_with_another_key_is_told_of_and_left_alone_and_the_other
     now, _, play = first_play(later)
     assert play is not None and play.playbook == "add_worker", "others go on"
     assert bad.id not in [one.id for one in play.members]
-    _, problems = build(now.instance, now.members, now.allocations)
+    _, problems = build(SLURM, now.instance, now.members, now.allocations)
     assert [(key, one.code) for key, one in problems.items()] == [(bad.id, "host_key_mismatch")]
 
 
@@ -277,7 +282,7 @@ def test_a_controller_that_shows_another_key_makes_its_cluster_unknown_and_is_no
     assert play is None and now.instance.health == "unknown"
     told = next(one for one in now.members if one.id == up.id)
     assert told.adapter_detail["last_adapter_error"]["code"] == "host_key_mismatch"
-    _, problems = build(now.instance, now.members, now.allocations)
+    _, problems = build(SLURM, now.instance, now.members, now.allocations)
     assert [(key, one.code) for key, one in problems.items()] == [(up.id, "host_key_mismatch")]
 
 
@@ -292,17 +297,17 @@ def test_a_worker_that_was_never_met_is_removed_without_waiting_for_its_keys() -
 
 
 def test_a_corrected_key_ends_the_stop_and_the_old_one_brings_it_back() -> None:
-    member = serving(2, adapter_detail=pinned() | hostkeys.changed(KEY.split()[1], stamp(NOW)))
+    member = serving(2, adapter_detail=pinned() | host_keys.changed(KEY.split()[1], stamp(NOW)))
     assert code_of(keyless(2), member) == "host_key_mismatch"
     trusted = member.model_copy(update={"adapter_detail": noted(member, keyless(2), f"{OTHER} root@host")})
     assert read_target(keyless(2), trusted).key_body == OTHER.split()[1]
-    corrected = serving(2, adapter_detail=hostkeys.changed(OTHER.split()[1], stamp(NOW)))
+    corrected = serving(2, adapter_detail=host_keys.changed(OTHER.split()[1], stamp(NOW)))
     assert code_of(allocation(2), corrected) is None, "the platform's record was put right"
 
 
 @pytest.mark.parametrize("key", ["", "ssh-ed25519", "ssh-ed25519 x", "ssh-dss " + "A" * 68, OTHER])
 def test_a_key_that_is_none_or_not_the_platforms_is_not_taken_from_a_person(key: str) -> None:
-    with pytest.raises(AskedWrong):
+    with pytest.raises(RequestError):
         noted(serving(2), allocation(2), key)
 
 
@@ -312,14 +317,14 @@ def test_a_host_does_not_say_itself_by_which_keys_it_is_known() -> None:
         "event": "runner_on_ok",
         "event_data": {"host": "w", "task_action": "member_report", "res": {"member_report": said}},
     }
-    heard = hear(event, {"w": Played(UUID(int=5), "worker")})
-    assert isinstance(heard, Heard) and heard.detail == {"cpus": 2}
+    heard = parse_event(event, {"w": MemberReports(UUID(int=5), "worker")})
+    assert isinstance(heard, MemberEvent) and heard.detail == {"cpus": 2}
 
 
 def test_every_way_out_is_in_the_words_that_are_told() -> None:
-    assert len(hostkeys.CHANGED_WORDS) < 500, "it would be cut"
+    assert len(host_keys.CHANGED_WORDS) < 500, "it would be cut"
     for word in ("break-in", "op remove", "replace", "op add", "host_keys", "gpuaas-slurm trust"):
-        assert word in hostkeys.CHANGED_WORDS
+        assert word in host_keys.CHANGED_WORDS
 
 
 # -- reading what hosts show ---------------------------------------------------------------------------------
@@ -343,7 +348,7 @@ def test_what_hosts_show_is_read_by_address_with_every_kind_of_key() -> None:
 @given(st.lists(st.text(max_size=80) | st.text(max_size=60).map(lambda text: f"10.0.0.2 ssh-ed25519 {text}\n")))
 def test_whatever_a_host_shows_only_plain_keys_are_taken(lines: list[str]) -> None:
     for keys in keyscan.read(lines, ["10.0.0.2"]).values():
-        assert hostkeys.read_keys(keys) and all(len(key.split()) == 2 for key in keys)
+        assert host_keys.read_keys(keys) and all(len(key.split()) == 2 for key in keys)
 
 
 def test_our_own_machine_is_not_asked_for_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,4 +374,4 @@ def test_hosts_of_one_port_are_asked_in_one_call_and_who_is_silent_is_told_so(mo
 def test_a_fingerprint_is_what_ssh_keygen_shows() -> None:
     body = base64.b64encode(b"\0\0\0\x0bssh-ed25519\0\0\0 " + bytes(32)).decode()
     told = subprocess.run(["ssh-keygen", "-l", "-f", "-"], input=f"ssh-ed25519 {body}", capture_output=True, text=True)
-    assert hostkeys.fingerprint(body) == told.stdout.split()[1]
+    assert host_keys.fingerprint(body) == told.stdout.split()[1]

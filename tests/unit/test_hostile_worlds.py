@@ -9,12 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner import translate
-from runner.decide import VERBS, decide
-from runner.foresee import foresee
-from runner.inventory import build
-from runner.plan import Play, Step
-from runner.platform.models import AppInstance, InstanceStatus, Member, MemberStatus, Operation
-from runner.world import World
+from runner.act.inventory import build
+from runner.loop.dry_run import dry_run
+from runner.model.plan import Play, Step
+from runner.model.platform import AppInstance, InstanceStatus, Member, MemberStatus, Operation
+from runner.model.world import World
+from runner.slurm.app import SLURM
+from runner.slurm.decide import VERBS, decide
+from runner.slurm.member_reports import MemberReports
 from tests.unit import hostile
 from tests.unit.lifecycle import serving
 from tests.unit.worlds import (
@@ -125,7 +127,7 @@ def assert_harmless(play: Play, now: World) -> None:
     for text in words_of(play.work) + words_of(play.terms):
         assert re.fullmatch(r"[A-Za-z0-9 _.,:;/@+=~()%*\[\]-]*", text, re.ASCII), text
     assert not any(str(name).startswith("ansible_") for name in play.terms)
-    build(now.instance, play.members, now.allocations, play.work, play.terms)
+    build(SLURM, now.instance, play.members, now.allocations, play.work, play.terms)
 
 
 @thorough
@@ -135,7 +137,7 @@ def test_hostile_records_never_stop_a_tick_nor_put_their_words_into_a_play(start
     if play:
         assert_harmless(play, now)
     assert isinstance(steps, list) and all(isinstance(step, Step) for step in steps)
-    foresee(start)
+    dry_run(start, SLURM)
 
 
 def read(model: type[Any], record: dict[str, Any]) -> Any:
@@ -159,12 +161,12 @@ def test_unknown_words_and_more_fields_are_read_and_left_alone() -> None:
     hostile.anything, hostile.anything, st.sampled_from(["runner_on_ok", "runner_on_failed", "runner_on_unreachable"])
 )
 def test_whatever_a_host_answers_its_story_is_told_and_fits_its_record(said: Any, error: Any, kind: str) -> None:
-    members = {"worker-1": translate.Played(UUID(int=1), "worker")}
+    members = {"worker-1": MemberReports(UUID(int=1), "worker")}
     for result in (said, {"member_report": said}, {"member_report": {"phase": said, "detail": {"x": said}}}):
         answer = {**result, "adapter_error": error} if isinstance(result, dict) else result
         data = {"host": "worker-1", "task": said, "task_action": "member_report", "res": answer}
         event = {"event": kind, "event_data": data}
-        story = translate.tell(translate.Story(), translate.hear(event, members))
+        story = translate.add_event(translate.RunResult(), translate.parse_event(event, members))
         for outcome in story.outcomes.values():
             shown = outcome.error.as_detail(NOW) if outcome.error else {}
             assert len(json.dumps([outcome.detail, outcome.phase, shown], allow_nan=False)) < 16_000

@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner import inventory
-from runner.inventory import IntentError, build, read_config, read_target
+from runner.act import inventory
+from runner.act.inventory import build
+from runner.intent.connection import read_target
+from runner.intent.errors import IntentError
+from runner.slurm import cluster_config
+from runner.slurm.app import SLURM
+from runner.slurm.cluster_config import read_config
 from tests.unit.worlds import KEY, add, allocation, controller, instance, worker
 
 ALLOCATIONS = {UUID(int=100 + number): allocation(number) for number in range(1, 5)}
@@ -22,7 +27,7 @@ def connection(**changes: Any) -> dict[str, Any]:
 
 def test_a_member_is_a_host_in_the_groups_of_its_component_and_instance() -> None:
     joining = worker(add(2), 2)
-    tree, problems = build(instance(), [controller(), joining], ALLOCATIONS)
+    tree, problems = build(SLURM, instance(), [controller(), joining], ALLOCATIONS)
     assert problems == {}
     hosts, groups = tree["all"]["hosts"], tree["all"]["children"]
     name = f"worker-{joining.id.hex[:8]}"
@@ -37,18 +42,18 @@ def test_a_member_is_a_host_in_the_groups_of_its_component_and_instance() -> Non
 
 def test_the_same_input_gives_the_same_inventory_in_whatever_order_it_came() -> None:
     members = [controller(), *(worker(add(2), 2) for _ in range(3))]
-    one, _ = build(instance(), members, ALLOCATIONS)
-    other, _ = build(instance(), members[::-1], ALLOCATIONS)
+    one, _ = build(SLURM, instance(), members, ALLOCATIONS)
+    other, _ = build(SLURM, instance(), members[::-1], ALLOCATIONS)
     assert json.dumps(one) == json.dumps(other)
 
 
 def test_same_node_placement_gives_two_hosts_with_one_address() -> None:
-    tree, _ = build(instance(), [controller(), worker(add(1), 1)], ALLOCATIONS)
+    tree, _ = build(SLURM, instance(), [controller(), worker(add(1), 1)], ALLOCATIONS)
     assert [host["ansible_host"] for host in tree["all"]["hosts"].values()] == ["10.0.0.1", "10.0.0.1"]
 
 
 def test_the_hosts_key_is_pinned_and_no_other_is_accepted() -> None:
-    tree, _ = build(instance(), [controller()], ALLOCATIONS)
+    tree, _ = build(SLURM, instance(), [controller()], ALLOCATIONS)
     options = tree["all"]["hosts"]["controller-c0000000"]["ansible_ssh_common_args"]
     assert KEY in options
     assert "StrictHostKeyChecking=yes" in options
@@ -58,7 +63,7 @@ def test_the_hosts_key_is_pinned_and_no_other_is_accepted() -> None:
 def test_a_member_that_cannot_be_reached_as_recorded_is_left_out_with_the_reason() -> None:
     bad = {**ALLOCATIONS, UUID(int=102): allocation(2, status="released")}
     joining = worker(add(2), 2)
-    tree, problems = build(instance(), [controller(), joining], bad)
+    tree, problems = build(SLURM, instance(), [controller(), joining], bad)
     assert list(tree["all"]["hosts"]) == ["controller-c0000000"]
     assert problems[joining.id].code == "allocation_not_active"
 
@@ -135,4 +140,4 @@ def test_whatever_config_says_each_setting_stays_on_its_line(settings: dict[str,
     for key, value in config.slurm.items():
         assert key.isalnum() and key.isascii()
         assert not set(str(value)) & set("\n\r#{}\"'\\ $`")
-        assert key.lower() in inventory.CHOOSABLE
+        assert key.lower() in cluster_config.CHOOSABLE

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from runner.decide import decide, evicting
-from runner.decide.wants import Wants
-from runner.plan import Finish, SetMember, Wait
-from runner.shapes import of_member
-from runner.slurm import Job
+from runner.model.plan import Finish, SetMember, Wait
+from runner.model.shapes import of_member
+from runner.slurm.decide import decide
+from runner.slurm.decide.workers import evict
+from runner.slurm.decide.workers.requests import WantedPlays
+from runner.slurm.snapshot import Job
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, the, tick
 from tests.unit.worlds import of_kind, settle
@@ -53,7 +54,7 @@ def test_only_the_element_on_the_worker_that_leaves_is_ended(verb: str, policy: 
     ],
 )
 def test_what_acts_on_more_than_the_job_named_says_so(how: str, address: str, state: str, words: str) -> None:
-    assert evicting.announcement(how, [Job(id=201, address=address, state=state)]) == words
+    assert evict.announcement(how, [Job(id=201, address=address, state=state)]) == words
 
 
 def test_a_plan_says_what_a_requeue_of_a_component_does() -> None:
@@ -87,7 +88,7 @@ def test_without_a_deadline_a_waiting_job_is_waited_for_and_named() -> None:
 @pytest.mark.parametrize("how", ["cancel", "requeue"])
 def test_a_worker_in_whose_way_a_job_is_counts_as_one_that_needs_the_controller(how: str, state: str) -> None:
     one = serving(2)
-    assert Wants.evicting(how, [Job(id=11, address="11", state=state)], one).members == [one]
+    assert WantedPlays.evicting(how, [Job(id=11, address="11", state=state)], one).members == [one]
 
 
 @pytest.mark.parametrize("policy", ["cancel", "requeue"])
@@ -235,7 +236,7 @@ def test_a_drain_that_an_older_version_announced_is_finished() -> None:
 
 def test_a_long_list_is_cut_for_a_record() -> None:
     jobs = [Job(id=number, address=f"{number}_[{'1,' * 40}3]", state="PENDING") for number in range(1, 40)]
-    shown = evicting.addresses(jobs)
+    shown = evict.addresses(jobs)
     assert len(shown) == 20 and all(len(address) <= 40 for address in shown)
     assert of_member({"jobs": shown})["jobs"] == shown
-    assert evicting.named(jobs).endswith(" and 19 more")
+    assert evict.named(jobs).endswith(" and 19 more")

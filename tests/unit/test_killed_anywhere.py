@@ -14,11 +14,10 @@ from uuid import UUID
 
 import pytest
 
-from runner.decide import decide
-from runner.foresee import imagine
-from runner.plan import AdapterError, Finish, Refuse
-from runner.platform.models import Member, Operation
-from runner.world import World
+from runner.model.plan import AdapterError, Finish, Refuse
+from runner.model.platform import Member, Operation
+from runner.model.world import World
+from runner.slurm.decide import decide
 from tests.unit.fake_keys import FakeKeys, Killed
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, ask_whole, cluster, serving, tick
@@ -64,7 +63,7 @@ class Theatre:
                 return
             for step in plan.writes:
                 self.moment()
-                self.world = imagine(self.world, step)
+                self.world = self.world.after(step)
                 if isinstance(step, Finish):
                     self.ended[step.operation.id] = step.status
                 if isinstance(step, Refuse):

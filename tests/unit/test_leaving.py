@@ -5,12 +5,13 @@ from uuid import UUID
 
 import pytest
 
-from runner.decide import decide, leaving
-from runner.decide.operations import member_result
-from runner.plan import AdapterError, Claim, Finish, Play, Refuse, SetMember, Wait
-from runner.platform.models import Member, Operation
-from runner.slurm import Reservation
-from runner.world import Outcome, World
+from runner.model.plan import AdapterError, Claim, Finish, Play, Refuse, SetMember, Wait
+from runner.model.platform import Member, Operation
+from runner.model.world import Outcome, World
+from runner.slurm.decide import decide
+from runner.slurm.decide.workers import leave
+from runner.slurm.decide.workers.operations import member_result
+from runner.slurm.snapshot import Reservation
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, the, tick
 from tests.unit.worlds import add, controller, of_kind, worker
@@ -384,7 +385,7 @@ def refuses(slurm: FakeSlurm, code: str) -> None:
     slurm._on_host = answer  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("code", leaving.NOT_YET)
+@pytest.mark.parametrize("code", leave.NOT_YET)
 def test_a_host_that_calls_its_free_node_in_use_is_tried_a_bounded_number_of_times(code: str) -> None:
     one = serving(2)
     slurm = FakeSlurm({"w2": FakeNode()})

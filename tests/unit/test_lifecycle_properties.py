@@ -7,11 +7,11 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.inventory import WORKER
-from runner.plan import Finish, SetMember
-from runner.platform.models import Operation
-from runner.slurm import worker_problem
-from runner.world import World
+from runner.model.names import WORKER
+from runner.model.plan import Finish, SetMember
+from runner.model.platform import Operation
+from runner.model.world import World
+from runner.slurm.readiness import worker_problem
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, tick
 from tests.unit.worlds import NOW, add, of_kind

@@ -12,12 +12,13 @@ from uuid import UUID
 import pytest
 import yaml
 
-from runner import plays
-from runner.inventory import host_name
-from runner.plan import Play
-from runner.platform.models import Member
-from runner.translate import Played, Story
-from runner.world import World
+from runner.act import plays
+from runner.model.names import host_name
+from runner.model.plan import Play
+from runner.model.platform import Member
+from runner.model.world import World
+from runner.slurm.member_reports import MemberReports
+from runner.translate import RunResult
 from tests.lies import EVERY_LIE
 from tests.unit.lifecycle import serving
 from tests.unit.local_plays import ROOT, STUBS, LocalPlays
@@ -46,11 +47,11 @@ def lie(local: LocalPlays, liar: Member, chief: Member, code: str = EVERY_LIE, *
     local.lies(liar, "\n".join([*(f"{key} = {value!r}" for key, value in given.items()), code]))
 
 
-def play(local: LocalPlays, playbook: Any, known: World, *members: Member, **terms: Any) -> Story:
+def play(local: LocalPlays, playbook: Any, known: World, *members: Member, **terms: Any) -> RunResult:
     return local.play(Play("test", playbook, members, terms=terms), known)
 
 
-def assert_honest(local: LocalPlays, story: Story, chief: Member) -> None:
+def assert_honest(local: LocalPlays, story: RunResult, chief: Member) -> None:
     """Nothing in it comes from a lie, nor in what was heard on the way."""
     assert "owned" not in repr((story, local.heard)).lower()
     assert story.snapshot is not None and story.snapshot.controller.ping == "UP"
@@ -248,7 +249,7 @@ def test_the_names_of_files_that_roles_load_come_from_our_own_list() -> None:
 
 def test_a_record_keeps_its_name_and_none_gets_anothers() -> None:
     other = victim()
-    joined = Played(serving(2).id, "worker", "w2", {"victim": other.id})
-    fresh = Played(serving(4).id, "worker", None, {"victim": other.id})
-    assert joined.may_be_called("w2") and not joined.may_be_called("w5") and not joined.may_be_called("victim")
-    assert fresh.may_be_called("w5") and not fresh.may_be_called("victim")
+    joined = MemberReports(serving(2).id, "worker", "w2", {"victim": other.id})
+    fresh = MemberReports(serving(4).id, "worker", None, {"victim": other.id})
+    assert joined._may_be_called("w2") and not joined._may_be_called("w5") and not joined._may_be_called("victim")
+    assert fresh._may_be_called("w5") and not fresh._may_be_called("victim")

@@ -6,14 +6,18 @@ from uuid import UUID, uuid4
 import pytest
 
 from module_utils import host_claim
-from runner import inventory, left_over, neighbours
-from runner.decide import decide
-from runner.neighbours import Neighbours
-from runner.plan import AdapterError, Claim, NewMember, Refuse, SetMember, Wait
-from runner.platform.errors import Forbidden, NotFound, PlatformError, Rejected, Unavailable
-from runner.platform.models import AppInstance, Member, Unreadable
-from runner.translate import Played, Story, translate
-from runner.world import Outcome, World
+from runner.act import inventory
+from runner.model import neighbours
+from runner.model.errors import Forbidden, NotFound, PlatformError, Rejected, Unavailable
+from runner.model.neighbours import Neighbours
+from runner.model.plan import AdapterError, Claim, NewMember, Refuse, SetMember, Wait
+from runner.model.platform import AppInstance, Member, Unreadable
+from runner.model.world import Outcome, World
+from runner.observe import left_over, other_instances
+from runner.slurm.app import SLURM
+from runner.slurm.decide import decide
+from runner.slurm.member_reports import MemberReports
+from runner.translate import RunResult, translate
 from tests.unit.worlds import ME, NOW, add, allocation, controller, instance, mine, worker
 
 OTHER = UUID(int=8)
@@ -67,7 +71,7 @@ def member(number: int, status: str = "ready") -> Member:
 
 
 def read(platform: Platform) -> Neighbours:
-    return neighbours.read(platform, instance())  # type: ignore[arg-type]
+    return other_instances.read(platform, instance())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("status", ["requested", "reconciling", "ready", "draining", "deleting", "failed"])
@@ -206,7 +210,7 @@ def failed_event(error: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(("named", "read_as"), [(str(OTHER), OTHER), ("../../x", None), (7, None), (None, None)])
 def test_the_instance_that_a_host_names_is_read_as_an_id_or_not_at_all(named: Any, read_as: UUID | None) -> None:
     error = {"code": "host_in_use", "message": "in use", "class": "intervention", "instance": named}
-    story = translate([failed_event(error)], {"worker-1": Played(UUID(int=5), "worker")})
+    story = translate([failed_event(error)], {"worker-1": MemberReports(UUID(int=5), "worker")})
     known = story.outcomes[UUID(int=5)].error
     assert known is not None and known.instance == read_as
     assert known.as_detail(NOW).get("instance") == (str(read_as) if read_as else None)
@@ -214,7 +218,7 @@ def test_the_instance_that_a_host_names_is_read_as_an_id_or_not_at_all(named: An
 
 def told(answer: Any, code: str = "host_in_use") -> AdapterError:
     error = AdapterError(code, "as the host said", instance=OTHER)
-    story = left_over.judged(Platform(answer), Story({UUID(int=5): Outcome(error=error)}))  # type: ignore[arg-type]
+    story = left_over.name_left_over_hosts(Platform(answer), RunResult({UUID(int=5): Outcome(error=error)}))  # type: ignore[arg-type]
     known = story.outcomes[UUID(int=5)].error
     assert known is not None
     return known
@@ -252,6 +256,6 @@ def test_the_play_knows_which_hosts_the_instance_has_changed() -> None:
     ]
     before = worker(operation, 3, status="deleted", adapter_detail={"host_touched": True})
     allocations = {one.id: one for one in map(allocation, range(1, 5))}
-    tree, _ = inventory.build(instance(), members, allocations, on_record=[*members, before])
+    tree, _ = inventory.build(SLURM, instance(), members, allocations, on_record=[*members, before])
     seen = {one["gpuaas_allocation_id"][-2:]: one["gpuaas_host_touched"] for one in tree["all"]["hosts"].values()}
     assert seen == {"65": True, "66": False, "67": True}

@@ -12,12 +12,13 @@ import pytest
 from module_utils import node_rules
 from module_utils.slurm_leaving import obstacle
 from module_utils.slurm_state import has_come, is_held, is_serving
-from runner import node_rules as runner_rules
-from runner.health import findings
-from runner.limits import ERROR_CHARS
-from runner.slurm import Job, Node, Reservation, deletion_problem, is_drained, worker_problem
-from runner.slurm import is_serving as runner_is_serving
-from runner.world import Policy
+from runner.model.limits import ERROR_CHARS
+from runner.model.world import Policy
+from runner.slurm import node_rules as runner_rules
+from runner.slurm.health import findings
+from runner.slurm.readiness import deletion_problem, is_drained, worker_problem
+from runner.slurm.readiness import is_serving as runner_is_serving
+from runner.slurm.snapshot import Job, Node, Reservation
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.library_modules import library_module
 from tests.unit.lifecycle import serving

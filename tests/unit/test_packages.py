@@ -12,18 +12,19 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from module_utils import package_source
-from runner import packages, policy
-from runner.decide import decide
-from runner.decide.sourcing import governed
-from runner.foresee import foresee
-from runner.inventory import IntentError
-from runner.operator import AskedWrong
-from runner.packages import Source
-from runner.plan import Finish, Forgo, Plan, Play, Resolve, SetInstance, SetMember, shown
-from runner.platform.errors import Forbidden, PlatformError, Unavailable
-from runner.platform.models import AppInstance, Resolution
-from runner.world import World
+from module_utils import package_source as source_files
+from runner.act import package_policy
+from runner.intent import package_source
+from runner.intent.errors import IntentError
+from runner.intent.package_source import Source
+from runner.loop.dry_run import dry_run
+from runner.model.errors import Forbidden, PlatformError, RequestError, Unavailable
+from runner.model.plan import Finish, Plan, Play, Resolve, SetInstance, SetMember, SkipPlay, shown
+from runner.model.platform import AppInstance, Resolution
+from runner.model.world import World
+from runner.slurm.app import SLURM
+from runner.slurm.decide import decide
+from runner.slurm.decide.guards.packages import apply_package_policy
 from tests.unit import hostile
 from tests.unit.lifecycle import serving
 from tests.unit.test_upgrading import a_cluster, asked
@@ -94,9 +95,9 @@ def test_policy_is_not_asked_where_nothing_is_installed() -> None:
 
 
 def test_a_plan_shows_that_policy_is_asked_and_what_follows_a_no() -> None:
-    rows = [shown(step)["step"] for step in foresee(deploying(packages=None))]
+    rows = [shown(step)["step"] for step in dry_run(deploying(packages=None), SLURM)]
     assert "ask policy for a package source" in rows and rows[-1] == "run playbooks/deploy.yml"
-    rows = [shown(step)["step"] for step in foresee(deploying(packages=DENY))]
+    rows = [shown(step)["step"] for step in dry_run(deploying(packages=DENY), SLURM)]
     assert "do not run playbooks/deploy.yml" in rows and "run playbooks/deploy.yml" not in rows
 
 
@@ -118,21 +119,21 @@ def asking(said: Resolution | PlatformError, setting: str) -> tuple[Any, Any, Ap
 
 @pytest.mark.parametrize("said", [allowing(), Resolution(decision="allow"), DENY, Resolution(decision="perhaps")])
 def test_a_platform_that_answers_proves_the_setting_none_wrong(said: Resolution) -> None:
-    assert policy.ask(*asking(said, "platform")) == said
-    with pytest.raises(policy.PolicyPresent, match="GPUAAS_ARTIFACT_POLICY is none") as refused:
-        policy.ask(*asking(said, "none"))
+    assert package_policy.ask(*asking(said, "platform")) == said
+    with pytest.raises(package_policy.PolicyPresent, match="GPUAAS_ARTIFACT_POLICY is none") as refused:
+        package_policy.ask(*asking(said, "none"))
     assert refused.value.code == "artifact_policy_present"
 
 
 def test_where_the_platform_has_no_policy_the_setting_none_is_obeyed() -> None:
-    assert policy.ask(*asking(MISSING, "none")) == Resolution(decision="allow")
-    assert policy.ask(*asking(MISSING, "platform")) == MISSING, "which is a no"
+    assert package_policy.ask(*asking(MISSING, "none")) == Resolution(decision="allow")
+    assert package_policy.ask(*asking(MISSING, "platform")) == MISSING, "which is a no"
 
 
 def test_a_question_that_fails_is_an_error_also_under_the_setting_none() -> None:
     for setting in ("none", "platform"):
         with pytest.raises(Forbidden):
-            policy.ask(*asking(Forbidden("403"), setting))
+            package_policy.ask(*asking(Forbidden("403"), setting))
 
 
 # -- by hand -----------------------------------------------------------------------------------------------------
@@ -140,10 +141,10 @@ def test_a_question_that_fails_is_an_error_also_under_the_setting_none() -> None
 
 def by_hand(monkeypatch: pytest.MonkeyPatch, said: Any, setting: str = "platform", **how: Any) -> tuple[Any, Any]:
     """Variables of a play under exec, and the credential that opens a private source."""
-    told, login = policy.for_hand(*asking(said, setting), read_only=how.get("read_only", False))
+    told, login = package_policy.for_hand(*asking(said, setting), read_only=how.get("read_only", False))
     for name, text in told.items():
         monkeypatch.setenv(name, text)
-    return policy.terms_by_hand(instance()), login
+    return package_policy.terms_by_hand(instance()), login
 
 
 @pytest.mark.parametrize("said", [DENY, MISSING, Resolution(decision="perhaps"), allowing(uri="ftp://x")])
@@ -169,37 +170,37 @@ def test_by_hand_a_policy_that_cannot_be_asked_installs_nothing(monkeypatch: pyt
 
 
 def test_by_hand_the_setting_none_is_refused_where_the_platform_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(policy.PolicyPresent):
+    with pytest.raises(package_policy.PolicyPresent):
         by_hand(monkeypatch, DENY, "none")
     assert by_hand(monkeypatch, MISSING, "none") == ({}, None)
 
 
 def test_by_hand_without_exec_or_for_another_instance_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(policy.SOURCE_VARIABLE, raising=False)
-    assert policy.terms_by_hand(instance()) == {"slurm_package_source": {"denied": policy.NOT_ASKED}}
+    monkeypatch.delenv(package_policy.SOURCE_VARIABLE, raising=False)
+    assert package_policy.terms_by_hand(instance()) == {"slurm_package_source": {"denied": package_policy.NOT_ASKED}}
     by_hand(monkeypatch, Resolution(decision="allow"))
     other = instance(id=UUID(int=8))
-    assert policy.terms_by_hand(other) == {"slurm_package_source": {"denied": policy.NOT_ASKED}}
+    assert package_policy.terms_by_hand(other) == {"slurm_package_source": {"denied": package_policy.NOT_ASKED}}
     assert "denied" in by_hand(monkeypatch, allowing(), read_only=True)[0]["slurm_package_source"]
 
 
 @pytest.mark.parametrize("text", ["[]", "1", "{", '{"instance": "00000000-0000-0000-0000-000000000007"}'])
 def test_by_hand_a_forged_answer_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv(policy.SOURCE_VARIABLE, text)
+    monkeypatch.setenv(package_policy.SOURCE_VARIABLE, text)
     with pytest.raises(IntentError, match="use exec"):
-        policy.terms_by_hand(instance())
+        package_policy.terms_by_hand(instance())
 
 
 def test_by_hand_the_answer_of_policy_cannot_be_overridden_on_the_command_line() -> None:
-    policy.refuse_override(["ansible-playbook", "playbooks/recover.yml"])
+    package_policy.refuse_override(["ansible-playbook", "playbooks/recover.yml"])
     for term in ("slurm_package_source=null", '{"preflight_package_source": null}'):
-        with pytest.raises(AskedWrong):
-            policy.refuse_override(["ansible-playbook", "-e", term, "playbooks/deploy.yml"])
+        with pytest.raises(RequestError):
+            package_policy.refuse_override(["ansible-playbook", "-e", term, "playbooks/deploy.yml"])
 
 
 def test_the_variable_that_plays_read_is_the_one_that_is_refused() -> None:
     read_by_plays = yaml.safe_load((Path(__file__).parents[2] / "roles/preflight/vars/main.yml").read_text())
-    assert policy.SOURCE_TERM in read_by_plays[policy.SOURCE_READ]
+    assert package_policy.SOURCE_TERM in read_by_plays[package_policy.SOURCE_READ]
 
 
 # -- a no --------------------------------------------------------------------------------------------------------
@@ -208,14 +209,14 @@ def test_the_variable_that_plays_read_is_the_one_that_is_refused() -> None:
 @pytest.mark.parametrize(("answer", "code"), NOES)
 def test_whatever_is_no_clear_yes_fails_a_deploy_without_a_play(answer: Resolution, code: str) -> None:
     end, steps, play = settle(deploying(packages=answer), decide)
-    assert play is None and len(of_kind(steps, Forgo)) == 1
+    assert play is None and len(of_kind(steps, SkipPlay)) == 1
     assert {member.status for member in end.members} == {"failed"}
     for member in end.members:
         error = member.adapter_detail["last_adapter_error"]
         assert (error["code"], error["class"]) == (code, "intervention")
     assert end.instance.status == "failed" and end.operations == ()
     assert of_kind(steps, SetInstance)[-1].detail["reasons"][0]["code"] == code
-    assert of_kind(settle(end, decide)[1], Forgo) == [], "it is final"
+    assert of_kind(settle(end, decide)[1], SkipPlay) == [], "it is final"
 
 
 def test_a_deny_fails_the_joining_worker_with_the_rules_name_and_leaves_the_others_alone() -> None:
@@ -244,7 +245,7 @@ def test_a_deny_ends_a_move_to_another_version_before_it_begins(verb: str) -> No
 def test_hosts_that_have_slurm_are_started_under_a_deny_but_get_nothing_installed() -> None:
     """A cluster that runs is not taken down by a rule that came later."""
     repair = Play("put right what drifted", "add_worker", (controller(status="ready"), serving(3)))
-    play = governed(world(packages=DENY), Plan((repair,))).play
+    play = apply_package_policy(world(packages=DENY), Plan((repair,))).play
     assert play is not None and play.terms == {"slurm_package_source": {"denied": "rule no-slurm"}}
 
 
@@ -307,7 +308,7 @@ def test_addresses_one_may_use(uri: str) -> None:
 )
 def test_addresses_one_may_not(uri: str) -> None:
     with pytest.raises(IntentError, match="uri"):
-        packages.read(allowing(uri=uri))
+        package_source.read(allowing(uri=uri))
 
 
 FIELDS = st.sampled_from(sorted(SOURCE))
@@ -317,28 +318,28 @@ FIELDS = st.sampled_from(sorted(SOURCE))
 @given(st.dictionaries(FIELDS, hostile.anything | st.lists(hostile.text, max_size=3), max_size=5))
 def test_a_hostile_source_is_refused_or_stays_on_its_lines(changes: dict[str, Any]) -> None:
     try:
-        source = packages.read(allowing(**changes))
+        source = package_source.read(allowing(**changes))
     except IntentError as refused:
         assert refused.code == "artifact_source_invalid" and len(refused.message) < 600
         return
     assert source is not None
     told = source.terms()
     assert not re.search(r"\{\{|\{%|\{#", str(told)), "no template reaches Ansible"
-    text = package_source.sources_text(told, Path("/run/key"))
+    text = source_files.sources_text(told, Path("/run/key"))
     assert re.fullmatch(
         r"Types: deb\nURIs: https?://[^\s@?#]+\nSuites: [A-Za-z0-9._/-]+\nComponents: [A-Za-z0-9._ -]+\n"
         r"Signed-By: /run/key\n",
         text,
     )
-    pins = package_source.pins_text(told)
+    pins = source_files.pins_text(told)
     assert [line.partition(":")[0] for line in pins.splitlines() if line] == ["Package", "Pin", "Pin-Priority"] * 3
-    assert package_source.login_text(told, "me:secret").count("\n") == 1
+    assert source_files.login_text(told, "me:secret").count("\n") == 1
 
 
 @thorough
 @given(st.dictionaries(st.sampled_from(["id", "scope", "reason", "effect"]), hostile.anything), hostile.text)
 def test_a_hostile_rule_is_a_no_that_fits_its_record(rule: dict[str, Any], decision: str) -> None:
     with pytest.raises(IntentError) as refused:
-        packages.read(Resolution(decision=decision, rule=rule))
+        package_source.read(Resolution(decision=decision, rule=rule))
     assert len(refused.value.message) < 600 and "\n" not in refused.value.message
-    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._: -]*", packages.rule_of(Resolution(decision="deny", rule=rule)))
+    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._: -]*", package_source.rule_of(Resolution(decision="deny", rule=rule)))

@@ -8,8 +8,12 @@ import jsonschema
 import pytest
 import yaml
 
-from runner import inventory, operator
-from runner.inventory import IntentError, read_config
+from runner.act import inventory
+from runner.cli import requests
+from runner.intent.errors import IntentError
+from runner.model import errors, names
+from runner.slurm.app import SLURM
+from runner.slurm.cluster_config import read_config
 from tests.unit.worlds import allocation, controller, instance
 
 ADA = {"name": "ada", "uid": 2001}
@@ -19,8 +23,8 @@ SCHEMA = yaml.safe_load((Path(__file__).parents[2] / "app" / "manifest.yaml").re
 
 def variables(*users: dict[str, Any]) -> dict[str, Any]:
     declared = instance(config={"users": list(users)})
-    tree, _ = inventory.build(declared, [], {})
-    found: dict[str, Any] = tree["all"]["children"][inventory.instance_group(declared)]["vars"]
+    tree, _ = inventory.build(SLURM, declared, [], {})
+    found: dict[str, Any] = tree["all"]["children"][names.instance_group(declared)]["vars"]
     return found
 
 
@@ -97,7 +101,7 @@ def test_the_login_user_of_a_host_is_no_declared_user() -> None:
     place = allocation(1)
     place.connection["username"] = "cloud"  # type: ignore[index]
     declared = instance(config={"users": [{"name": "cloud", "uid": 2001}]})
-    _, problems = inventory.build(declared, [controller()], {place.id: place})
+    _, problems = inventory.build(SLURM, declared, [controller()], {place.id: place})
     assert [problem.code for problem in problems.values()] == ["config_invalid"]
 
 
@@ -111,10 +115,10 @@ def test_the_manifest_takes_what_the_runner_takes(user: dict[str, Any]) -> None:
 def test_a_file_of_users_is_checked_before_anything_is_asked(tmp_path: Path) -> None:
     listed = tmp_path / "users.json"
     listed.write_text(json.dumps([ADA]))
-    assert operator.read_users(listed) == [ADA]
+    assert requests.read_users(listed) == [ADA]
     for text in ("[", json.dumps([ADA, ADA]), json.dumps({"name": "ada"})):
         listed.write_text(text)
-        with pytest.raises(operator.AskedWrong):
-            operator.read_users(listed)
-    with pytest.raises(operator.AskedWrong):
-        operator.read_users(tmp_path / "absent")
+        with pytest.raises(errors.RequestError):
+            requests.read_users(listed)
+    with pytest.raises(errors.RequestError):
+        requests.read_users(tmp_path / "absent")

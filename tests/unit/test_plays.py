@@ -6,11 +6,11 @@ from uuid import UUID
 import pytest
 
 from module_utils.slurm_leaving import owns
-from runner.inventory import host_name
-from runner.node_rules import ANY_OPERATION
-from runner.plan import Play
-from runner.plays import OwnEvents, PlayError
-from runner.slurm import controller_problem, worker_problem
+from runner.act.plays import OwnEvents, PlayError
+from runner.model.names import host_name
+from runner.model.plan import Play
+from runner.slurm.node_rules import ANY_OPERATION
+from runner.slurm.readiness import controller_problem, worker_problem
 from tests.unit.lifecycle import serving
 from tests.unit.local_plays import STUBS, LocalPlays
 from tests.unit.worlds import add, controller, worker, world

@@ -8,16 +8,16 @@ from uuid import UUID
 
 import pytest
 
-from runner import detail, limits
-from runner.decide import decide
-from runner.decide.operations import _finish_add, _finish_leave
-from runner.foresee import imagine
-from runner.health import CAUSES, Finding, _reason, health
-from runner.limits import RECORD_BYTES, RecordTooLarge, size
-from runner.plan import AdapterError, Claim, Finish, Refuse, SetInstance, SetMember, stamp
-from runner.platform.models import Member, Operation
-from runner.slurm import Node, Snapshot
-from runner.world import Outcome, Policy, World
+from runner.model import limits
+from runner.model.limits import RECORD_BYTES, RecordTooLarge, size
+from runner.model.plan import AdapterError, Claim, Finish, Refuse, SetInstance, SetMember, stamp
+from runner.model.platform import Member, Operation
+from runner.model.world import Outcome, Policy, World
+from runner.slurm import detail
+from runner.slurm.decide import decide
+from runner.slurm.decide.workers.operations import _finish_add, _finish_leave
+from runner.slurm.health import CAUSES, Finding, _reason, health
+from runner.slurm.snapshot import Node, Snapshot
 from tests.unit.lifecycle import ask, ask_whole
 from tests.unit.worlds import NOW, controller, instance, mine, snapshot, world
 
@@ -190,7 +190,7 @@ def records(now: World) -> Iterator[tuple[str, Any]]:
                 yield "error", step.error or {}
                 now = now.without_operation(step.operation)
             elif isinstance(step, Claim):
-                now = imagine(now, step)
+                now = now.after(step)
             elif isinstance(step, Refuse):
                 raise AssertionError(f"refused: {step.why}")
         now = now.later(members=tuple(written.get(one.id, one) for one in now.members))

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner import inventory
-from runner.decide import VERBS
-from runner.decide.lifecycle import Verb
-from runner.decide.repair import STEADY
-from runner.plan import AdapterError, Play, SetInstance, SetMember
-from runner.platform.models import InstanceStatus, Member, Operation
-from runner.slurm import Node, Snapshot
-from runner.world import Outcome, Policy, World
+from runner.act import inventory
+from runner.model.plan import AdapterError, Play, SetInstance, SetMember
+from runner.model.platform import InstanceStatus, Member, Operation
+from runner.model.world import Outcome, Policy, World
+from runner.slurm.app import SLURM
+from runner.slurm.decide import VERBS
+from runner.slurm.decide.instance.queue import Verb
+from runner.slurm.decide.repair import STEADY
+from runner.slurm.snapshot import Node, Snapshot
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, the, tick
 from tests.unit.worlds import NOW, after, allocation, of_kind
@@ -135,7 +136,7 @@ def test_a_wish_that_cannot_be_read_does_not_keep_what_serves_from_being_repaire
     odd = now.instance.model_copy(update={"config": {"slurm": {"Prolog": "/bin/evil"}}})
     now, _, plays = tick(now.later(instance=odd), slurm)
     (play,) = repairs(plays)
-    hosts, _ = inventory.build(odd, play.members, now.allocations)
+    hosts, _ = inventory.build(SLURM, odd, play.members, now.allocations)
     (shared,) = [group["vars"] for group in hosts["all"]["children"].values() if "vars" in group]
     assert shared["slurm_config_keep"] and shared["slurm_config"] == {}
 

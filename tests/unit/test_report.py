@@ -9,13 +9,14 @@ from uuid import UUID
 
 import pytest
 
-from runner.leases import LostLease
-from runner.limits import RECORD_BYTES, RecordTooLarge, size
-from runner.plan import Finish, SetInstance, SetMember, stamp
-from runner.platform.errors import Conflict, NotFound, Unavailable
-from runner.platform.models import Member, Operation
-from runner.report import Reporter
-from runner.world import World
+from runner.model.errors import Conflict, NotFound, Unavailable
+from runner.model.limits import RECORD_BYTES, RecordTooLarge, size
+from runner.model.plan import Finish, SetInstance, SetMember, stamp
+from runner.model.platform import Member, Operation
+from runner.model.world import World
+from runner.report.leases import LostLease
+from runner.report.reporter import Reporter
+from runner.slurm.app import SLURM
 from tests.unit.lifecycle import ask, ask_whole, cluster, serving
 from tests.unit.worlds import ME, NOW, controller, mine
 from tests.waits import until
@@ -62,7 +63,7 @@ def reporter(
     client: FakeClient, *operations: Operation, lease_seconds: float = 120, world: World | None = None
 ) -> Reporter:
     settings: Any = SimpleNamespace(runner_id=ME, lease_seconds=lease_seconds)
-    made = Reporter(client, settings, world or cluster(operations=operations))  # type: ignore[arg-type]
+    made = Reporter(client, settings, world or cluster(operations=operations), SLURM)  # type: ignore[arg-type]
     made.claimed = {one.id: one for one in operations}
     return made
 
@@ -185,7 +186,7 @@ def leaving_by(operation_id: UUID) -> Member:
 
 
 def is_written_only_if(ours: bool, client: Lost, member: Member, world: World) -> None:
-    report = Reporter(client, SimpleNamespace(runner_id=ME, lease_seconds=9), world)  # type: ignore[arg-type]
+    report = Reporter(client, SimpleNamespace(runner_id=ME, lease_seconds=9), world, SLURM)  # type: ignore[arg-type]
     step = SetMember("gone", member, "deleted")
     if ours:
         report.apply(step, world)

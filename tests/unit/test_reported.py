@@ -12,13 +12,16 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner import detail, hostkeys, reported
-from runner.decide.clusterwide import notable_partitions
-from runner.fitting import CUT_FIRST, GONE_BY, fitted
-from runner.limits import RECORD_BYTES, size
-from runner.plan import stamp
-from runner.slurm import Node, Snapshot
-from runner.translate import OUR_CODES, Heard, Played, Story, hear, tell, translate
+from runner.intent import host_keys
+from runner.model import host_data
+from runner.model.limits import RECORD_BYTES, size
+from runner.model.plan import stamp
+from runner.slurm import detail, reports
+from runner.slurm.decide.instance.whole_cluster import notable_partitions
+from runner.slurm.fitting import CUT_FIRST, GONE_BY, fitted
+from runner.slurm.member_reports import MemberReports
+from runner.slurm.snapshot import Node, Snapshot
+from runner.translate import OUR_CODES, MemberEvent, RunResult, add_event, parse_event, translate
 from tests.unit import hostile
 from tests.unit.worlds import controller, instance
 
@@ -26,16 +29,16 @@ ROOT = Path(__file__).resolve().parents[2]
 thorough = settings(derandomize=True, max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 WORKER, CONTROLLER, OTHER = UUID(int=5), UUID(int=6), UUID(int=8)
 MEMBERS = {
-    "worker-1": Played(WORKER, "worker", None, {"taken": OTHER}),
-    "worker-2": Played(OTHER, "worker", "taken"),
-    "controller-1": Played(CONTROLLER, "controller"),
+    "worker-1": MemberReports(WORKER, "worker", None, {"taken": OTHER}),
+    "worker-2": MemberReports(OTHER, "worker", "taken"),
+    "controller-1": MemberReports(CONTROLLER, "controller"),
 }
 SEEN = {"observed_at": "2026-01-02T03:04:05Z", "controller": {"ping": "UP"}, "nodes": {}}
 # Everything in a record by which the runner goes, as this and other parts of it write.
 STEERING = (
     *("leave", "claimed_by", "lease_expires_at", "fence", "operation_id", "repair", "change", "stopped", "attempt"),
     *("next_attempt_at", "wish_refused", "started_by", "superseded_by", "last_adapter_error", "role", "phase"),
-    *(hostkeys.PINNED, hostkeys.CHANGED, "jobs", "node_state", "last_runtime_observed_at", "cut"),
+    *(host_keys.PINNED, host_keys.CHANGED, "jobs", "node_state", "last_runtime_observed_at", "cut"),
 )
 
 
@@ -49,9 +52,9 @@ def failure(**error: Any) -> dict[str, Any]:
     return {"event": "runner_on_failed", "event_data": data}
 
 
-def heard(event: dict[str, Any]) -> Heard:
-    found = hear(event, MEMBERS)
-    assert isinstance(found, Heard)
+def heard(event: dict[str, Any]) -> MemberEvent:
+    found = parse_event(event, MEMBERS)
+    assert isinstance(found, MemberEvent)
     return found
 
 
@@ -65,7 +68,7 @@ def test_the_clusters_snapshot_comes_from_the_controllers_member_alone() -> None
 
 def test_a_report_that_a_module_returned_is_not_one() -> None:
     for host, action in (("controller-1", "converge_host"), ("worker-1", "slurm_nodes"), ("worker-1", "")):
-        assert hear(report(host, action, phase="serving", snapshot=SEEN), MEMBERS) is None
+        assert parse_event(report(host, action, phase="serving", snapshot=SEEN), MEMBERS) is None
         failed = {**report(host, action, phase="owned", snapshot=SEEN), "event": "runner_on_failed"}
         assert (heard(failed).phase, heard(failed).snapshot) == (None, None)
 
@@ -77,15 +80,15 @@ def test_a_controller_whose_slurm_is_silent_still_shows_what_can_be_seen_without
 
 @pytest.mark.parametrize("component", ["controller", "worker"])
 def test_no_key_by_which_the_runner_goes_can_come_from_a_host(component: str) -> None:
-    assert not set(STEERING) & set(reported.DETAIL[component])
-    kept, dropped = reported.read_detail(component, dict.fromkeys(STEERING, "owned"))
+    assert not set(STEERING) & set(reports.DETAIL[component])
+    kept, dropped = reports.read_detail(component, dict.fromkeys(STEERING, "owned"))
     assert (kept, set(dropped)) == ({}, set(STEERING))
 
 
 def test_a_worker_says_nothing_that_only_a_controller_may() -> None:
-    kept, dropped = reported.read_detail("worker", {"wish": "sha256:1", "cluster_name": "x", "cpus": 2})
+    kept, dropped = reports.read_detail("worker", {"wish": "sha256:1", "cluster_name": "x", "cpus": 2})
     assert kept == {"cpus": 2} and set(dropped) == {"wish", "cluster_name"}
-    assert reported.read_detail("tachyon", {"cpus": 2}) == ({}, ["cpus"])
+    assert reports.read_detail("tachyon", {"cpus": 2}) == ({}, ["cpus"])
 
 
 @pytest.mark.parametrize(
@@ -115,7 +118,7 @@ def test_a_worker_says_nothing_that_only_a_controller_may() -> None:
     ],
 )
 def test_a_value_of_another_type_or_size_is_dropped_and_the_others_stay(key: str, value: Any) -> None:
-    kept, dropped = reported.read_detail("worker", {key: value, "gpus": 4})
+    kept, dropped = reports.read_detail("worker", {key: value, "gpus": 4})
     assert (kept, dropped) == ({"gpus": 4}, [key])
 
 
@@ -130,24 +133,24 @@ def details_in(tasks: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_every_key_that_a_play_reports_is_on_the_list() -> None:
-    known = {key for keys in reported.DETAIL.values() for key in keys}
+    known = {key for keys in reports.DETAIL.values() for key in keys}
     files = [*(ROOT / "playbooks").rglob("*.yml"), *(ROOT / "roles").glob("*/tasks/*.yml")]
     said = {key for path in files for detail in details_in(yaml.safe_load(path.read_text())) for key in detail}
     assert len(said) > 20 and said <= known
 
 
 def test_null_is_a_value_for_every_key() -> None:
-    for component, keys in reported.DETAIL.items():
-        assert reported.read_detail(component, dict.fromkeys(keys)) == (dict.fromkeys(keys), [])
+    for component, keys in reports.DETAIL.items():
+        assert reports.read_detail(component, dict.fromkeys(keys)) == (dict.fromkeys(keys), [])
 
 
 def test_what_honest_hosts_report_is_kept_as_it_is() -> None:
     said: dict[str, Any]
     moved = {"from": "22.05.8-4", "to": "22.05.8-5", "backup": "/var/lib/gpuaas-slurm/backups/x"}
     said = {"upgraded": moved, "services_left": ["mariadb"], "wish": "sha256:" + "a" * 64, "slurmctld_state": "active"}
-    assert reported.read_detail("controller", said) == (said, [])
+    assert reports.read_detail("controller", said) == (said, [])
     said = {"worker_hostname": "gs-4", "residue": ["file /etc/x", "user slurm"], "switched_at": 1760000000.5, "cpus": 4}
-    assert reported.read_detail("worker", said) == (said, [])
+    assert reports.read_detail("worker", said) == (said, [])
 
 
 def test_a_worker_keeps_its_nodes_name_and_none_takes_anothers() -> None:
@@ -161,7 +164,7 @@ def test_a_worker_keeps_its_nodes_name_and_none_takes_anothers() -> None:
 
 
 def test_a_long_list_is_cut_and_says_how_much_is_missing() -> None:
-    kept, _ = reported.read_detail("worker", {"residue": [f"file /etc/{number}" for number in range(10_000)]})
+    kept, _ = reports.read_detail("worker", {"residue": [f"file /etc/{number}" for number in range(10_000)]})
     assert size(kept) < 5000 and kept["residue"][-1].startswith("and ")
     assert len(kept["residue"]) - 1 + int(kept["residue"][-1].split()[1]) == 10_000
 
@@ -178,7 +181,7 @@ def test_an_error_of_a_host_is_one_bounded_printable_line() -> None:
     ).error
     assert error is not None and (error.code, error.klass) == ("munge_failed", "drift")
     assert error.message.isprintable() and error.message.startswith("a b?[2J?")
-    assert len(error.message.encode()) <= reported.MESSAGE_BYTES
+    assert len(error.message.encode()) <= host_data.MESSAGE_BYTES
 
 
 def test_a_snapshot_has_finite_numbers_and_bounded_text() -> None:
@@ -187,13 +190,14 @@ def test_a_snapshot_has_finite_numbers_and_bounded_text() -> None:
     story = translate([report("controller-1", phase="serving", snapshot=given)], MEMBERS)
     assert story.snapshot is not None and story.snapshot.nodes is not None
     assert story.snapshot.controller.clock_skew_seconds is None
-    assert len(story.snapshot.nodes["w"].reason or "") <= reported.OUTPUT_BYTES
+    assert len(story.snapshot.nodes["w"].reason or "") <= host_data.OUTPUT_BYTES
 
 
 def snapshot_of(created: str = "2026-01-02T03:04:06+00:00", **changes: Any) -> Snapshot | None:
     """What is taken of a controller's snapshot, with the time at which Ansible had it."""
     event = report("controller-1", phase="serving", snapshot={**SEEN, **changes}) | {"created": created}
-    return translate([event], MEMBERS).snapshot
+    found: Snapshot | None = translate([event], MEMBERS).snapshot
+    return found
 
 
 @pytest.mark.parametrize(
@@ -270,21 +274,21 @@ def sendable(body: Any) -> None:
 
 
 @st.composite
-def reports(draw: st.DrawFn) -> dict[str, Any]:
-    component = draw(st.sampled_from(sorted(reported.DETAIL)))
+def hostile_reports(draw: st.DrawFn) -> dict[str, Any]:
+    component = draw(st.sampled_from(sorted(reports.DETAIL)))
     long = st.sampled_from(["\U0001f4a3" * 4000, "y" * 20_000, ["z" * 900] * 900, {"from": "q" * 9000}])
-    keys = st.sampled_from([*sorted(reported.DETAIL[component]), *STEERING])
+    keys = st.sampled_from([*sorted(reports.DETAIL[component]), *STEERING])
     said = draw(st.dictionaries(keys, hostile.anything | long | st.just(float("nan")), max_size=12))
     host = draw(st.sampled_from(sorted(MEMBERS)))
     return report(host, phase=draw(hostile.anything), detail=said, snapshot=draw(st.none() | hostile.anything))
 
 
 @thorough
-@given(st.lists(reports(), max_size=12))
+@given(st.lists(hostile_reports(), max_size=12))
 def test_whatever_hosts_report_each_record_can_be_sent_and_fits(events: list[dict[str, Any]]) -> None:
-    story = Story()
+    story = RunResult()
     for event in events:
-        story = tell(story, hear(event, MEMBERS))
+        story = add_event(story, parse_event(event, MEMBERS))
     for member in MEMBERS.values():
         outcome = story.outcomes.get(member.id)
         if outcome is None:
@@ -325,4 +329,4 @@ def test_a_record_that_is_too_large_by_the_runners_own_keys_is_not_emptied_of_th
 
 def test_what_may_be_cut_is_reported_and_what_the_runner_goes_by_is_not_cut() -> None:
     assert not set(CUT_FIRST) & GONE_BY
-    assert set(CUT_FIRST) <= {"jobs", *reported.DETAIL["controller"], *reported.DETAIL["worker"]}
+    assert set(CUT_FIRST) <= {"jobs", *reports.DETAIL["controller"], *reports.DETAIL["worker"]}

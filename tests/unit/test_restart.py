@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from runner.decide import decide
-from runner.plan import AdapterError, Finish, Play, Refuse
-from runner.world import World
+from runner.model.plan import AdapterError, Finish, Play, Refuse
+from runner.model.world import World
+from runner.slurm.decide import decide
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask_whole, between, cluster, killed_in, note_of, said, serving, tick
 from tests.unit.worlds import NOW, of_kind, settle

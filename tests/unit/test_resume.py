@@ -2,11 +2,11 @@
 
 import pytest
 
-from runner import detail
-from runner.decide import decide
-from runner.plan import Finish, Refuse, Wait
-from runner.platform.models import Member
-from runner.world import World
+from runner.model.plan import Finish, Refuse, Wait
+from runner.model.platform import Member
+from runner.model.world import World
+from runner.slurm import detail
+from runner.slurm.decide import decide
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, killed_in, serving, the, tick
 from tests.unit.worlds import of_kind

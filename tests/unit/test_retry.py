@@ -5,10 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from runner.decide import decide
-from runner.plan import AdapterError, Announce, Finish, Refuse, SetMember
-from runner.platform.models import Member, Operation
-from runner.world import World
+from runner.model.plan import AdapterError, Announce, Finish, Refuse, SetMember
+from runner.model.platform import Member, Operation
+from runner.model.world import World
+from runner.slurm.decide import decide
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask_whole, cluster, note_of, playbooks, serving, the, tick
 from tests.unit.worlds import add, allocation, not_found, of_kind, world

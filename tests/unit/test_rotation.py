@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from runner.plan import Finish, Play, Refuse, SetInstance
-from runner.platform.models import Member, Operation
-from runner.world import Policy, World
+from runner.model.plan import Finish, Play, Refuse, SetInstance
+from runner.model.platform import Member, Operation
+from runner.model.world import Policy, World
 from tests.unit.fake_keys import FakeKeys
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, ask_whole, cluster, serving, tick

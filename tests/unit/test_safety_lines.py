@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from runner.decide import decide
-from runner.plan import Claim, Finish, Play, Refuse, SetMember, Wait, stamp
-from runner.world import Outcome, World
+from runner.model.plan import Claim, Finish, Play, Refuse, SetMember, Wait, stamp
+from runner.model.world import Outcome, World
+from runner.slurm.decide import decide
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, the, tick, two_workers
 from tests.unit.worlds import NOW, add, after, controller, of_kind, settle, snapshot, worker

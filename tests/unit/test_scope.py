@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from runner.decide import decide
-from runner.decide.guards import MODES, SCOPES, SERVED
-from runner.plan import Announce, Play, Refuse, SetInstance, SetMember, Warn
-from runner.platform.models import InstanceStatus
-from runner.world import World
+from runner.model.plan import Announce, Play, Refuse, SetInstance, SetMember, Warn
+from runner.model.platform import InstanceStatus
+from runner.model.world import World
+from runner.slurm.decide import decide
+from runner.slurm.decide.guards.scope import MODES, SCOPES, SERVED
 from tests.unit.lifecycle import ask_whole, serving
 from tests.unit.worlds import add, controller, instance, of_kind, settle, world
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.scratch import PREFIX, scratch, sweep
+from runner.act.scratch import PREFIX, scratch, sweep
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.secret_files import Unusable, read
+from runner.act.secret_files import Unusable, read
 
 CANARY = "hvs.canary-3b1e"
 

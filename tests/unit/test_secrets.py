@@ -13,8 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from runner import secrets
-from runner.vault import SecretsError
+from runner.act import play_secrets
+from runner.act.vault import SecretsError
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -35,14 +35,14 @@ def listed(agent: Path) -> str:
 
 
 def test_the_agent_holds_the_key_and_no_file_does(tmp_path: Path, key: str) -> None:
-    with secrets.ssh_agent(tmp_path, key) as agent:
+    with play_secrets.ssh_agent(tmp_path, key) as agent:
         assert "ED25519" in listed(agent)
         assert [one.name for one in tmp_path.iterdir() if one.is_file()] == ["key.pub"]
     assert not listed(agent)
 
 
 def test_a_key_that_is_none_is_an_error_without_the_key_in_it(tmp_path: Path) -> None:
-    with pytest.raises(SecretsError) as error, secrets.ssh_agent(tmp_path, "canary PRIVATE KEY"):
+    with pytest.raises(SecretsError) as error, play_secrets.ssh_agent(tmp_path, "canary PRIVATE KEY"):
         pass
     assert "canary" not in str(error.value)
 
@@ -54,11 +54,11 @@ def test_an_agent_that_is_slow_to_listen_is_waited_for(tmp_path: Path, key: str)
         early.bind(str(shown))
         agent = subprocess.Popen(["sleep", "60"])
         try:
-            added = aside.submit(secrets._add_key, shown, key, agent)
+            added = aside.submit(play_secrets._add_key, shown, key, agent)
             assert not done.wait(0.3) and not added.done()
             early.close()
             shown.unlink()
-            with secrets.ssh_agent(tmp_path, key):
+            with play_secrets.ssh_agent(tmp_path, key):
                 assert added.result(timeout=10).returncode == 0
         finally:
             agent.kill()
@@ -124,7 +124,7 @@ class OneSecret:
 
 
 def test_a_play_gets_the_secrets_of_its_own_instance_and_of_no_other(tmp_path: Path) -> None:
-    with secrets.secret_server(tmp_path, OneSecret(), UUID(int=7)) as server:  # type: ignore[arg-type]
-        assert secrets.ask_server(str(server), str(UUID(int=7)), "munge_key") == "munge_key of 7"
+    with play_secrets.secret_server(tmp_path, OneSecret(), UUID(int=7)) as server:  # type: ignore[arg-type]
+        assert play_secrets.ask_server(str(server), str(UUID(int=7)), "munge_key") == "munge_key of 7"
         with pytest.raises(SecretsError, match="not the one"):
-            secrets.ask_server(str(server), str(UUID(int=8)), "munge_key")
+            play_secrets.ask_server(str(server), str(UUID(int=8)), "munge_key")

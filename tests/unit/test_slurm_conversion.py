@@ -11,7 +11,7 @@ import pytest
 from module_utils import slurm_conversion
 from module_utils.adapter_error import AdapterError
 from module_utils.slurm_conversion import Patience, StillConverting, cpu_seconds, start_slurmdbd
-from runner import reported
+from runner.slurm import reports
 
 UNIT = {"name": "slurmdbd", "watches": ["package:slurmdbd"], "ready_port": 6819}
 PATIENCE = Patience(round=10, idle=60, limit=3600)
@@ -155,7 +155,7 @@ def test_the_runner_reads_every_word_of_the_progress(host: Host) -> None:
     with pytest.raises(StillConverting) as caught:
         host.start()
     told = {"conversion": caught.value.progress}
-    assert reported.read_detail("controller", told) == (told, [])
+    assert reports.read_detail("controller", told) == (told, [])
 
 
 def test_cpu_time_is_that_of_the_process_and_of_its_ended_children(tmp_path: Path) -> None:

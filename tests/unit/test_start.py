@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from runner.decide import decide
-from runner.plan import AdapterError, Finish
+from runner.model.plan import AdapterError, Finish
+from runner.slurm.decide import decide
 from tests.unit.lifecycle import (
     ask,
     ask_whole,

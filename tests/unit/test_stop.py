@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from runner import detail, limits
-from runner.decide import decide
-from runner.decide.operations import orphans
-from runner.plan import AdapterError, Claim, Finish, Refuse, SetInstance, Wait
-from runner.slurm import Job, running_jobs
+from runner.model import limits, progress
+from runner.model.plan import AdapterError, Claim, Finish, Refuse, SetInstance, Wait
+from runner.slurm import detail
+from runner.slurm.decide import decide
+from runner.slurm.decide.workers.operations import orphans
+from runner.slurm.readiness import running_jobs
+from runner.slurm.snapshot import Job
 from tests.unit.lifecycle import (
     ask,
     ask_whole,
@@ -293,7 +295,7 @@ def test_an_add_that_was_half_way_goes_on_after_the_start() -> None:
     slurm = two_workers()
     half = worker(joining, 4, adapter_detail={"next_attempt_at": "2026-01-02T09:00:00Z", "attempt": 1})
     now, _, _ = tick(cluster(*both_ready(), half, operations=(joining,), whole=(ask_whole("stop"),)), slurm)
-    assert the(now, half).status in ("requested", "reconciling") and not detail.is_stopped(the(now, half))
+    assert the(now, half).status in ("requested", "reconciling") and not progress.is_stopped(the(now, half))
     now, _, _ = tick(asked_of(now, ask_whole("start")), slurm)
     assert the(now, half).status in ("requested", "reconciling"), "the start is not about it"
     now = now.later(now=now.now + timedelta(days=1))

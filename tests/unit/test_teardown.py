@@ -8,10 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.decide import decide
-from runner.plan import AdapterError, Announce, Claim, Finish, ForgetSecrets, Play, Refuse, SetInstance, Step, Wait
-from runner.platform.models import Member, Operation
-from runner.world import Outcome, World
+from runner.model.plan import (
+    AdapterError,
+    Announce,
+    Claim,
+    Finish,
+    ForgetSecrets,
+    Play,
+    Refuse,
+    SetInstance,
+    Step,
+    Wait,
+)
+from runner.model.platform import Member, Operation
+from runner.model.world import Outcome, World
+from runner.slurm.decide import decide
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, the, tick
 from tests.unit.worlds import NOW, add, controller, instance, of_kind, settle, worker, world
@@ -103,10 +114,9 @@ def test_nothing_is_gone_while_vault_cannot_be_asked() -> None:
 
 
 def settle_one(now: World, plan: Any) -> tuple[World, list[Step], Play | None]:
-    from runner.foresee import imagine
 
     for step in plan.writes:
-        now = imagine(now, step)
+        now = now.after(step)
     return now, list(plan.steps), plan.play
 
 

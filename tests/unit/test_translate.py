@@ -8,30 +8,33 @@ from uuid import UUID
 
 import pytest
 
-from runner.plan import AdapterError
-from runner.reported import MESSAGE_BYTES
-from runner.translate import Heard, Played, Story, hear, tell, translate, without_secret
+from runner.model.host_data import MESSAGE_BYTES
+from runner.model.plan import AdapterError
+from runner.slurm.member_reports import MemberReports
+from runner.translate import MemberEvent, RunResult, add_event, parse_event, translate, without_secret
 
 FIXTURES = Path(__file__).parent / "fixtures" / "events"
 CONTROLLER_PHASES = ["preflight", "munge", "accounting", "controller", "baseline", "serving"]
 WORKER_PHASES = ["preflight", "munge", "joining", "registering", "serving"]
 WORKER, CONTROLLER = UUID(int=5), UUID(int=6)
-MEMBERS = {"worker-1": Played(WORKER, "worker"), "controller-1": Played(CONTROLLER, "controller")}
+MEMBERS = {"worker-1": MemberReports(WORKER, "worker"), "controller-1": MemberReports(CONTROLLER, "controller")}
 
 Event = dict[str, Any]
 
 suites = pytest.mark.parametrize("suite", ["bookworm", "trixie"])
 
 
-def recorded(suite: str, name: str) -> tuple[list[Event], dict[str, Played]]:
+def recorded(suite: str, name: str) -> tuple[list[Event], dict[str, MemberReports]]:
     first, *rest = (FIXTURES / suite / f"{name}.jsonl").read_text().splitlines()
     members = json.loads(first)["members"]
-    return [json.loads(line) for line in rest], {k: Played(UUID(v), k.partition("-")[0]) for k, v in members.items()}
+    return [json.loads(line) for line in rest], {
+        k: MemberReports(UUID(v), k.partition("-")[0]) for k, v in members.items()
+    }
 
 
-def phases(events: list[Event], members: Mapping[str, Played], member_id: UUID) -> list[str]:
+def phases(events: list[Event], members: Mapping[str, MemberReports], member_id: UUID) -> list[str]:
     """In the order in which they were heard, without repetitions."""
-    heard = [found for event in events if isinstance(found := hear(event, members), Heard)]
+    heard = [found for event in events if isinstance(found := parse_event(event, members), MemberEvent)]
     return list(dict.fromkeys(one.phase for one in heard if one.member_id == member_id and one.phase))
 
 
@@ -128,9 +131,9 @@ def test_a_recorded_run_that_matched_no_host_says_so_and_nothing_of_anybody(suit
 @pytest.mark.parametrize("name", ["deploy", "apt_fails", "unreachable"])
 def test_a_recorded_run_means_the_same_heard_one_by_one_and_nothing_without_its_members(suite: str, name: str) -> None:
     events, members = recorded(suite, name)
-    story = Story()
+    story = RunResult()
     for one in events:
-        story = tell(story, hear(one, members))
+        story = add_event(story, parse_event(one, members))
     assert story == translate(events, members)
     assert translate(events, {}).outcomes == {}
 
@@ -145,8 +148,8 @@ def test_no_recording_holds_what_translate_must_not_read() -> None:
 
 def test_a_host_key_that_is_not_the_pinned_one_is_not_tried_again() -> None:
     told = {"msg": "Make sure this host can be reached over ssh: Host key verification failed.", "unreachable": True}
-    heard = hear(event("runner_on_unreachable", res=told), MEMBERS)
-    assert isinstance(heard, Heard)
+    heard = parse_event(event("runner_on_unreachable", res=told), MEMBERS)
+    assert isinstance(heard, MemberEvent)
     assert heard.error is not None
     assert (heard.error.code, heard.error.klass) == ("host_key_mismatch", "intervention")
 
@@ -160,19 +163,19 @@ def test_a_host_key_that_is_not_the_pinned_one_is_not_tried_again() -> None:
     ],
 )
 def test_a_login_user_that_sudo_refuses_is_told_which_rule_is_missing(result: Any) -> None:
-    heard = hear(event("runner_on_failed", res=result), MEMBERS)
-    assert isinstance(heard, Heard) and heard.error
+    heard = parse_event(event("runner_on_failed", res=result), MEMBERS)
+    assert isinstance(heard, MemberEvent) and heard.error
     assert (heard.error.code, heard.error.klass) == ("not_root", "intervention")
     assert "deploy/sudoers.d/gpuaas-slurm" in heard.error.message
 
 
 def test_an_ignored_error_is_no_error() -> None:
-    assert hear(event("runner_on_failed", ignore_errors=True, res={"msg": "no"}), MEMBERS) is None
+    assert parse_event(event("runner_on_failed", ignore_errors=True, res={"msg": "no"}), MEMBERS) is None
 
 
 def test_a_failure_with_a_hidden_result_says_that_it_is_hidden() -> None:
-    heard = hear(event("runner_on_failed", res={"censored": "the output has been hidden"}), MEMBERS)
-    assert isinstance(heard, Heard)
+    heard = parse_event(event("runner_on_failed", res={"censored": "the output has been hidden"}), MEMBERS)
+    assert isinstance(heard, MemberEvent)
     assert heard.error is not None
     assert heard.error.code == "task_failed"
     assert "withheld" in heard.error.message
@@ -180,38 +183,38 @@ def test_a_failure_with_a_hidden_result_says_that_it_is_hidden() -> None:
 
 def test_an_error_of_a_class_we_do_not_know_needs_a_person() -> None:
     given = {"code": "odd", "message": "strange", "class": "whatever"}
-    heard = hear(event("runner_on_failed", res={"adapter_error": given}), MEMBERS)
-    assert isinstance(heard, Heard)
+    heard = parse_event(event("runner_on_failed", res={"adapter_error": given}), MEMBERS)
+    assert isinstance(heard, MemberEvent)
     assert heard.error is not None
     assert (heard.error.code, heard.error.klass) == ("odd", "intervention")
 
 
 @pytest.mark.parametrize("result", [None, "text", 7, ["a"], {"member_report": "text"}, {"member_report": ["a"]}])
 def test_a_result_that_is_not_what_was_agreed_on_is_silence_when_it_went_well(result: Any) -> None:
-    assert hear(event("runner_on_ok", res=result), MEMBERS) is None
+    assert parse_event(event("runner_on_ok", res=result), MEMBERS) is None
 
 
 @pytest.mark.parametrize("result", [None, "text", {"adapter_error": "text"}, {"adapter_error": {"message": "no code"}}])
 def test_a_result_that_is_not_what_was_agreed_on_is_still_a_failure(result: Any) -> None:
-    heard = hear(event("runner_on_failed", res=result), MEMBERS)
-    assert isinstance(heard, Heard)
+    heard = parse_event(event("runner_on_failed", res=result), MEMBERS)
+    assert isinstance(heard, MemberEvent)
     assert heard.error is not None
     assert (heard.error.code, heard.error.klass) == ("task_failed", "intervention")
 
 
 @pytest.mark.parametrize("kind", ["runner_on_ok", "runner_on_failed", "runner_on_unreachable"])
 def test_an_event_of_a_host_that_is_nobodys_member_means_nothing(kind: str) -> None:
-    assert hear(event(kind, host="stranger", res={"member_report": {"phase": "serving"}}), MEMBERS) is None
+    assert parse_event(event(kind, host="stranger", res={"member_report": {"phase": "serving"}}), MEMBERS) is None
 
 
 @pytest.mark.parametrize("broken", [{}, {"event": "runner_on_ok"}, {"event": "runner_on_ok", "event_data": None}])
 def test_an_event_without_content_means_nothing(broken: Event) -> None:
-    assert hear(broken, MEMBERS) is None
+    assert parse_event(broken, MEMBERS) is None
 
 
 def test_task_names_and_output_decide_nothing() -> None:
     loud = event("runner_on_ok", res={"stdout": "FATAL error", "rc": 1}, task="everything failed")
-    assert hear(loud, MEMBERS) is None
+    assert parse_event(loud, MEMBERS) is None
 
 
 def test_the_first_error_of_a_member_stands() -> None:
@@ -239,8 +242,8 @@ def test_a_snapshot_that_cannot_be_read_does_not_replace_one_that_could() -> Non
 
 
 def test_a_long_message_is_cut() -> None:
-    heard = hear(event("runner_on_failed", res={"msg": "x" * 10_000}), MEMBERS)
-    assert isinstance(heard, Heard)
+    heard = parse_event(event("runner_on_failed", res={"msg": "x" * 10_000}), MEMBERS)
+    assert isinstance(heard, MemberEvent)
     assert heard.error is not None
     assert len(heard.error.message) < MESSAGE_BYTES + 200
 
@@ -276,6 +279,6 @@ def test_the_controllers_clock_is_compared_with_ours_at_the_moment_its_snapshot_
 )
 def test_a_task_that_wanted_a_secret_in_vain_says_why_it_could_not_be_had(result: Any, code: str) -> None:
     event = {"event": "runner_on_failed", "event_data": {"host": "w", "task": "t", "res": result}}
-    story = translate([event], {"w": Played(UUID(int=5), "worker")})
+    story = translate([event], {"w": MemberReports(UUID(int=5), "worker")})
     told = without_secret(story, AdapterError("vault_sealed", "it is sealed", "retryable")).outcomes[UUID(int=5)].error
     assert told is not None and (told.code, told.host, told.task) == (code, "w", "t")

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from runner.turnover import STEPS, beside
-from runner.vault import SecretsError, Vault, _LostRace
+from runner.act.key_rotation import STEPS, beside
+from runner.act.vault import SecretsError, Vault, _LostRace
 
 INSTANCE = UUID(int=7)
 

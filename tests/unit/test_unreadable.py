@@ -8,13 +8,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.decide import decide
-from runner.inventory import build
-from runner.plan import Claim, Finish, ForgetSecrets, NewMember, Play, Refuse, SetInstance, SetMember, Step, Wait, Warn
+from runner.act.inventory import build
+from runner.model.plan import (
+    Claim,
+    Finish,
+    ForgetSecrets,
+    NewMember,
+    Play,
+    Refuse,
+    SetInstance,
+    SetMember,
+    Step,
+    Wait,
+    Warn,
+)
+from runner.model.platform import Member, Operation, Unreadable
+from runner.model.world import World
+from runner.observe.world import observe
 from runner.platform.answers import Listing
-from runner.platform.models import Member, Operation, Unreadable
 from runner.settings import Settings
-from runner.world import World, observe
+from runner.slurm.app import SLURM
+from runner.slurm.decide import decide
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, ask_whole, between, cluster, note_of, said, serving, the, tick, when_stopped
 from tests.unit.test_lifecycle_properties import WORKERS, meddle
@@ -230,7 +244,7 @@ def test_an_add_that_names_an_unknown_allocation_waits_unclaimed() -> None:
 
 def test_a_controller_whose_allocation_is_unknown_is_not_dialled() -> None:
     now = without_allocation(cluster(serving(2)), 1)
-    hosts, problems = build(now.instance, now.members, now.allocations)
+    hosts, problems = build(SLURM, now.instance, now.members, now.allocations)
     assert [problem.code for problem in problems.values()] == ["record_unreadable"]
     assert [name for name in hosts["all"]["hosts"] if name.startswith("controller")] == []
 
@@ -268,7 +282,7 @@ def test_a_tick_with_an_unreadable_operation_is_not_quiet() -> None:
 
     own: Any = {"base_url": "http://127.0.0.1:1", "project_id": Platform.project}
     platform: Any = Platform()
-    seen = observe(platform, cluster().instance, Settings(**own))
+    seen = observe(platform, cluster().instance, Settings(**own), SLURM)
     assert seen.complete and [one.kind for one in seen.unreadable] == ["instance_operation"]
 
 

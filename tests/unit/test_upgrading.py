@@ -7,11 +7,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from runner import wish
-from runner.decide import decide
-from runner.plan import AdapterError, Finish, Play, Refuse, SetInstance
-from runner.platform.models import Member, Operation
-from runner.world import Outcome, World
+from runner.model.plan import AdapterError, Finish, Play, Refuse, SetInstance
+from runner.model.platform import Member, Operation
+from runner.model.world import Outcome, World
+from runner.slurm import desired_config
+from runner.slurm.decide import decide
 from tests.unit.lifecycle import serving
 from tests.unit.test_wish import CONFIG, live, refused, running, the_controller, wished
 from tests.unit.worlds import NOW, after, mine, node, of_kind, settle, snapshot
@@ -160,7 +160,7 @@ def test_a_changed_config_that_goes_live_is_followed_by_the_packages() -> None:
     assert play is not None and play.playbook == "deploy"
     now, _, play = settle(after(now, play, {play.members[0].id: live(now)}, snapshot(SERVING)), decide)
     assert play is not None and play.playbook == "upgrade"
-    assert wish.live(the_controller(now)) == wished(CONFIG)
+    assert desired_config.live(the_controller(now)) == wished(CONFIG)
 
 
 def test_an_upgrade_tries_a_refused_config_once_more_and_only_once() -> None:
@@ -262,7 +262,7 @@ def test_a_rollback_keeps_what_is_wished_from_coming_back_until_it_changes() -> 
     assert of_kind(steps, Finish)[0].status == "succeeded"
     assert again is None
     known = the_controller(now)
-    assert (wish.live(known), wish.refused(known)["code"]) == (wished({}), "config_rolled_back")
+    assert (desired_config.live(known), desired_config.refused(known)["code"]) == (wished({}), "config_rolled_back")
     assert of_kind(steps, SetInstance)[-1].health == "degraded"
     later = now.later(played=frozenset(), outcomes={}, snapshot=None)
     assert settle(later, decide)[2] is None
@@ -273,4 +273,4 @@ def test_a_rollback_of_packages_alone_leaves_nothing_to_say_about_the_wish() -> 
     now, _, play = settle(a_cluster(operation), decide)
     assert play
     now, _, _ = settle(after(now, play, moved(play, "returned", wish=wished({})), snapshot(SERVING)), decide)
-    assert wish.refused(the_controller(now)) == {}
+    assert desired_config.refused(the_controller(now)) == {}

@@ -5,10 +5,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.decide import decide
-from runner.plan import SetMember
-from runner.platform.models import Operation
-from runner.world import World
+from runner.model.plan import SetMember
+from runner.model.platform import Operation
+from runner.model.world import World
+from runner.slurm.decide import decide
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask_whole, between, cluster, serving, tick
 from tests.unit.test_lifecycle_properties import FORWARD, WORKERS, requests

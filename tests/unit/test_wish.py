@@ -5,13 +5,16 @@ from typing import Any
 
 import pytest
 
-from runner import inventory, wish
-from runner.decide import decide
-from runner.plan import AdapterError, Play, SetInstance, SetMember, stamp
+from runner.act import inventory
+from runner.model.plan import AdapterError, Play, SetInstance, SetMember, stamp
+from runner.model.platform import AppInstance, Member
+from runner.model.world import Outcome, World
+from runner.observe.world import observe
 from runner.platform.answers import Listing
-from runner.platform.models import AppInstance, Member
 from runner.settings import Settings
-from runner.world import Outcome, World, observe
+from runner.slurm import desired_config
+from runner.slurm.app import SLURM
+from runner.slurm.decide import decide
 from tests.unit.lifecycle import serving
 from tests.unit.worlds import NOW, after, controller, instance, node, of_kind, settle, snapshot, world
 
@@ -20,7 +23,7 @@ CONFIG = {"slurm": {"MinJobAge": 120}}
 
 
 def wished(config: dict[str, Any]) -> str:
-    return wish.digest(instance(config=config))
+    return desired_config.digest(instance(config=config))
 
 
 def running(config: dict[str, Any], *members: Member, **known: Any) -> World:
@@ -43,7 +46,7 @@ def played(now: World, play: Play, outcome: Outcome, **seen: Any) -> World:
 
 
 def live(now: World) -> Outcome:
-    return Outcome("baseline", {"wish": wish.digest(now.instance)})
+    return Outcome("baseline", {"wish": desired_config.digest(now.instance)})
 
 
 def refused(code: str = "config_refused") -> Outcome:
@@ -61,7 +64,7 @@ def test_a_changed_wish_is_noted_first_and_then_put_live_on_the_controller_alone
     assert of_kind(steps, SetMember)[0].detail == {"change": {"digest": wished(CONFIG), "attempt": 0}}
     assert play is not None
     assert (play.playbook, [one.component_key for one in play.members]) == ("deploy", ["controller"])
-    assert wish.is_pending(now.instance, the_controller(now))
+    assert desired_config.is_pending(now.instance, the_controller(now))
 
 
 def test_a_wish_that_went_live_is_told_and_not_tried_again() -> None:
@@ -96,7 +99,7 @@ def test_a_refused_wish_degrades_with_slurms_words_and_is_not_tried_until_it_cha
 def test_a_wish_that_cannot_be_read_touches_no_host_and_is_told() -> None:
     now, _steps, play = settle(running({"slurm": {"Epilog": "/tmp/x"}}), decide)
     assert play is not None and play.playbook == "observe"
-    known = wish.refused(the_controller(now))
+    known = desired_config.refused(the_controller(now))
     assert known["code"] == "config_invalid"
     assert "Epilog" in known["message"]
 
@@ -104,13 +107,13 @@ def test_a_wish_that_cannot_be_read_touches_no_host_and_is_told() -> None:
 def test_a_cluster_keeps_its_name() -> None:
     now, _, play = settle(running({"cluster_name": "other"}), decide)
     assert play is not None and play.playbook == "observe"
-    assert "keeps its name" in wish.refused(the_controller(now))["message"]
+    assert "keeps its name" in desired_config.refused(the_controller(now))["message"]
 
 
 def test_a_wish_taken_back_by_a_person_heals_the_refusal() -> None:
     known = {"digest": wished(CONFIG), "code": "config_refused", "message": SAID}
     now, _steps, play = settle(running({}, wish_refused=known), decide)
-    assert wish.refused(the_controller(now)) == {}
+    assert desired_config.refused(the_controller(now)) == {}
     assert play is None
 
 
@@ -121,7 +124,7 @@ def test_a_host_that_is_away_is_tried_again_later_and_later() -> None:
     waits = []
     for _ in range(3):
         now, _, _look = settle(played(now, play, away), decide)
-        trial = wish.on_trial(the_controller(now))
+        trial = desired_config.on_trial(the_controller(now))
         waits.append(trial["next_attempt_at"])
         assert trial["digest"] == wished(CONFIG)
         _, _, early = settle(now.later(played=frozenset(), outcomes={}), decide)
@@ -137,27 +140,27 @@ def test_a_run_that_was_killed_is_taken_up_also_if_the_wish_was_taken_back_meanw
     for config in (CONFIG, {}):
         now, _, play = settle(running(config, change=trial), decide)
         assert play is not None and play.playbook == "deploy"
-        assert wish.on_trial(the_controller(now))["digest"] == wished(config)
+        assert desired_config.on_trial(the_controller(now))["digest"] == wished(config)
         now, _, _ = settle(played(now, play, live(now)), decide)
-        assert wish.on_trial(the_controller(now)) == {}
-        assert wish.live(the_controller(now)) == wished(config)
+        assert desired_config.on_trial(the_controller(now)) == {}
+        assert desired_config.live(the_controller(now)) == wished(config)
 
 
 def test_a_trial_that_was_cut_off_is_ended_although_what_is_wished_now_cannot_be() -> None:
     now, _, play = settle(running({"slurm": {"Epilog": "/x"}}, change={"digest": wished(CONFIG), "attempt": 0}), decide)
     assert play is not None and play.playbook == "deploy"
-    hosts, _ = inventory.build(now.instance, play.members, now.allocations)
+    hosts, _ = inventory.build(SLURM, now.instance, play.members, now.allocations)
     shared = hosts["all"]["children"]["instance_00000000_0000_0000_0000_000000000007"]["vars"]
     assert (shared["slurm_config_keep"], shared["slurm_wish"]) == (True, wished({}))
     now, _, _ = settle(played(now, play, Outcome("baseline", {"wish": wished({})})), decide)
     known = the_controller(now)
-    assert (wish.on_trial(known), wish.refused(known)["code"]) == ({}, "config_invalid")
+    assert (desired_config.on_trial(known), desired_config.refused(known)["code"]) == ({}, "config_invalid")
 
 
 @pytest.mark.parametrize("known", [None, {"digest": wished(CONFIG), "code": "config_refused", "message": SAID}])
 def test_what_is_not_on_trial_is_not_rendered_by_a_play_that_comes_for_another_reason(known: Any) -> None:
     now = running(CONFIG, wish_refused=known)
-    hosts, _ = inventory.build(now.instance, now.members, now.allocations)
+    hosts, _ = inventory.build(SLURM, now.instance, now.members, now.allocations)
     shared = hosts["all"]["children"]["instance_00000000_0000_0000_0000_000000000007"]["vars"]
     assert (shared["slurm_config_keep"], shared["slurm_wish"]) == (True, wished({}))
 
@@ -168,8 +171,8 @@ def test_the_wish_a_play_reports_counts_and_not_the_one_that_came_meanwhile() ->
     changed = played(now, play, live(now))
     newer: AppInstance = now.instance.model_copy(update={"config": {"slurm": {"KillWait": 9}}})
     now, _, _again = settle(changed.later(instance=newer), decide)
-    assert wish.live(the_controller(now)) == wished(CONFIG)
-    assert wish.is_pending(now.instance, the_controller(now))
+    assert desired_config.live(the_controller(now)) == wished(CONFIG)
+    assert desired_config.is_pending(now.instance, the_controller(now))
 
 
 def test_workers_follow_their_controllers_configuration_and_tell_what_they_run() -> None:
@@ -205,7 +208,7 @@ def test_a_worker_that_cannot_follow_is_left_for_the_next_look_and_its_version_s
 
 def test_changed_users_go_to_the_workers_in_the_run_that_lets_them_submit() -> None:
     config = {"users": [{"name": "ada", "uid": 2001}]}
-    before = wish.people(instance())
+    before = desired_config.people(instance())
     worker = serving(2, adapter_detail={"people_version": before, "config_version": "sha256:abc"})
     gone = serving(3, status="failed")
     _, _, play = settle(running(config, worker, gone, wish=wished({}), people_version=before), decide)
@@ -219,7 +222,7 @@ def test_changed_users_go_to_the_workers_in_the_run_that_lets_them_submit() -> N
 
 def test_workers_get_the_users_that_are_declared_now_and_keep_their_drains() -> None:
     config = {"users": [{"name": "ada", "uid": 2001}]}
-    knows, lacks = wish.people(instance(config=config)), wish.people(instance())
+    knows, lacks = desired_config.people(instance(config=config)), desired_config.people(instance())
     late = serving(2, adapter_detail={"people_version": lacks, "config_version": "sha256:abc"})
     level = serving(3, adapter_detail={"people_version": knows, "config_version": "sha256:abc"})
     now = running(config, late, level, wish=wished(config), people_version=knows)
@@ -256,6 +259,6 @@ def test_a_quiet_tick_sees_a_changed_wish_without_reading_more(config: dict[str,
     said = {**(now.instance.status_detail or {}), "observed_at": stamp(datetime.now(UTC))}
     platform: Any = QuietPlatform()
     mine: Any = {"base_url": "http://127.0.0.1:1", "project_id": now.instance.project_id}
-    seen = observe(platform, now.instance.model_copy(update={"status_detail": said}), Settings(**mine))
+    seen = observe(platform, now.instance.model_copy(update={"status_detail": said}), Settings(**mine), SLURM)
     assert seen.complete is not quiet
     assert ("members" in platform.read) is not quiet

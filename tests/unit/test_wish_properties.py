@@ -7,10 +7,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner import inventory, wish
-from runner.decide import decide
-from runner.plan import AdapterError, Play
-from runner.world import Outcome, World
+from runner.act import inventory
+from runner.model.plan import AdapterError, Play
+from runner.model.world import Outcome, World
+from runner.slurm import desired_config
+from runner.slurm.app import SLURM
+from runner.slurm.decide import decide
 from tests.unit.test_wish import running, the_controller, wished
 from tests.unit.worlds import after, settle, snapshot
 
@@ -32,7 +34,7 @@ class Host:
         if play.playbook == "observe":
             return after(now, play, {}, snapshot({}, cluster_name=NAME))
         assert play.playbook == "deploy"
-        hosts, _ = inventory.build(now.instance, play.members, now.allocations)
+        hosts, _ = inventory.build(SLURM, now.instance, play.members, now.allocations)
         (asked,) = [group["vars"] for group in hosts["all"]["children"].values() if "vars" in group]
         key = play.members[0].id
         if fate == "away":
@@ -70,13 +72,13 @@ def test_what_is_told_is_what_is_live_and_what_is_settled_is_left_alone(
         now = tick(now, host, fate)
     for _ in range(2):
         now = tick(now, host, "well")
-    seen, wanted = the_controller(now), wish.digest(now.instance)
-    assert wish.live(seen) == host.live
-    assert wish.on_trial(seen) == {}
+    seen, wanted = the_controller(now), desired_config.digest(now.instance)
+    assert desired_config.live(seen) == host.live
+    assert desired_config.on_trial(seen) == {}
     if now.instance.config in GOOD:
-        assert (host.live, wish.refused(seen), now.instance.health) == (wanted, {}, "healthy")
+        assert (host.live, desired_config.refused(seen), now.instance.health) == (wanted, {}, "healthy")
     else:
-        assert wish.refused(seen)["digest"] == wanted
+        assert desired_config.refused(seen)["digest"] == wanted
         assert now.instance.health == "degraded"
     tried = list(host.tried)
     for _ in range(3):

@@ -6,13 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from runner import detail
-from runner.foresee import imagine
-from runner.missing import NOT_FOUND
-from runner.plan import Plan, Play, Step
-from runner.platform.models import Allocation, AppInstance, Member, Operation, Resolution
-from runner.slurm import ControllerState, Node, Snapshot
-from runner.world import Outcome, World
+from runner.model.plan import Plan, Play, Step
+from runner.model.platform import NOT_FOUND, Allocation, AppInstance, Member, Operation, Resolution
+from runner.model.world import Outcome, World
+from runner.slurm import detail
+from runner.slurm.snapshot import ControllerState, Node, Snapshot
 from tests.unit.claims_oracle import check_claimed
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -169,7 +167,7 @@ def settle(start: World, decide: Any, *, rounds: int = 50) -> tuple[World, list[
         plan: Plan = decide(now)
         steps += plan.steps
         for step in plan.writes:
-            now = imagine(now, step)
+            now = now.after(step)
         if plan.idle or plan.play:
             if plan.play:
                 check_claimed(now, plan.play)

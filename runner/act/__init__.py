@@ -1,0 +1,1 @@
+"""The only code that runs Ansible and ssh and asks Vault."""

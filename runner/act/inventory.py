@@ -1,0 +1,115 @@
+"""Allocations to an Ansible inventory: pure, and the same for the runner and for a person with ansible-playbook.
+
+Everything here comes from an API and is about to decide whom we connect to and what lands in a config file,
+so each value is checked by type first, and what does not pass is an error with a code.
+"""
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from runner.intent.connection import read_target, ssh_options
+from runner.intent.errors import IntentError
+from runner.model.app import App
+from runner.model.names import CONTROLLER, WORKER, host_name, instance_group, touched
+from runner.model.platform import Allocation, AppInstance, Member
+
+MAX_GPUS = 1024
+
+
+def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
+    """How to reach a member's host, and which member it is."""
+    target = read_target(allocation, member)
+    if allocation.gpus is not None and not 0 <= allocation.gpus <= MAX_GPUS:
+        raise IntentError(
+            "allocation_invalid",
+            f"allocation {allocation.id}: gpus={allocation.gpus} is out of range (0 to {MAX_GPUS})",
+        )
+    ssh = " ".join(
+        (
+            *ssh_options(target, f"gpuaas-{allocation.id}"),
+            "-o UpdateHostKeys=no -o PasswordAuthentication=no -o BatchMode=yes -o LogLevel=ERROR",
+        )
+    )
+    return {
+        "ansible_host": target.host,
+        "ansible_port": target.port,
+        "ansible_user": target.username,
+        "ansible_connection": "ssh",
+        "ansible_become": True,
+        "ansible_ssh_common_args": ssh,
+        "gpuaas_member_id": str(member.id),
+        "gpuaas_component_key": member.component_key,
+        "gpuaas_allocation_id": str(allocation.id),
+        "gpuaas_allocation_gpus": allocation.gpus,
+    }
+
+
+def build(
+    app: App,
+    instance: AppInstance,
+    members: Iterable[Member],
+    allocations: Mapping[UUID, Allocation],
+    work: Mapping[str, Any] | None = None,
+    terms: Mapping[str, Any] | None = None,
+    fences: Mapping[UUID, int] | None = None,
+    first: Container[UUID] = (),
+    on_record: Iterable[Member] | None = None,
+) -> tuple[dict[str, Any], dict[UUID, IntentError]]:
+    """The instance's inventory, and for each member that cannot be in it the reason.
+
+    `fences` has the number of each member whose host may be changed (runner/model/claims.py), `first` those whose
+    hosts have nothing of this instance yet; `on_record`: all members of the instance, where `members` are only those
+    of one play.
+    """
+    hosts: dict[str, dict[str, Any]] = {}
+    groups: dict[str, list[str]] = {CONTROLLER: [], WORKER: []}
+    problems: dict[UUID, IntentError] = {}
+    members = list(members)
+    recorded = members if on_record is None else list(on_record)
+    known = touched(recorded)
+    told = app.variables(instance, members, recorded)
+    shared: dict[str, Any] = {
+        "gpuaas_app_instance_id": str(instance.id),
+        "gpuaas_project_id": str(instance.project_id),
+        "gpuaas_correlation_id": instance.correlation_id,
+        **told.shared,
+        **(terms or {}),
+    }
+    for member in sorted(members, key=lambda one: (one.component_key, str(one.id))):
+        if member.component_key not in groups:
+            continue
+        try:
+            variables = host_vars(member, _usable(member, allocations))
+            if variables["ansible_user"] in told.reserved_logins:
+                raise IntentError(
+                    "config_invalid",
+                    f"config cannot be used: {variables['ansible_user']} is the login user of allocation"
+                    f" {member.allocation_id}, and may not be a declared user",
+                )
+        except IntentError as problem:
+            problems[member.id] = problem
+            continue
+        variables |= told.of_member.get(member.id, {})
+        variables["gpuaas_host_touched"] = member.allocation_id in known
+        if fences and member.id in fences:
+            variables |= {"gpuaas_fence": fences[member.id], "gpuaas_first_play": member.id in first}
+        name = host_name(member)
+        hosts[name] = variables
+        groups[member.component_key].append(name)
+        if member.component_key == CONTROLLER:
+            shared |= dict(zip(app.controller_variables, (name, variables["ansible_host"]), strict=True))
+            if work:
+                variables[app.work_variable] = dict(work)
+    children: dict[str, Any] = {key: {"hosts": {name: {} for name in names}} for key, names in groups.items()}
+    own = {"hosts": {name: {} for name in hosts}, "vars": shared}
+    return {"all": {"hosts": hosts, "children": {**children, instance_group(instance): own}}}, problems
+
+
+def _usable(member: Member, allocations: Mapping[UUID, Allocation]) -> Allocation:
+    allocation = allocations.get(member.allocation_id) if member.allocation_id else None
+    if allocation is None:
+        raise IntentError("record_unreadable", f"allocation {member.allocation_id} could not be read")
+    if allocation.status != "active":
+        raise IntentError("allocation_not_active", f"allocation {allocation.id} is {allocation.status}, not active")
+    return allocation

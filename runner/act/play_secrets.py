@@ -1,0 +1,186 @@
+"""How a play gets at secrets: runtime ones from Vault, machine access through an agent that dies with the tick.
+
+A secret never goes into an argument, an environment block or a file on this machine. Plays fetch runtime secrets
+by name over a private Unix socket (`secret_server`); ssh finds its key in a private ssh-agent (`ssh_agent`).
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import socketserver
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from uuid import UUID
+
+from runner.act.scratch import scratch
+from runner.act.vault import SecretsError, Vault
+from runner.model.errors import Conflict, NotFound, Rejected
+from runner.model.platform import AppInstance, Delivery
+from runner.platform.client import Client
+from runner.settings import Settings
+
+SOCKET_VARIABLE = "GPUAAS_SECRETS_SOCKET"
+# What opens a private package source: no secret of the instance, so it is kept nowhere.
+PACKAGE_LOGIN = "package_login"
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        server = self.server
+        assert isinstance(server, _Server)
+        words = self.rfile.readline(256).decode(errors="replace").split()
+        try:
+            if len(words) != 3:
+                raise SecretsError("secret_unknown", "ask with three words: the instance, the secret's name, the step")
+            answer = "ok " + server.fetch(UUID(words[0]), words[1], words[2])
+        except SecretsError as error:
+            answer = f"error {error.code}: {error.message}"
+        except ValueError:
+            answer = "error secret_unknown: that is not an instance id"
+        self.wfile.write(answer.encode())
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    fetch: Callable[[UUID, str, str], str]
+
+
+@contextlib.contextmanager
+def secret_server(
+    directory: Path,
+    vault: Vault,
+    only: UUID,
+    given: Mapping[str, str] | None = None,
+    refused: list[SecretsError] | None = None,
+) -> Iterator[Path]:
+    """Answer `<instance> <name> <step>` on a socket in a directory that only we can enter, from `given` or from Vault.
+
+    For one instance only: who asks is a play, and a host of it that lies about itself may have changed the question.
+    What could not be had is added to `refused`: a play says of it only that one of its tasks failed.
+    """
+    path = directory / "secrets.sock"
+    lock = threading.Lock()
+
+    def fetch(instance_id: UUID, name: str, step: str) -> str:
+        if instance_id != only:
+            raise SecretsError("secret_foreign", "that instance is not the one this play is about")
+        if given and name in given and step == "current":
+            return given[name]
+        with lock:  # hosts of one play ask at the same moment, and hvac's session is not for sharing
+            try:
+                return vault.runtime_secret(instance_id, name, step)
+            except SecretsError as error:
+                if refused is not None:
+                    refused.append(error)
+                raise
+
+    with _Server(str(path), _Handler) as server:
+        server.fetch = fetch
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield path
+        finally:
+            server.shutdown()
+
+
+def ask_server(path: str, instance_id: str, name: str, step: str = "current") -> str:
+    """The other end of `secret_server`, for the lookup plugin."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(60)
+        connection.connect(path)
+        connection.sendall(f"{instance_id} {name} {step}\n".encode())
+        connection.shutdown(socket.SHUT_WR)
+        chunks = []
+        while chunk := connection.recv(65536):
+            chunks.append(chunk)
+    word, _, rest = b"".join(chunks).decode().partition(" ")
+    if word != "ok":
+        raise SecretsError("secret_unavailable", rest or "the runner closed the line")
+    return rest
+
+
+@contextlib.contextmanager
+def ssh_agent(directory: Path, private_key: str) -> Iterator[Path]:
+    """A private agent holding one key in memory; it ends with us, even when we are killed."""
+    path = directory / "agent.sock"
+    agent = subprocess.Popen(
+        # ssh-agent is setgid, which would make the kernel forget to end it with us; without new privileges it is not.
+        ["setpriv", "--no-new-privs", "--pdeathsig", "TERM", "ssh-agent", "-D", "-a", str(path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # a Ctrl-C is for us: the play that is to be finished still needs the key
+    )
+    try:
+        added = _add_key(path, private_key, agent)
+        if added.returncode != 0:
+            raise SecretsError(
+                "credential_invalid", f"ssh-add did not take the access credential: {added.stderr.strip()}"
+            )
+        yield path
+    finally:
+        agent.terminate()
+        agent.wait()
+
+
+def _listens(path: Path) -> bool:
+    """A socket is there a moment before anybody answers at it."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+def _add_key(path: Path, private_key: str, agent: "subprocess.Popen[bytes]") -> "subprocess.CompletedProcess[str]":
+    waited = threading.Event()
+    while not _listens(path):
+        if agent.poll() is not None:
+            raise SecretsError("agent_failed", "ssh-agent did not start: is openssh-client installed?")
+        waited.wait(0.01)
+    return subprocess.run(
+        ["ssh-add", "-q", "-"],
+        input=private_key if private_key.endswith("\n") else private_key + "\n",
+        env={"SSH_AUTH_SOCK": str(path), "PATH": os.environ.get("PATH", "/usr/bin:/bin")},
+        capture_output=True,
+        text=True,
+    )
+
+
+@contextlib.contextmanager
+def access(
+    client: Client,
+    settings: Settings,
+    instance: AppInstance,
+    package_credential: UUID | None = None,
+    refused: list[SecretsError] | None = None,
+) -> Iterator[dict[str, str]]:
+    """Everything a play needs to reach hosts and secrets, as environment that holds no secret itself."""
+    if instance.access_credential_id is None:
+        raise SecretsError("credential_missing", "the instance names no access_credential_id: deploy it with one")
+    for command, package in (("ssh-agent", "openssh-client"), ("setpriv", "util-linux")):
+        if not shutil.which(command):
+            raise SecretsError("agent_failed", f"{command} is not installed: install {package}")
+    vault = Vault(settings)
+    key = vault.unwrap(_delivered(client, instance, instance.access_credential_id, "access credential"))
+    given = {}
+    if package_credential:
+        delivery = _delivered(client, instance, package_credential, "package source's credential")
+        given[PACKAGE_LOGIN] = vault.unwrap_login(delivery)
+    # Sockets have short path limits and must not survive us: a fresh directory that only we can enter.
+    with (
+        scratch() as directory,
+        ssh_agent(directory, key) as agent,
+        secret_server(directory, vault, instance.id, given, refused) as server,
+    ):
+        del key
+        yield {"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(server)}
+
+
+def _delivered(client: Client, instance: AppInstance, credential: UUID, what: str) -> Delivery:
+    try:
+        return client.deliver_credential(credential, correlation_id=instance.correlation_id)
+    except (Conflict, NotFound, Rejected) as refusal:
+        problem = f"the {what} is not to be had: {refusal.message}. Give the instance one that is current"
+        raise SecretsError("credential_unavailable", problem) from None

@@ -1,0 +1,265 @@
+"""Vault: one path of its KV v2 store for each app instance, and what the platform delivers through it."""
+
+import base64
+import contextlib
+import re
+import secrets as random_source
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from pydantic import SecretStr
+
+from runner.act import secret_files
+from runner.act.key_rotation import REPLACEABLE, STEPS
+from runner.model.platform import Delivery
+from runner.settings import Settings
+
+# Somebody else had the ssh key: the one error here that is an alarm.
+SPENT, DENIED = "wrapping_token_spent", "vault_denied"
+
+# name -> how a new one is made. munge takes up to 1024 bytes; 128 is what its own tools make.
+MAKERS: dict[str, Callable[[], str]] = {
+    "munge_key": lambda: base64.b64encode(random_source.token_bytes(128)).decode(),
+    # HS256: as long as the digest, which is what Slurm's own instructions make.
+    "jwt_key": lambda: base64.b64encode(random_source.token_bytes(32)).decode(),
+    "slurmdbd_password": lambda: random_source.token_urlsafe(32),
+}
+
+
+# Printable, and nothing that ends a word or quotes one.
+_LOGIN = re.compile(r"""((?![:"'\\#])[!-~]){1,256}:((?!["'\\#])[!-~]){1,2048}""")
+
+
+class SecretsError(Exception):
+    """A secret could not be had; the message says why and what to do, and holds no secret."""
+
+    def __init__(self, code: str, message: str, klass: str = "intervention") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.klass = klass
+
+
+class Vault:
+    """The KV v2 part of Vault that holds one path for each app instance."""
+
+    def __init__(self, settings: Settings) -> None:
+        import hvac  # here, because a quiet tick needs no Vault and loading this takes longer than the tick
+
+        if settings.vault_addr is None:
+            raise SecretsError("vault_not_set", "VAULT_ADDR is not set: runtime secrets and machine access need Vault")
+        self._settings = settings
+        # Where Vault is asked. An agent or proxy may stand between; VAULT_ADDR then still says which Vault is meant.
+        self.address = str(settings.vault_agent_addr or settings.vault_addr).rstrip("/")
+        self._client = hvac.Client(
+            url=self.address,
+            namespace=settings.vault_namespace,
+            verify=str(settings.vault_cacert or settings.vault_capath or "") or True,
+            timeout=settings.api_timeout_seconds,
+        )
+        # Whatever hvac found in the environment or a home directory is not what was configured.
+        self._client.token = None
+        self._logged_in = False
+
+    def runtime_secret(self, instance_id: UUID, name: str, step: str = "current") -> str:
+        """The instance's secret of that name, made on first use, after a step of its turnover if one is named.
+
+        Check-and-set decides between two writers, and the loser looks again at what stands then.
+        """
+        if name not in MAKERS or step not in STEPS or (step != "current" and name not in REPLACEABLE):
+            raise SecretsError("secret_unknown", f"there is no runtime secret called {name!r} to {step}")
+        change, stands_under = STEPS[step]
+        for _ in range(5):
+            version, values = self._read(instance_id)
+            changed = change(values, name, MAKERS[name])
+            if changed is None:
+                return str(values[stands_under(name)])
+            with contextlib.suppress(_LostRace):
+                self._write(instance_id, changed, version)
+                return str(changed[stands_under(name)])
+        raise SecretsError("vault_busy", "Vault kept refusing our check-and-set writes; try again", "retryable")
+
+    def forget(self, instance_id: UUID) -> None:
+        """Everything that was ever kept for the instance, every version of it. That there is nothing is fine."""
+        with contextlib.suppress(_Absent):
+            self._ask_as_us(
+                lambda: self._client.secrets.kv.v2.delete_metadata_and_all_versions(
+                    path=self._path(instance_id), mount_point=self._settings.vault_mount
+                )
+            )
+        version, values = self._read(instance_id)
+        if version or values:
+            raise SecretsError("secrets_left", "Vault still has secrets of the instance after they were deleted")
+
+    def unwrap(self, delivery: Delivery) -> str:
+        """The private key behind a delivery, exactly once."""
+        key = self._unwrap(delivery).get("private_key")
+        if not isinstance(key, str) or "PRIVATE KEY" not in key:
+            raise SecretsError("credential_invalid", "the access credential holds no private key")
+        return key
+
+    def unwrap_login(self, delivery: Delivery) -> str:
+        """`user:password` behind a delivery, exactly once."""
+        data = self._unwrap(delivery)
+        login = f"{data.get('username')}:{data.get('password')}"
+        # It becomes a line of words, and the first colon ends the user's name.
+        if not isinstance(data.get("password"), str) or not _LOGIN.fullmatch(login):
+            raise SecretsError("credential_invalid", "the package source's credential holds no user and password")
+        return login
+
+    def _unwrap(self, delivery: Delivery) -> dict[str, Any]:
+        ours = str(self._settings.vault_addr)
+        if not _same_address(delivery.vault_addr, ours):
+            raise SecretsError(
+                "vault_address_mismatch",
+                f"the platform delivers a credential through {delivery.vault_addr}, but VAULT_ADDR is {ours}:"
+                " correct whichever is wrong. An agent or proxy between us and Vault belongs into VAULT_AGENT_ADDR",
+            )
+        # The wrapping token itself is the login: Vault takes one from the body only from who is logged in otherwise.
+        self._client.token, self._logged_in = delivery.wrapping_token, False
+        try:
+            answer = self._ask(self._client.sys.unwrap)
+        except _Refused:
+            raise SecretsError(
+                SPENT,
+                "the wrapping token was already used or has expired. If nobody else ran, treat it as a break-in:"
+                " rotate the access credential",
+            ) from None
+        finally:
+            self._client.token = None
+        return dict(answer.get("data") or {})
+
+    def _path(self, instance_id: UUID) -> str:
+        return f"projects/{self._settings.project_id}/app-instances/{instance_id}"
+
+    def _read(self, instance_id: UUID) -> tuple[int, dict[str, Any]]:
+        try:
+            answer = self._ask_as_us(
+                lambda: self._client.secrets.kv.v2.read_secret_version(
+                    path=self._path(instance_id), mount_point=self._settings.vault_mount, raise_on_deleted_version=False
+                )
+            )
+        except _Absent:
+            return 0, {}
+        if answer["data"]["data"] is None:
+            raise SecretsError(
+                "secrets_deleted",
+                f"somebody deleted the instance's secrets in Vault ({self._path(instance_id)}): bring them back with"
+                " `vault kv undelete`, or have new ones made by deleting their metadata too",
+            )
+        return int(answer["data"]["metadata"]["version"]), dict(answer["data"]["data"])
+
+    def _write(self, instance_id: UUID, values: dict[str, Any], version: int) -> None:
+        try:
+            self._ask_as_us(
+                lambda: self._client.secrets.kv.v2.create_or_update_secret(
+                    path=self._path(instance_id), secret=values, cas=version, mount_point=self._settings.vault_mount
+                )
+            )
+        except _Refused:
+            raise _LostRace from None
+
+    def _login(self) -> None:
+        settings = self._settings
+        # A token in a file is its keeper's to renew, so it is read at each use.
+        if self._logged_in and settings.vault_token_file is None:
+            return
+        token = _given("VAULT_TOKEN", settings.vault_token, settings.vault_token_file)
+        if token is not None:
+            self._client.token = token
+        elif settings.vault_role_id:
+            self._login_by_role(settings.vault_role_id)
+        elif settings.vault_agent_addr is None:  # an agent adds its own
+            raise SecretsError(
+                "vault_login_missing",
+                "Vault needs a login: set VAULT_TOKEN_FILE, VAULT_TOKEN, or VAULT_ROLE_ID and VAULT_SECRET_ID",
+            )
+        self._logged_in = True
+
+    def _login_by_role(self, role_id: str) -> None:
+        settings = self._settings
+        secret_id = _given("VAULT_SECRET_ID", settings.vault_secret_id, settings.vault_secret_id_file)
+        if secret_id is None:
+            raise SecretsError("vault_login_missing", "VAULT_ROLE_ID is set: set VAULT_SECRET_ID or a file of it too")
+        mount = settings.vault_approle_mount
+        try:
+            self._ask(
+                lambda: self._client.auth.approle.login(role_id=role_id, secret_id=secret_id, mount_point=mount),
+            )
+        except _Refused:
+            raise SecretsError(
+                "vault_login_refused", "Vault refused the AppRole login: check VAULT_ROLE_ID and VAULT_SECRET_ID"
+            ) from None
+        except _Absent:
+            raise SecretsError(
+                "vault_login_refused", f"Vault has no AppRole login at {mount}: check GPUAAS_VAULT_APPROLE_MOUNT"
+            ) from None
+
+    def _ask_as_us(self, call: Callable[[], Any]) -> Any:
+        """With our login, which may end while a long play is on: a denial is met by a fresh one, once."""
+        self._login()
+        try:
+            return self._ask(call)
+        except SecretsError as error:
+            if error.code != DENIED:
+                raise
+        self._client.token, self._logged_in = None, False
+        self._login()
+        return self._ask(call)
+
+    def _ask(self, call: Callable[[], Any]) -> Any:
+        import requests
+        from hvac import exceptions
+
+        try:
+            return call()
+        except exceptions.InvalidPath:
+            raise _Absent from None
+        except exceptions.InvalidRequest:
+            raise _Refused from None
+        except exceptions.VaultDown:
+            message = f"Vault at {self.address} is sealed or in standby"
+            raise SecretsError("vault_sealed", message, "retryable") from None
+        except exceptions.Forbidden:
+            message = f"Vault at {self.address} denied access: check the login's policy, or whether VAULT_TOKEN ran out"
+            raise SecretsError(DENIED, message) from None
+        except (exceptions.VaultError, requests.RequestException) as error:
+            # Only the kind: the text of such an error may quote the request.
+            message = f"Vault at {self.address} does not answer ({type(error).__name__})"
+            raise SecretsError("vault_unreachable", message, "retryable") from None
+
+
+def _given(name: str, value: SecretStr | None, file: Path | None) -> str | None:
+    """A secret that is set by its value, or by a file that somebody keeps."""
+    if value is not None:
+        return value.get_secret_value()
+    try:
+        return secret_files.read(f"{name}_FILE", file) if file is not None else None
+    except secret_files.Unusable as problem:
+        raise SecretsError("vault_login_unusable", str(problem), problem.klass) from None
+
+
+def _same_address(one: str, other: str) -> bool:
+    def parts(url: str) -> tuple[str, str | None, int | None, str]:
+        found = urlsplit(url)
+        return found.scheme, found.hostname, found.port or {"http": 80, "https": 443}.get(found.scheme), found.path
+
+    try:
+        return parts(one.rstrip("/")) == parts(other.rstrip("/"))
+    except ValueError:
+        return False
+
+
+class _Absent(Exception):
+    """There is nothing at that path."""
+
+
+class _Refused(Exception):
+    """Vault understood and said no."""
+
+
+class _LostRace(Exception):
+    """Somebody else wrote first."""

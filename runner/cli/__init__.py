@@ -1,0 +1,1 @@
+"""gpuaas-slurm: the command line."""

@@ -1,0 +1,71 @@
+"""gpuaas-slurm access: the bundle that stands on the instance, for a person or for a program."""
+
+from typing import Any
+
+from runner.cli import requests, view
+from runner.cli.commands import Json, as_reader
+from runner.cli.member_operations import Target
+from runner.model.errors import RequestError
+from runner.model.plan import Detail
+
+
+def access(target: Target, as_json: Json = False) -> None:
+    """How to reach and use a cluster: hosts, ssh with the host's key, commands with their real output, paths, logs."""
+    with as_reader() as (client, loaded):
+        instance = requests.find_instance(client, loaded, target)
+    if not instance.access:
+        raise RequestError(
+            f"instance {instance.id} is {instance.status} and has no access bundle: it is written once the cluster runs"
+        )
+    if as_json:
+        view.print_json(instance.access)
+    else:
+        # As it is: a table would fold what is meant to be pasted.
+        view.out.print("\n".join(lines(instance.access)), markup=False, soft_wrap=True)
+
+
+def lines(bundle: Detail) -> list[str]:
+    """The bundle as text. Only what is there is shown: an older runner may have written less."""
+    cluster = f"cluster {bundle.get('cluster_name')}, as of {bundle.get('observed_at')}"
+    told = [cluster, *_pairs("versions", bundle), "", "log in", *_indented(_part(bundle, "ssh").get("command"))]
+    told += [f"  key: {_part(bundle, 'ssh').get('key')}", "", "hosts", *_hosts(bundle)]
+    told += ["", "submit", *_pairs("submit", bundle, ("batch", "interactive"))]
+    told += [
+        f"  user {one.get('name')}: account {one.get('account')}" for one in _list(_part(bundle, "submit"), "users")
+    ]
+    for title, part in (("commands", "commands"), ("is it healthy", "health")):
+        told += ["", title]
+        for one in _list(bundle, part):
+            told += [f"  $ {one.get('command')}   # {one.get('about')}", *_indented(one.get("output"), "    ")]
+    told += ["", "logs", *_pairs("logs", bundle)]
+    for where, paths in _part(bundle, "paths").items():
+        told += ["", f"paths on a {where}", *(f"  {path}  {what}" for what, path in dict(paths).items())]
+    return [*told, "", *(f"- {note}" for note in bundle.get("notes") or [])]
+
+
+def _hosts(bundle: Detail) -> list[str]:
+    listed = [("controller", _part(bundle, "controller"))] + [("worker", one) for one in _list(bundle, "workers")]
+    told = [
+        f"  {role:<10} {one.get('hostname')}  {one.get('username')}@{one.get('host')} port {one.get('port')}"
+        + (f", {one['gpus']} GPU(s)" if one.get("gpus") else "")
+        for role, one in listed
+    ]
+    return told + ([f"  and {bundle['more_workers']} more workers"] if bundle.get("more_workers") else [])
+
+
+def _pairs(part: str, bundle: Detail, only: tuple[str, ...] = ()) -> list[str]:
+    return [f"  {key}: {value}" for key, value in _part(bundle, part).items() if not only or key in only]
+
+
+def _part(bundle: Detail, name: str) -> Detail:
+    found = bundle.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _list(bundle: Detail, name: str) -> list[Detail]:
+    found: Any = bundle.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _indented(text: object, by: str = "  ") -> list[str]:
+    return [f"{by}{line}" for line in str(text or "").splitlines()]

@@ -1,0 +1,100 @@
+"""What a person asks of a whole instance: op stop, start, restart and the like, as commands."""
+
+from typing import Annotated, Any
+
+import typer
+
+from runner.cli import requests, view
+from runner.cli.commands import Json, as_person
+from runner.cli.member_operations import Deadline, OnDeadline, Parameter, RemoveHomes, Target, pairs
+
+
+def ask(verb: str, target: str, as_json: bool, parameters: dict[str, Any]) -> None:
+    """Send the request, leaving out what was not said."""
+    said = {key: value for key, value in parameters.items() if value is not None}
+    with as_person() as (client, loaded):
+        instance = requests.find_instance(client, loaded, target)
+        made = requests.request_of_instance(client, instance, verb, said)
+        if as_json:
+            view.print_json(made.model_dump(mode="json"))
+        else:
+            view.out.print(f"{verb} {made.id} is {made.status}; correlation {made.correlation_id}")
+
+
+def stop(
+    target: Target,
+    deadline: Deadline = None,
+    on_deadline: OnDeadline = None,
+    reason: Annotated[str | None, typer.Option(help="Your words; they are shown while it is under way.")] = None,
+    parameter: Parameter = None,
+    as_json: Json = False,
+) -> None:
+    """Let running jobs end and start no others, then stop every daemon. Waiting jobs and accounting are kept."""
+    terms = {"deadline_seconds": deadline, "on_deadline": on_deadline, "reason": reason}
+    ask("stop", target, as_json, terms | pairs(parameter))
+
+
+def start(target: Target, parameter: Parameter = None, as_json: Json = False) -> None:
+    """Bring a stopped cluster back with the nodes it had."""
+    ask("start", target, as_json, pairs(parameter))
+
+
+def restart(
+    target: Target,
+    patience: Annotated[
+        int | None, typer.Option(help="Seconds until everybody who served must serve again; default: 300.")
+    ] = None,
+    parameter: Parameter = None,
+    as_json: Json = False,
+) -> None:
+    """Restart slurmdbd, slurmctld and every slurmd. Running jobs run on."""
+    ask("restart", target, as_json, {"patience_seconds": patience} | pairs(parameter))
+
+
+def decommission(
+    target: Target,
+    deadline: Deadline = None,
+    on_deadline: Annotated[
+        str | None, typer.Option(help="Then: give_up (default; jobs go on) or cancel what still runs.")
+    ] = None,
+    keep_logs: Annotated[bool, typer.Option("--keep-logs", help="Keep the daemons' logs on the hosts.")] = False,
+    remove_homes: RemoveHomes = False,
+    abandon_unreachable: Annotated[
+        bool, typer.Option("--abandon-unreachable", help="Do not wait for ever for hosts that do not answer.")
+    ] = False,
+    host_patience: Annotated[int | None, typer.Option(help="Seconds a host may be silent; default: 600.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Your words; they stand in the nodes' drain reason.")] = None,
+    parameter: Parameter = None,
+    as_json: Json = False,
+) -> None:
+    """Take the whole cluster down and leave every host as it was found. There is no way back."""
+    terms = {
+        "deadline_seconds": deadline,
+        "on_deadline": on_deadline,
+        "keep_logs": keep_logs or None,
+        "remove_homes": remove_homes or None,
+        "abandon_unreachable": abandon_unreachable or None,
+        "host_patience_seconds": host_patience,
+        "reason": reason,
+    }
+    ask("decommission", target, as_json, terms | pairs(parameter))
+
+
+def retry(target: Target, as_json: Json = False) -> None:
+    """Try a failed deploy again. What is already there is kept."""
+    ask("retry", target, as_json, {})
+
+
+def rotate_credentials(target: Target, as_json: Json = False) -> None:
+    """Give every host of a running cluster a new munge key at one moment. Jobs run on."""
+    ask("rotate_credentials", target, as_json, {})
+
+
+def add_to(op: typer.Typer) -> None:
+    """The verbs stand beside those for members."""
+    op.command("stop")(stop)
+    op.command("decommission")(decommission)
+    op.command("start")(start)
+    op.command("restart")(restart)
+    op.command("rotate-credentials")(rotate_credentials)
+    op.command("retry")(retry)

@@ -1,0 +1,216 @@
+"""gpuaas-slurm: typer commands, and no logic of their own."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from runner import log
+from runner.act import package_policy, play_secrets
+from runner.act.vault import SecretsError
+from runner.cli import access, configure, instance_operations, member_operations, requests, trust, view
+from runner.cli.commands import CANNOT, FAILED, NOT_ALONE, OK, Json, Which, as_reader, load
+from runner.cli.explain import explain
+from runner.loop import hardening, manual
+from runner.loop.dry_run import dry_run
+from runner.loop.process_lock import AnotherRunner, ProcessLock
+from runner.loop.tick import Signals, Summary, choose, look, run_tick
+from runner.model.errors import PlatformError, RequestError
+from runner.model.platform import AppInstance, Member
+from runner.observe.world import observe
+from runner.platform.client import Client
+from runner.settings import SettingsError
+from runner.slurm.app import SLURM
+
+app = typer.Typer(
+    help="Turns GPUaaS allocations into a Slurm cluster, because a record in the platform asks for it.",
+    epilog="Settings come from the environment or the file that GPUAAS_CONFIG names: docs/operations.md has them all.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(member_operations.deploy)
+app.command()(access.access)
+app.command("explain")(explain)
+app.command()(trust.trust)
+app.add_typer(member_operations.get, name="get")
+instance_operations.add_to(member_operations.op)
+configure.add_to(app, member_operations.op)
+app.add_typer(member_operations.op, name="op")
+
+
+def main() -> None:
+    """Entry point: every expected error is a sentence on stderr and an exit code, never a traceback."""
+    hardening.close()
+    with contextlib.suppress(ImportError):  # the sandbox is an extra: a production install has none
+        from sandbox.cli import app as sandbox
+
+        app.add_typer(sandbox, name="sandbox")
+    try:
+        app()
+    except SettingsError as error:
+        for problem in error.problems:
+            view.err.print(f"error: {view.plain(problem)}")
+        sys.exit(CANNOT)
+    except (AnotherRunner, manual.Held) as error:
+        view.err.print(f"error: {view.plain(str(error))}")
+        sys.exit(NOT_ALONE)
+    except (PlatformError, RequestError, SecretsError, FileNotFoundError) as error:
+        view.err.print(f"error: {view.plain(str(error))}")
+        sys.exit(CANNOT)
+
+
+# -- the runner ----------------------------------------------------------------------------------------------
+
+
+@app.command()
+def run(
+    instance: Which = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until a signal ends it.")] = False,
+    progress: Annotated[bool, typer.Option("--progress", help="Show members and phases while plays run.")] = False,
+    as_json: Json = False,
+) -> None:
+    """One tick over this project's instances.
+
+    Exit code 0: nothing failed; 1: an operation failed; 2: could not run; 3: left to another runner on this machine.
+    """
+    loaded = load()
+    signals = _handle_signals()
+    total = Summary()
+    with Client(loaded) as client, ProcessLock(loaded) as alone:
+        only = requests.find_instance(client, loaded, instance).id if instance else None
+        with view.Progress() if progress else contextlib.nullcontext() as shown:
+            watcher = shown.hear if shown else None
+            while True:
+                try:
+                    summary = run_tick(client, loaded, SLURM, only=only, signals=signals, watch=watcher, alone=alone)
+                except PlatformError as error:
+                    if not watch:
+                        raise
+                    summary = Summary(problems=[str(error)])
+                    log.get().error("tick could not start", problem=str(error))
+                total.add(summary)
+                if not watch or signals.stop.wait(loaded.watch_seconds):
+                    break
+    if as_json:
+        view.print_json(vars(total))
+    for problem in [] if watch else total.problems:
+        view.err.print(f"error: {view.plain(problem)}")
+    raise typer.Exit(CANNOT if total.problems and not watch else FAILED if total.failed_operations else OK)
+
+
+def _handle_signals() -> Signals:
+    """The first signal lets the current step finish; the second one stops the play."""
+    signals = Signals()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if signals.stop.is_set():
+            signals.abort.set()
+        signals.stop.set()
+        # Logging inside a handler could meet its own lock; a thread of its own cannot.
+        name = signal.Signals(number).name
+        threading.Thread(target=lambda: log.get().warning("ending after this step", signal=name), daemon=True).start()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    return signals
+
+
+@app.command()
+def plan(
+    instance: Which = None,
+    live: Annotated[bool, typer.Option("--live", help="Look at the controllers first, read-only.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What the next tick would do, and why. Reads the platform only and touches no host, unless --live is given."""
+    loaded = load()
+    rows: list[view.Row] = []
+    with Client(loaded) as client:
+        only = requests.find_instance(client, loaded, instance).id if instance else None
+        for one in choose(client, loaded, only):
+            world = observe(client, one, loaded, SLURM, everything=live)
+            if live:
+                world = world.later(snapshot=look(client, loaded, SLURM, world))
+            rows += view.plan_rows(one, dry_run(world, SLURM))
+    view.show(rows, as_json=as_json, empty="nothing to do: every instance is as it was asked to be")
+
+
+@app.command()
+def status(instance: Which = None, as_json: Json = False) -> None:
+    """Instances with their members and open operations, as the platform shows them."""
+    with as_reader() as (client, loaded):
+        only = requests.find_instance(client, loaded, instance).id if instance else None
+        found = choose(client, loaded, only)
+        if as_json:
+            view.print_json([_everything(client, one) for one in found])
+            return
+        if not found:
+            view.out.print("no instance of this app in the project: make one with gpuaas-slurm deploy")
+        for one in found:
+            view.show([view.instance_row(one)], as_json=False, empty="")
+            view.show((view.member_row(m) for m in client.members(one.id)), as_json=False, empty="  no members")
+            operations = requests.operations(client, one, status="accepted,running")
+            view.show((view.operation_row(o, one) for o in operations), as_json=False, empty="no open operations")
+            view.out.print()
+
+
+def _everything(client: Client, one: AppInstance) -> dict[str, Any]:
+    return {
+        **one.model_dump(mode="json"),
+        "members": [member.model_dump(mode="json") for member in client.members(one.id)],
+        "operations": [operation.model_dump(mode="json") for operation in requests.operations(client, one)],
+    }
+
+
+@app.command("exec", context_settings={"ignore_unknown_options": True, "allow_extra_args": False})
+def exec_with_access(
+    command: Annotated[list[str], typer.Argument(help="What to run, after --, for example ansible-playbook ...")],
+    instance: Which = None,
+    members: Annotated[
+        str, typer.Option(help=f"Claim only these members, comma separated: {member_operations.MEMBER_NAMES}.")
+    ] = "",
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Claim nothing: for a command that changes no host.")
+    ] = False,
+) -> None:
+    """Run a command with this instance's ssh key in a private agent and its secrets within reach of plays.
+
+    Its members are claimed while the command runs, so that no runner changes them. Package policy is asked first, and
+    its answer holds for plays. Exit code: the command's; 3: another runner holds a member and nothing was run,
+    or the claim was lost and the command was ended.
+    """
+    # The person's own command gets the person's own settings whole: the inventory plugin asks the platform with them.
+    inherited = dict(os.environ)
+    loaded = load()
+    with Client(loaded) as client:
+        one = requests.find_instance(client, loaded, instance)
+        names = member_operations.listed(members)
+
+        def pick(alive: Sequence[Member]) -> Sequence[Member]:
+            return [requests.find_member(alive, name) for name in names] if names else alive
+
+        package_policy.refuse_override(command)
+        source, login = package_policy.for_hand(client, loaded, one, read_only=read_only)
+        with (
+            manual.claimed(client, loaded, SLURM, one, pick, read_only=read_only) as held,
+            play_secrets.access(client, loaded, one, login) as environment,
+        ):
+            try:
+                code = manual.run(command, {**inherited, **environment, **held.environment, **source}, held)
+            except OSError as error:
+                _stop(f"{command[0]}: {error.strerror}")
+            if held.is_lost:
+                check = "Check the hosts it worked on before you run it again."
+                raise manual.Held(f"The claim was lost, so the command was ended. {check}")
+    raise typer.Exit(code)
+
+
+def _stop(message: str) -> NoReturn:
+    view.err.print(f"error: {view.plain(message)}")
+    raise typer.Exit(CANNOT)

@@ -1,0 +1,58 @@
+"""What a person says of a machine whose ssh key changed on purpose, or whose note was lost: this is its key."""
+
+import uuid
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from runner.cli import requests, view
+from runner.cli.commands import Which, load
+from runner.cli.member_operations import MEMBER_NAMES
+from runner.intent import host_keys
+from runner.intent.connection import read_address
+from runner.model.errors import RequestError
+from runner.model.plan import Detail, stamp
+from runner.model.platform import Allocation, Member
+from runner.platform.client import Client
+
+
+def trust(
+    member: Annotated[str, typer.Argument(help=f"The member: {MEMBER_NAMES}.")],
+    key: Annotated[str, typer.Option(help="The host's public key, as in /etc/ssh/ssh_host_ed25519_key.pub.")],
+    instance: Which = None,
+) -> None:
+    """Have a member's host known by this ssh key from now on. Take the key from the machine itself, not from ssh."""
+    loaded = load()
+    with Client(loaded) as client:
+        one = requests.find_instance(client, loaded, instance)
+        found = requests.find_member(client.members(one.id), member)
+        allocation = next((each for each in client.allocations() if each.id == found.allocation_id), None)
+        said = noted(found, allocation, key)
+        client.patch_member(
+            found,
+            {"adapter_detail": {**said, **found.unread}},
+            key=uuid.uuid4().hex,
+            correlation_id=found.correlation_id or one.correlation_id,
+        )
+        view.out.print(f"the host of {member} is known by {host_keys.fingerprint(key.split()[1])} from now on")
+
+
+def noted(member: Member, allocation: Allocation | None, key: str) -> Detail:
+    """The member's detail with the key as the pinned one, and without what stood against it."""
+    if host_keys.read_keys([key]) is None:
+        raise RequestError("that is not an ssh public key: give the type and the key, as they stand in the file")
+    if allocation is None:
+        raise RequestError("the member has no allocation in this project, so there is no host to know")
+    line = " ".join(key.split()[:2])
+    given = (allocation.connection or {}).get("host_keys") or []
+    if given and line not in [" ".join(str(one).split()[:2]) for one in given]:
+        raise RequestError("the platform gives other keys for this host, and those count: correct them there")
+    known = member.adapter_detail
+    told = (known.get("last_adapter_error") or {}).get("code") in host_keys.CODES
+    return (
+        known
+        | host_keys.pin([line], read_address(allocation)[0], stamp(datetime.now(UTC)))
+        | {host_keys.CHANGED: None}
+        | ({"last_adapter_error": None} if told else {})
+    )

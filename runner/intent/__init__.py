@@ -1,0 +1,1 @@
+"""Pure: what the API sends, read strictly."""

@@ -1,0 +1,132 @@
+"""Where Slurm's packages may come from, by the platform's word. Pure.
+
+The answer is about to become lines of a host's package sources, so each field has one strict form, and what does not
+fit is refused as a whole. What is not a plain `allow` is a no.
+"""
+
+import base64
+import binascii
+import ipaddress
+import re
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from runner.intent.addresses import HOSTNAME
+from runner.intent.errors import IntentError, first_problem
+from runner.model.platform import Resolution
+
+KEY_BYTES, WORDS = 65536, 300
+MISSING = "missing"  # the platform has nobody to ask
+_URI = re.compile(r"(https?)://([A-Za-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~+-]+)*/?")
+_ARMOR = re.compile(
+    r"-----BEGIN PGP PUBLIC KEY BLOCK-----[ \t]*\r?\n(?:[A-Za-z]+:[^\r\n]*\r?\n)*[ \t]*\r?\n"
+    r"([A-Za-z0-9+/=\r\n]+?)(?:\r?\n=[A-Za-z0-9+/]{4})?\r?\n-----END PGP PUBLIC KEY BLOCK-----\s*"
+)
+_RULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+
+
+def _reachable(uri: str) -> str:
+    """https; or http to a private address, named as such: what a name means can change under way."""
+    if len(uri) > 512 or not _URI.fullmatch(uri) or ".." in uri:
+        raise ValueError("not a plain http or https address: no user, no query, no odd characters")
+    parts = urlsplit(uri)
+    host = parts.hostname or ""
+    if (parts.port or 80) > 65535:
+        raise ValueError("no such port")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        if not HOSTNAME.fullmatch(host):
+            raise ValueError("not a host name") from None
+        if parts.scheme != "https":
+            raise ValueError("http is for private addresses only: use https") from None
+        return uri
+    if address.is_link_local or address.is_multicast or address.is_unspecified:
+        raise ValueError("not an address that serves packages")
+    if parts.scheme != "https" and not address.is_private:
+        raise ValueError("http is for private addresses only: use https")
+    return uri
+
+
+def _public_key(text: str) -> str:
+    """A public key in ASCII armor or bare base64, as base64 of its bytes: no other word of it goes any further."""
+    found = _ARMOR.fullmatch(text)
+    body = "".join((found[1] if found else text).split())
+    try:
+        key = base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("neither an armored public key nor base64 of one") from None
+    # The first packet of a transferable public key is tag 6, in the old form or the new.
+    if not 32 <= len(key) <= KEY_BYTES or not (key[0] & 0xFC == 0x98 or key[0] == 0xC6):
+        raise ValueError("not an OpenPGP public key, or too large for one")
+    return base64.b64encode(key).decode()
+
+
+def _no_way_up(text: str) -> str:
+    if ".." in text or "//" in text or text.endswith("/"):
+        raise ValueError("not the name of a suite")
+    return text
+
+
+class Source(BaseModel):
+    """An apt source that is allowed for Slurm's packages. The key is required: the way there proves nothing."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    uri: Annotated[str, AfterValidator(_reachable)]
+    suite: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$"), AfterValidator(_no_way_up)]
+    components: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]] = Field(
+        min_length=1, max_length=8
+    )
+    signing_key: Annotated[str, StringConstraints(max_length=2 * KEY_BYTES), AfterValidator(_public_key)]
+    credential_id: Annotated[UUID, Field(strict=False)] | None = None
+
+    def terms(self) -> dict[str, Any]:
+        """What hosts are told. The credential is not: they ask for it by name."""
+        return self.model_dump(exclude={"credential_id"}) | {"private": self.credential_id is not None}
+
+
+def read(resolution: Resolution) -> Source | None:
+    """The source to use, None for the host's own, or IntentError for whatever is not a clear yes."""
+    rule, said = rule_of(resolution), _words(resolution.rule.get("reason"))
+    if resolution.decision == "deny":
+        scope = resolution.rule.get("scope")
+        named = f"{scope} rule {rule}" if scope in ("global", "tenant", "project") else f"rule {rule}"
+        raise IntentError(
+            "artifact_denied",
+            f"{named} denies Slurm's packages to this instance: {said}. Nothing was touched. Have the rule changed, or"
+            " ask for what it allows; then ask again",
+        )
+    if resolution.decision == MISSING:
+        raise IntentError(
+            "artifact_policy_missing",
+            "the platform has no artifact policy to ask, so nobody says where Slurm's packages may come from. If that"
+            " is so, set GPUAAS_ARTIFACT_POLICY=none, and the hosts' own package sources are used",
+        )
+    if resolution.decision != "allow":
+        raise IntentError(
+            "artifact_decision_unknown",
+            f"policy answered {_words(resolution.decision)!r} by rule {rule}, which is neither allow nor deny, and is"
+            " taken for a no",
+        )
+    if resolution.source is None:
+        return None
+    try:
+        return Source.model_validate(resolution.source)
+    except ValidationError as error:
+        problem = f"the package source that rule {rule} names cannot be used: {first_problem(error)}. Have it corrected"
+        raise IntentError("artifact_source_invalid", problem) from None
+
+
+def rule_of(resolution: Resolution) -> str:
+    """The rule's name, if it is one."""
+    named = resolution.rule.get("id")
+    return named if isinstance(named, str) and _RULE.fullmatch(named) else "without a name"
+
+
+def _words(value: object) -> str:
+    text = " ".join(str(value or "no reason given").split())
+    return text if len(text) <= WORDS else text[:WORDS] + "..."

@@ -1,0 +1,1 @@
+"""The tick, and what surrounds it."""

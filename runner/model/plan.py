@@ -1,0 +1,232 @@
+"""The words of a plan: what decide may ask for. Data only; each step carries the reason it is there."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from runner.model import limits
+from runner.model.names import host_name
+from runner.model.platform import Member, Operation
+
+ErrorClass = Literal["retryable", "drift", "repairable", "intervention"]
+Detail = dict[str, Any]
+Act = tuple[str, UUID]  # what is done to which member
+
+
+@dataclass(frozen=True)
+class AdapterError:
+    """What went wrong, for whom it matters, and (in the message) what an operator does next."""
+
+    code: str
+    message: str
+    klass: ErrorClass = "intervention"
+    host: str | None = None
+    task: str | None = None
+    instance: UUID | None = None  # the one that the host serves instead
+
+    def as_detail(self, at: datetime) -> Detail:
+        named = {"instance": str(self.instance)} if self.instance else {}
+        return {
+            "code": self.code,
+            "message": self.message,
+            "class": self.klass,
+            "host": self.host,
+            "task": self.task,
+            "at": stamp(at),
+            **named,
+        }
+
+
+@dataclass(frozen=True)
+class Step:
+    why: str
+
+
+@dataclass(frozen=True)
+class Refuse(Step):
+    """End an operation that cannot be done as asked; nothing else is touched."""
+
+    operation: Operation
+    code: str
+
+
+@dataclass(frozen=True)
+class Claim(Step):
+    """Take an operation, or what is done to a member, for as long as the lease lasts."""
+
+    subject: Operation | Member
+    # A member that is being brought up is reconciling; one that is taken down stays what it is.
+    status: str = "reconciling"
+    # False: a claim of ours on an operation holds the member already, so only its number grows.
+    hold: bool = True
+
+
+@dataclass(frozen=True)
+class NewMember(Step):
+    operation: Operation
+    component_key: str
+    allocation_id: UUID
+    detail: Detail = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SetMember(Step):
+    member: Member
+    status: str
+    detail: Detail = field(default_factory=dict)
+    # Whether it draws the conclusion from how the member came out of a play; a note beside it does not.
+    consumes_outcome: bool = True
+    # Whether the write also takes the number for the play that follows; see runner/model/claims.py.
+    numbers: bool = False
+
+
+@dataclass(frozen=True)
+class Pin(Step):
+    """Read the ssh keys that hosts show and write them into their members' records, before anything is run there."""
+
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class SetInstance(Step):
+    status: str
+    health: str
+    detail: Detail
+    access: Detail | None = None
+
+
+@dataclass(frozen=True)
+class Announce(Step):
+    """Put an event on the instance's timeline; `cause` makes it happen once."""
+
+    kind: str
+    cause: str
+    data: Detail = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finish(Step):
+    operation: Operation
+    status: str
+    result: Detail
+    error: Detail | None = None
+
+
+@dataclass(frozen=True)
+class ForgetSecrets(Step):
+    """Take the instance's runtime secrets out of Vault, every version of them. Again is as good as once."""
+
+
+@dataclass(frozen=True)
+class Resolve(Step):
+    """Ask the platform where Slurm's packages may come from."""
+
+
+@dataclass(frozen=True)
+class Play(Step):
+    """One Ansible run for all the members that need it. Always the last step."""
+
+    playbook: str
+    members: tuple[Member, ...]
+    # What is done to whom, so that one tick does not do it twice.
+    acts: frozenset[Act] = frozenset()
+    # For plays that change nodes: what the controller is told (see library/slurm_nodes.py).
+    work: Detail = field(default_factory=dict)
+    # Variables for every host of the run. Checked by whoever puts them here: they come out of an operation.
+    terms: Detail = field(default_factory=dict)
+    # What opens the package source, if it is a private one.
+    package_credential: UUID | None = None
+    # The number under which each member's host is changed, and who is brought up for the first time.
+    fences: Mapping[UUID, int] = field(default_factory=dict)
+    first: frozenset[UUID] = frozenset()
+    # Whether it is pointless for the others if the controller cannot be reached.
+    needs_controller: bool = True
+
+
+@dataclass(frozen=True)
+class SkipPlay(Step):
+    """Do not run the play: these members of it come out with the error, and no host is touched."""
+
+    play: Play
+    members: tuple[Member, ...]
+    error: AdapterError
+
+
+@dataclass(frozen=True)
+class Wait(Step):
+    """Nothing to do now for this one, and why."""
+
+    subject: str
+
+
+@dataclass(frozen=True)
+class Warn(Wait):
+    """The same, and an operator has to know: the log says so at every tick."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def play(self) -> Play | None:
+        return next((step for step in self.steps if isinstance(step, Play)), None)
+
+    @property
+    def writes(self) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if not isinstance(step, Play | Wait))
+
+    @property
+    def idle(self) -> bool:
+        return all(isinstance(step, Wait) for step in self.steps)
+
+
+def stamp(at: datetime) -> str:
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def shown(step: Step) -> dict[str, str]:
+    """One step as a row: what is done, to what, and why."""
+    what = type(step).__name__
+    match step:
+        case Refuse(operation=operation, code=code):
+            subject, what = _operation(operation), f"refuse ({code})"
+        case Claim(subject=Operation() as operation):
+            subject, what = _operation(operation), "claim"
+        case Claim(subject=Member() as member, hold=hold):
+            subject, what = host_name(member), "claim" if hold else "number"
+        case NewMember(component_key=key, allocation_id=allocation):
+            subject, what = f"{key} on allocation {str(allocation)[:8]}", "create member"
+        case Pin(members=members):
+            subject, what = _names(members), "pin host keys"
+        case SetMember(member=member, status=status):
+            subject, what = host_name(member), f"report {status}"
+        case SetInstance(status=status, health=health):
+            subject, what = "instance", f"report {status}/{health}"
+        case Announce(kind=kind):
+            subject, what = "instance", f"event {kind}"
+        case Finish(operation=operation, status=status):
+            subject, what = _operation(operation), f"finish ({status})"
+        case ForgetSecrets():
+            subject, what = "instance", "forget secrets"
+        case Play(playbook=playbook, members=members):
+            subject, what = _names(members), f"run playbooks/{playbook}.yml"
+        case Resolve():
+            subject, what = "instance", "ask policy for a package source"
+        case SkipPlay(play=play, members=members):
+            subject, what = _names(members), f"do not run playbooks/{play.playbook}.yml"
+        case Wait(subject=waiting):
+            subject, what = waiting, "wait"
+        case _:
+            subject = ""
+    return {"step": what, "subject": subject, "why": step.why}
+
+
+def _operation(operation: Operation) -> str:
+    return f"{operation.operation} {str(operation.id)[:8]}"
+
+
+def _names(members: Iterable[Member]) -> str:
+    return limits.named([host_name(member) for member in members])

@@ -1,0 +1,177 @@
+"""The platform's objects as we read them: tolerant of what it adds, strict about what we rely on."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from runner.model import shapes
+
+# It travels into headers, logs and Ansible variables, so it may not be anything but an id.
+CorrelationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
+# Sent back in a header as it came.
+ETag = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,256}$")]
+
+# Our own word for an allocation of which the platform says 404. No allocation of the platform's has it.
+NOT_FOUND = "not_found"
+
+
+class MemberStatus(StrEnum):
+    REQUESTED = "requested"
+    RECONCILING = "reconciling"
+    READY = "ready"
+    DRAINING = "draining"
+    DELETING = "deleting"
+    FAILED = "failed"
+    DELETED = "deleted"
+
+
+class OperationStatus(StrEnum):
+    ACCEPTED = "accepted"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class InstanceStatus(StrEnum):
+    REQUESTED = "requested"
+    DEPLOYING = "deploying"
+    RUNNING = "running"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    DELETING = "deleting"
+    DELETED = "deleted"
+
+
+class Health(StrEnum):
+    HEALTHY = "healthy"
+    PROGRESSING = "progressing"
+    DEGRADED = "degraded"
+    UNHEALTHY = "unhealthy"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A record that exists but cannot be used. Nothing may be concluded from its absence."""
+
+    kind: str
+    id: str | None
+    problem: str
+    # As the record has them, where they are text: whose it is, and whether it is over.
+    app_slug: str | None = None
+    status: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind.replace('_', ' ')} {self.id or 'without a usable id'} cannot be read ({self.problem})"
+
+
+class _Object(BaseModel):
+    """Fields we do not know are left alone; statuses stay text, because the platform may learn new ones."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    id: UUID
+    etag: ETag | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
+class AppInstance(_Object):
+    org_id: UUID
+    project_id: UUID
+    app_slug: str
+    app_version: str | None = None
+    name: str | None = None
+    operating_mode: str | None = None
+    control_plane_scope: str | None = None
+    runtime_backend: str | None = None
+    status: str
+    health: str | None = None
+    status_detail: Annotated[dict[str, Any] | None, AfterValidator(shapes.of_instance)] = None
+    placement_intent: dict[str, Any] | None = None
+    config: dict[str, Any] | None = None
+    access: dict[str, Any] | None = None
+    access_credential_id: UUID | None = None
+    correlation_id: CorrelationId
+
+
+class Member(_Object):
+    app_instance_id: UUID
+    component_key: str
+    allocation_id: UUID | None = None
+    status: str
+    adapter_detail: Annotated[dict[str, Any], AfterValidator(shapes.of_member)] = Field(default_factory=dict)
+    correlation_id: CorrelationId | None = None
+    # What stands in adapter_detail and is not of a type we read: a write leaves it as it is.
+    unread: dict[str, Any] = Field(default_factory=dict, exclude=True, repr=False)
+
+    def written(self, status: str, changes: dict[str, Any]) -> "Member":
+        """The member once this is written to it."""
+        return self.model_copy(update={"status": status, "adapter_detail": {**self.adapter_detail, **changes}})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_unread(cls, data: Any) -> Any:
+        stored = data.get("adapter_detail") if isinstance(data, dict) else None
+        if not isinstance(stored, dict):
+            return data
+        read = shapes.of_member(stored)
+        return {**data, "unread": {key: value for key, value in stored.items() if read.get(key) != value}}
+
+
+class Operation(_Object):
+    """A member operation or an instance operation: the same envelope."""
+
+    app_instance_id: UUID | None = None
+    operation: str
+    component_key: str | None = None
+    member_ids: list[UUID] = Field(default_factory=list)
+    allocation_ids: list[UUID] = Field(default_factory=list)
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    status: str
+    claimed_by: str | None = None
+    lease_expires_at: datetime | None = None
+    attempt: int = 0
+    error: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
+    correlation_id: CorrelationId
+    requested_by: dict[str, Any] | None = None
+    # Which of the two lists it came from; the platform's own record has no such field.
+    of_instance: bool = Field(default=False, exclude=True)
+
+
+class Allocation(_Object):
+    project_id: UUID | None = None
+    status: str
+    connection: dict[str, Any] | None = None
+    sku: str | None = None
+    region: str | None = None
+    gpus: int | None = None
+    name: str | None = None
+
+
+class Delivery(BaseModel):
+    """A wrapped access credential: no secret in it, only the way to fetch it once."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    vault_addr: str
+    # It is sent on in a header.
+    wrapping_token: str = Field(repr=False, pattern=r"^[A-Za-z0-9._-]{1,1024}$")
+    expires_at: datetime
+    username: str | None = None
+
+
+class Resolution(BaseModel):
+    """What policy says of an artifact. runner/intent/package_source.py reads the source strictly."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    decision: str
+    rule: dict[str, Any] = Field(default_factory=dict)
+    source: dict[str, Any] | None = None

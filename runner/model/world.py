@@ -1,0 +1,235 @@
+"""One instance as the platform shows it, and what this tick found out and did. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any, Generic, Self
+from uuid import NAMESPACE_OID, UUID, uuid5
+
+from typing_extensions import TypeVar
+
+from runner.model import claims
+from runner.model.neighbours import Neighbours
+from runner.model.plan import (
+    Act,
+    AdapterError,
+    Claim,
+    Detail,
+    Finish,
+    ForgetSecrets,
+    NewMember,
+    Pin,
+    Refuse,
+    Resolve,
+    SetInstance,
+    SetMember,
+    SkipPlay,
+    Step,
+    stamp,
+)
+from runner.model.platform import (
+    NOT_FOUND,
+    Allocation,
+    AppInstance,
+    Member,
+    MemberStatus,
+    Operation,
+    OperationStatus,
+    Resolution,
+    Unreadable,
+)
+from runner.model.shapes import read_time
+
+# What a look at the app's runtime brings back; each app has its own.
+SnapshotT = TypeVar("SnapshotT", default=Any)
+# How long a claim lasts that is only imagined.
+LEASE = timedelta(minutes=2)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one member came out of a play: its last words, and the error if there was one."""
+
+    phase: str | None = None
+    detail: Detail = field(default_factory=dict)
+    error: AdapterError | None = None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The numbers decide needs, so that it needs no settings."""
+
+    max_attempts: int = 3
+    retry_seconds: int = 30
+    conversion_look_seconds: int = 45
+    conversion_idle_seconds: int = 900
+    conversion_limit_seconds: int = 7 * 86400
+    observe_seconds: int = 45
+    repair: bool = True
+    min_free_mb: int = 1024
+
+
+@dataclass(frozen=True)
+class World(Generic[SnapshotT]):
+    instance: AppInstance
+    now: datetime
+    runner_id: str
+    members: tuple[Member, ...] = ()
+    operations: tuple[Operation, ...] = ()
+    instance_operations: tuple[Operation, ...] = ()
+    allocations: Mapping[UUID, Allocation] = field(default_factory=lambda: MappingProxyType({}))
+    snapshot: SnapshotT | None = None
+    # From this tick's latest play: one entry for each member it reached. Empty before the first.
+    outcomes: Mapping[UUID, Outcome] = field(default_factory=lambda: MappingProxyType({}))
+    # Members whose host keys could not be read in this tick, and why.
+    key_scan_errors: Mapping[UUID, AdapterError] = field(default_factory=lambda: MappingProxyType({}))
+    # What this tick's plays have done so far.
+    played: frozenset[Act] = frozenset()
+    policy: Policy = Policy()
+    # Whether this tick took the instance's secrets out of Vault, and why not if it tried in vain.
+    forgotten: bool = False
+    not_forgotten: AdapterError | None = None
+    # What policy said of Slurm's packages when this tick asked; None as long as nobody did.
+    packages: Resolution | None = None
+    # Members and operations that exist but cannot be read: nothing is concluded from what the lists do not show.
+    unreadable: tuple[Unreadable, ...] = ()
+    # Allocations that members or operations name and of which nothing is known.
+    unknown_allocations: Mapping[UUID, Unreadable] = field(default_factory=lambda: MappingProxyType({}))
+    # Who else has the allocations that are asked for; None where nothing is about to begin.
+    neighbours: Neighbours | None = None
+    # Numbers that this tick's claims have taken, by member; see runner/model/claims.py.
+    fences: Mapping[UUID, int] = field(default_factory=lambda: MappingProxyType({}))
+    # Whether this tick took over an operation whose holder vanished and may still be at work.
+    took_over: bool = False
+    # False on a quiet tick: members and allocations were not read, because nothing asks for them.
+    complete: bool = True
+
+    def later(self, **changes: object) -> Self:
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def with_member(self, member: Member) -> Self:
+        return self.later(members=(*(one for one in self.members if one.id != member.id), member))
+
+    def with_operation(self, operation: Operation) -> Self:
+        return self.later(
+            operations=tuple(operation if one.id == operation.id else one for one in self.operations),
+            instance_operations=tuple(operation if one.id == operation.id else one for one in self.instance_operations),
+        )
+
+    def without_operation(self, operation: Operation) -> Self:
+        return self.later(
+            operations=tuple(one for one in self.operations if one.id != operation.id),
+            instance_operations=tuple(one for one in self.instance_operations if one.id != operation.id),
+        )
+
+    def allocation_of(self, member: Member) -> Allocation | None:
+        """The machine it is on. None: not known, which says nothing about whether it is there."""
+        return self.allocations.get(member.allocation_id) if member.allocation_id else None
+
+    def is_not_found(self, allocation_id: UUID) -> bool:
+        """Whether the platform said of this allocation that there is none."""
+        found = self.allocations.get(allocation_id)
+        return found is not None and found.status == NOT_FOUND
+
+    def with_number(self, member: Member, fence: int) -> Self:
+        """The world with a member that this tick has numbered."""
+        return self.with_member(member).later(fences={**self.fences, member.id: fence})
+
+    def did(self, kind: str, member: Member) -> bool:
+        """Whether this tick has done that to the member already."""
+        return (kind, member.id) in self.played
+
+    def without_play(self, step: SkipPlay) -> Self:
+        """The world after a play that was not run."""
+        outcomes = {member.id: Outcome(error=step.error) for member in step.members}
+        return self.later(snapshot=None, outcomes=outcomes, played=self.played | step.play.acts)
+
+    def outcome_consumed(self, member: Member) -> Self:
+        """The member's outcome has been taken into account and must not count twice."""
+        return self.later(outcomes={key: value for key, value in self.outcomes.items() if key != member.id})
+
+    # -- what a step does to the world -----------------------------------------------------------------------
+
+    def after(self, step: Step, written: AppInstance | Member | Operation | None = None) -> Self:
+        """The world once the step was carried out: with the record that was written, or as it would be."""
+        match step:
+            case Claim(subject=Operation() as operation):
+                claimed = written if isinstance(written, Operation) else self._claimed(operation)
+                return self.with_operation(claimed).later(took_over=self.took_over or claims.ran_out(operation))
+            case Claim(subject=Member() as member):
+                lease = {"claimed_by": self.runner_id, "lease_expires_at": stamp(self.now + LEASE)} if step.hold else {}
+                made = _member(written, member.written(step.status, lease), numbered=True)
+                return self.with_number(made, claims.number(made) or 0)
+            case NewMember(operation=operation):
+                made = _member(written, self._made(step))
+                # The answer may be that of another runner's request under the same key, which has its number 1 then.
+                return self.with_number(made, 1) if claims.is_first_claim(operation) else self.with_member(made)
+            case SetMember(member=member, numbers=numbers):
+                made = _member(written, member.written(step.status, step.detail), numbered=numbers)
+                world = self.with_number(made, claims.number(made) or 0) if numbers else self.with_member(made)
+                return world.outcome_consumed(made) if step.consumes_outcome else world
+            case SetInstance():
+                return self.later(instance=written or self._instance(step))
+            case Finish(operation=operation) | Refuse(operation=operation):
+                return self.without_operation(operation)
+            case SkipPlay():
+                return self.without_play(step)
+            case Pin(members=members):
+                unread = AdapterError("host_key_missing", "a plan touches no host: its keys are not read")
+                return self.later(
+                    key_scan_errors={**self.key_scan_errors, **dict.fromkeys((one.id for one in members), unread)}
+                )
+            case ForgetSecrets():
+                return self.later(forgotten=True)
+            case Resolve():
+                return self.later(packages=Resolution(decision="allow"))
+        return self
+
+    def _claimed(self, operation: Operation) -> Operation:
+        changes = {
+            "status": OperationStatus.RUNNING,
+            "claimed_by": self.runner_id,
+            "lease_expires_at": self.now + LEASE,
+            "attempt": operation.attempt + 1,
+        }
+        return operation.model_copy(update=changes)
+
+    def _made(self, step: NewMember) -> Member:
+        return Member(
+            id=uuid5(NAMESPACE_OID, f"{step.operation.id}/{step.allocation_id}"),
+            app_instance_id=self.instance.id,
+            component_key=step.component_key,
+            allocation_id=step.allocation_id,
+            status=MemberStatus.REQUESTED,
+            adapter_detail=step.detail | {claims.FENCE: 1},
+        )
+
+    def _instance(self, step: SetInstance) -> AppInstance:
+        changes = {
+            "status": step.status,
+            "health": step.health,
+            "status_detail": step.detail,
+            "access": step.access or self.instance.access,
+        }
+        return self.instance.model_copy(update=changes)
+
+
+def _member(written: object, imagined: Member, *, numbered: bool = False) -> Member:
+    """The member that was written, or the one that would be, with its next number if it takes one."""
+    if isinstance(written, Member):
+        return written
+    if not numbered:
+        return imagined
+    return imagined.written(imagined.status, {claims.FENCE: (claims.number(imagined) or 0) + 1})
+
+
+def observed_at(instance: AppInstance) -> datetime | None:
+    """When the instance's runtime was last looked at, as we wrote it ourselves."""
+    return read_time((instance.status_detail or {}).get("observed_at"))
+
+
+def is_stale(instance: AppInstance, now: datetime, policy: Policy) -> bool:
+    seen = observed_at(instance)
+    # A time to come is as good as none: a clock was wrong, and waiting for it could take for ever.
+    return seen is None or abs((now - seen).total_seconds()) >= policy.observe_seconds

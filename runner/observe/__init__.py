@@ -1,0 +1,1 @@
+"""Reads the platform: one instance as it is now."""

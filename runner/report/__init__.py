@@ -1,0 +1,1 @@
+"""Writes back to the platform; leases."""

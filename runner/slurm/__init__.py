@@ -1,0 +1,1 @@
+"""The Slurm app, pure: the only package that knows Slurm."""

@@ -1,0 +1,206 @@
+"""The access bundle: how a person reaches this cluster and uses it, with what it really answers. Pure, no secret in it.
+
+It is made of what the platform knows (hosts, ports, keys), what the roles fixed (paths, ports of daemons) and what the
+controller said when it was last looked at. docs/access.md tells what stands in it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from runner.intent.connection import Target, read_target, ssh_options
+from runner.intent.errors import IntentError
+from runner.model.names import CONTROLLER
+from runner.model.plan import Detail, stamp
+from runner.model.platform import Allocation, AppInstance, Member, MemberStatus
+from runner.slurm.cluster_config import read_config
+from runner.slurm.node_names import node_name
+from runner.slurm.snapshot import Sample, Snapshot
+
+MOST_BYTES = 15 * 1024  # the platform takes 16 KiB
+WORKERS_SHOWN = 20
+SAMPLES_SHOWN = 20
+OUTPUT_CHARS = 2500
+PARTITION = "main"
+SERVING = (MemberStatus.READY, MemberStatus.DRAINING)
+PORTS = {"slurmctld": 6817, "slurmd": 6818}
+PATHS = {
+    "controller": {
+        "configuration": "/etc/slurm/slurm.conf",
+        "cgroup configuration": "/etc/slurm/cgroup.conf",
+        "GPU configuration": "/etc/slurm/gres.conf",
+        "scheduler state": "/var/lib/slurm/slurmctld",
+        "accounting configuration (root only)": "/etc/slurm/slurmdbd.conf",
+        "munge log": "/var/log/munge/munged.log",
+    },
+    "worker": {
+        "configuration, as fetched from the controller": "/var/lib/slurm/slurmd/conf-cache/slurm.conf",
+        "GPUs of the host": "/etc/slurm/gres-here.conf",
+        "spool of running jobs": "/var/lib/slurm/slurmd",
+        "munge log": "/var/log/munge/munged.log",
+    },
+}
+LOGS = {
+    "controller": "sudo journalctl --no-pager --lines=50 --unit=slurmctld --unit=slurmdbd --unit=mariadb --unit=munge",
+    "worker": "sudo journalctl --no-pager --lines=50 --unit=slurmd --unit=munge",
+}
+NOTES = [
+    "munge: all hosts of the cluster share one key, which the adapter keeps in Vault; their clocks must agree.",
+    "slurmdbd and its MariaDB run on the controller and are asked through the Slurm commands; nothing else needs them.",
+    "Hosts know each other by address; a node's name is its host's own short name.",
+    "The configuration is written by the adapter: change the instance's config, not the file.",
+]
+
+
+def bundle(
+    instance: AppInstance,
+    snapshot: Snapshot,
+    controller: Member,
+    members: Sequence[Member],
+    allocations: Mapping[UUID, Allocation],
+) -> Detail | None:
+    """The whole of it, or None if the look that was taken does not tell enough."""
+    target = _target(controller, allocations)
+    if snapshot.samples is None or target is None:
+        return None
+    seen, workers = snapshot.controller, _workers(members, allocations)
+    account, partition = seen.submit_account, _partition(snapshot)
+    made: Detail = {
+        "observed_at": stamp(snapshot.observed_at),
+        "cluster_name": seen.cluster_name,
+        "versions": {
+            "app": instance.app_version,
+            "package": seen.package_version,
+            "slurmctld": seen.slurm_version,
+            "config": seen.config_version,
+        },
+        "controller": {"hostname": seen.hostname, **_where(target)},
+        "workers": workers[:WORKERS_SHOWN],
+        **({"more_workers": len(workers) - WORKERS_SHOWN} if len(workers) > WORKERS_SHOWN else {}),
+        "ssh": {
+            "command": f"ssh {' '.join(_ssh(target))}",
+            "known_hosts": f"{_known_as(target)} {target.key_type} {target.key_body}",
+            "key": f"from access credential {instance.access_credential_id} of the platform, by an ssh agent",
+        },
+        "ports": {"ssh": target.port, **PORTS},
+        "submit": {
+            "account": account,
+            "partition": partition,
+            "user": target.username,
+            "batch": f"sbatch --account={account} --partition={partition} --output=/dev/null --wrap=hostname",
+            "interactive": f"srun --account={account} --partition={partition} --immediate=60 hostname",
+            "users": _users(instance),
+        },
+        "commands": _samples(instance, snapshot.samples, "use"),
+        "health": _samples(instance, snapshot.samples, "health"),
+        "logs": LOGS,
+        "paths": PATHS,
+        "notes": NOTES,
+    }
+    return _fitted(made)
+
+
+def renewed(old: Detail | None, new: Detail | None) -> Detail | None:
+    """The new bundle if it says something else than the old one; what only moves on with time is nothing else."""
+    if new is None or (old is not None and _lasting(old) == _lasting(new)):
+        return None
+    return new
+
+
+def _lasting(made: Detail) -> Any:
+    shown = dict(made)
+    shown.pop("observed_at", None)
+    for part in ("commands", "health"):
+        entries = shown.get(part)
+        shown[part] = [
+            {key: value for key, value in entry.items() if key != "output" or entry.get("steady")}
+            for entry in (entries if isinstance(entries, list) else [])
+            if isinstance(entry, dict)
+        ]
+    return shown
+
+
+def _samples(instance: AppInstance, samples: Sequence[Sample], kind: str) -> list[Detail]:
+    private = _keeps_jobs_private(instance)
+    return [
+        {
+            "about": one.about,
+            "command": one.command,
+            "output": "(this cluster keeps jobs private)"
+            if private and one.about_jobs
+            else (one.output or "")[:OUTPUT_CHARS] or None,
+            "steady": one.steady,
+        }
+        for one in [one for one in samples if one.kind == kind][:SAMPLES_SHOWN]
+    ]
+
+
+def _keeps_jobs_private(instance: AppInstance) -> bool:
+    settings = (instance.config or {}).get("slurm")
+    return isinstance(settings, dict) and any(str(key).lower() == "privatedata" for key in settings)
+
+
+def _users(instance: AppInstance) -> list[Detail]:
+    try:
+        declared = read_config(instance).users
+    except IntentError:
+        return []
+    listed = sorted(declared, key=lambda person: person.name)[:WORKERS_SHOWN]
+    return [{"name": person.name, "uid": person.uid, "account": person.account} for person in listed]
+
+
+def _workers(members: Sequence[Member], allocations: Mapping[UUID, Allocation]) -> list[Detail]:
+    found = []
+    for member in members:
+        target = _target(member, allocations)
+        name = node_name(member)
+        if member.component_key != CONTROLLER and member.status in SERVING and target and name:
+            found.append({"hostname": name, **_where(target), "gpus": member.adapter_detail.get("gpus")})
+    return sorted(found, key=lambda worker: str(worker["hostname"]))
+
+
+def _target(member: Member, allocations: Mapping[UUID, Allocation]) -> Target | None:
+    allocation = allocations.get(member.allocation_id) if member.allocation_id else None
+    try:
+        return read_target(allocation, member) if allocation else None
+    except IntentError:
+        return None
+
+
+def _where(target: Target) -> Detail:
+    return {"host": target.host, "port": target.port, "username": target.username}
+
+
+def _ssh(target: Target) -> list[str]:
+    """One line to paste: the host must show the key it is known by, and nothing is kept in a file."""
+    return [*ssh_options(target, _known_as(target)), "-p", str(target.port), f"{target.username}@{target.host}"]
+
+
+def _known_as(target: Target) -> str:
+    return target.host if target.port == 22 else f"[{target.host}]:{target.port}"
+
+
+def _partition(snapshot: Snapshot) -> str:
+    named = {name for node in (snapshot.nodes or {}).values() for name in node.partitions}
+    return PARTITION if PARTITION in named or not named else sorted(named)[0]
+
+
+def _fitted(made: Detail) -> Detail:
+    """The platform takes a bounded bundle: outputs go first, from the least to the most useful, then workers, then
+    commands."""
+    for entry in (*reversed(made["health"]), *reversed(made["commands"])):
+        if _size(made) <= MOST_BYTES:
+            return made
+        entry["output"] = None
+    while _size(made) > MOST_BYTES and made["workers"]:
+        made["workers"].pop()
+        made["more_workers"] = made.get("more_workers", 0) + 1
+    for part in ("health", "commands"):
+        while _size(made) > MOST_BYTES and made[part]:
+            made[part].pop()
+    return made
+
+
+def _size(made: Detail) -> int:
+    return len(json.dumps(made, default=str).encode())

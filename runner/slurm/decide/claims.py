@@ -1,0 +1,133 @@
+"""No play changes a host without a claim and a number. runner/model/claims.py has the invariant.
+
+It stands behind the rest of the policy, as guards/host_keys.py does: the play is planned first, then whatever it changes is
+claimed, then it is planned again and runs. Which members are left out because another runner holds them is decided
+where the play is made; a play that still names one of them waits.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from runner.model import claims, progress
+from runner.model.names import CONTROLLER, host_name
+from runner.model.plan import AdapterError, Claim, Finish, Plan, Play, Refuse, SetMember, Step, Wait
+from runner.model.platform import InstanceStatus, Member, MemberStatus, Operation, OperationStatus
+from runner.slurm.decide.members import UNFINISHED, held_by_another, is_claimed, is_ours, obstacle
+from runner.slurm.world import World
+
+CHANGES_ALL = frozenset({"deploy", "stop", "restart", "upgrade", "rollback", "rotate", "decommission"})
+CHANGES_WORKERS = frozenset({"add_worker", "remove_worker", "follow"})
+# Slurm's state is changed by commands on the controller's host.
+THROUGH_CONTROLLER = frozenset({"add_worker", "remove_worker", "drain_worker", "quiesce", "follow"})
+
+
+def secured(world: World, plan: Plan) -> Plan:
+    """The plan with its play numbered, or the claims that come before it."""
+    play = plan.play
+    if play is None:
+        return plan
+    if any(isinstance(step, Finish | Refuse) for step in plan.steps):
+        # Ending an operation ends its claim, and this play may need that claim: plan it in the next round.
+        return Plan(tuple(step for step in plan.steps if step is not play))
+    shared = _shared(world, play)
+    changed = changed_by(play)
+    blocked = [
+        Wait(why, host_name(one))
+        for one in (*changed, *(one for one in shared if one not in changed))
+        if (why := obstacle(world, one))
+    ]
+    if blocked:
+        return Plan((*(step for step in plan.steps if isinstance(step, Wait)), *blocked))
+    exclusive = [one for one in changed if one not in shared]
+    lacking = [one for one in exclusive if not _may_change(world, one)]
+    lacking += [one for one in shared if _needs_number(world, one)]
+    if lacking:
+        why = f"playbooks/{play.playbook}.yml changes its host"
+        own = {one.id for one in lacking if one not in shared and not _is_covered(world, one)}
+        return Plan(tuple(Claim(why, one, one.status, hold=one.id in own) for one in lacking))
+    fences = {one.id: world.fences[one.id] for one in exclusive}
+    fences |= {one.id: world.fences.get(one.id) or claims.number(one) or 0 for one in shared}
+    numbered = replace(play, fences=fences, first=frozenset(one.id for one in changed if _is_first(play, one)))
+    return Plan(tuple(numbered if step is play else step for step in plan.steps))
+
+
+def changed_by(play: Play) -> tuple[Member, ...]:
+    """Members whose hosts the play changes, or on whose hosts it changes Slurm's state."""
+    everybody = play.playbook in CHANGES_ALL
+    workers = play.playbook in CHANGES_WORKERS
+    through = play.playbook in THROUGH_CONTROLLER
+    return tuple(one for one in play.members if everybody or (through if one.component_key == CONTROLLER else workers))
+
+
+def unreadable(world: World) -> list[Step]:
+    """Members whose number cannot be read say so, and say it no longer once it can be."""
+    steps: list[Step] = []
+    for member in world.members:
+        known = (member.adapter_detail.get("last_adapter_error") or {}).get("code")
+        bad = claims.number(member) is None and member.status != MemberStatus.DELETED
+        if bad and known != claims.UNREADABLE:
+            error = AdapterError(
+                claims.UNREADABLE,
+                f"adapter_detail.{claims.FENCE} of {host_name(member)} is not a whole number, so its host cannot be"
+                " changed. Set it to a number that is not below the host's own in /run/gpuaas-slurm/fences.json",
+            )
+            steps.append(_note(member, error.as_detail(world.now), error.message))
+        elif not bad and known == claims.UNREADABLE:
+            steps.append(_note(member, None, "the number of its claims can be read again"))
+    return steps
+
+
+def _note(member: Member, error: object, why: str) -> SetMember:
+    return SetMember(why, member, member.status, {"last_adapter_error": error}, consumes_outcome=False)
+
+
+def not_now(world: World, controller: Member) -> str | None:
+    """Why nothing is begun through the controller that no operation of ours asks for: another runner is at work."""
+    held = obstacle(world, controller)
+    if held or _is_ours(world, (*world.operations, *world.instance_operations)):
+        return held
+    for operation in world.operations:
+        held = held_by_another(world, operation.claimed_by, operation.lease_expires_at)
+        if operation.status == OperationStatus.RUNNING and held:
+            return f"{operation.operation} {str(operation.id)[:8]}: {held}"
+    return None
+
+
+def _is_first(play: Play, member: Member) -> bool:
+    """Whether its host has nothing of ours yet: it is brought up, and was not stopped."""
+    return member.status in UNFINISHED and not progress.is_stopped(member) and ("join", member.id) in play.acts
+
+
+def _is_ours(world: World, operations: Iterable[Operation]) -> bool:
+    return any(
+        one.status == OperationStatus.RUNNING and is_ours(world, one.claimed_by, one.lease_expires_at)
+        for one in operations
+    )
+
+
+def _is_covered(world: World, member: Member) -> bool:
+    """Whether a claim of ours on what is done to the member holds it: then it need not be held by itself."""
+    if _is_ours(world, world.instance_operations):
+        return True
+    if world.instance.status == InstanceStatus.DELETING:
+        return any(is_claimed(world, one) for one in world.members)  # by the keeper, see instance/decommission.py
+    return _is_ours(world, (one for one in world.operations if claims.concerns(one, member)))
+
+
+def _may_change(world: World, member: Member) -> bool:
+    return is_claimed(world, member) or (member.id in world.fences and _is_covered(world, member))
+
+
+def _shared(world: World, play: Play) -> list[Member]:
+    """The controller, where the play only speaks with it for an operation on workers that is ours."""
+    if play.playbook not in THROUGH_CONTROLLER or not _is_ours(world, world.operations):
+        return []
+    if _is_ours(world, world.instance_operations) or world.instance.status == InstanceStatus.DELETING:
+        return []
+    return [one for one in play.members if one.component_key == CONTROLLER]
+
+
+def _needs_number(world: World, controller: Member) -> bool:
+    """Whether it has none yet, or a runner that vanished may still use it."""
+    vanished = world.took_over or claims.lease(controller)[0] is not None
+    return controller.id not in world.fences and (vanished or not claims.number(controller))

@@ -1,0 +1,297 @@
+"""How an instance goes: workers when nothing is on them any more, then the controller, then its secrets, then itself.
+
+An instance that is being deleted cannot come back, so this goes on to the end whatever becomes of the operation that
+asked for it; without one it goes by default terms. What was agreed is in agreement.py, what is done on a host in
+offhost.py; here is the order of things, and whose turn it is.
+"""
+
+from runner.intent.errors import IntentError
+from runner.model import limits
+from runner.model.names import CONTROLLER, host_name
+from runner.model.plan import AdapterError, Claim, Detail, Finish, ForgetSecrets, Play, Refuse, SetMember, Step, Wait
+from runner.model.platform import Health, InstanceStatus, Member, MemberStatus, Operation, OperationStatus
+from runner.model.shapes import read_time
+from runner.slurm import detail
+from runner.slurm.decide.instance import decommission_hosts, queue
+from runner.slurm.decide.instance.decommission_terms import (
+    NAME,
+    AgreedTerms,
+    Terms,
+    agreed_terms,
+    lost_controller,
+    note_of,
+    read_terms,
+    silence,
+)
+from runner.slurm.decide.instance.queue import Verb
+from runner.slurm.decide.members import held_by_another, is_claimed, is_ours, obstacle
+from runner.slurm.decide.status import set_instance
+from runner.slurm.decide.workers import leave
+from runner.slurm.decide.workers.operations import fitted, member_result
+from runner.slurm.decide.workers.requests import WantedPlays
+from runner.slurm.node_names import node_name
+from runner.slurm.world import World
+
+OPEN = (OperationStatus.ACCEPTED, OperationStatus.RUNNING)
+DELETING = AdapterError("instance_deleting", "the instance is being deleted: nothing else is done for it any more")
+
+
+def check(_world: World, operation: Operation) -> None:
+    read_terms(operation.parameters)
+
+
+def begin(world: World, operation: Operation) -> list[Step]:
+    """Its turn has come: from here on the instance is being deleted, and that cannot be taken back."""
+    return _say(world, note_of(world, operation), [])
+
+
+VERB = Verb(
+    allowed=tuple(status for status in InstanceStatus if status != InstanceStatus.DELETED),
+    carry_out=begin,
+    check=check,
+    ahead=True,
+)
+
+
+def go_on(world: World) -> list[Step]:
+    """The next steps of an instance in `deleting`."""
+    steps = _settle(world)
+    if any(not isinstance(step, Wait) for step in steps) or _is_anothers(world):
+        return steps
+    operation = next(iter(_asked(world)), None)
+    note = note_of(world, operation)
+    if note != queue.note(world):
+        return [*steps, *_say(world, note, decommission_hosts.reasons(world.members))]
+    terms = read_terms(operation.parameters if operation else {})
+    members = [member for member in world.members if member.status != MemberStatus.DELETED]
+    if not members:
+        return [*steps, *_end(world, note)]
+    agreed = agreed_terms(note, terms, operation)
+    more, wants, to_clean, waited_for = _members(world, members, agreed, lost_controller(world, note, terms))
+    steps += more
+    if _has_writes(steps):
+        return steps
+    play = _play(world, members, wants, to_clean, agreed)
+    if play:
+        return [*steps, *_say(world, note | {"phase": _phase(note, play)}, decommission_hosts.reasons(members)), play]
+    return steps + _rest(world, note, terms, operation, waited_for)
+
+
+# -- whose it is -----------------------------------------------------------------------------------------------
+
+
+def _asked(world: World) -> list[Operation]:
+    return [one for one in world.instance_operations if one.operation == NAME and one.status in OPEN]
+
+
+def _settle(world: World) -> list[Step]:
+    """Everything else that was asked for ends; then the teardown is claimed. One that came second joins the first."""
+    steps: list[Step] = []
+    for operation in (*world.operations, *world.instance_operations):
+        if operation.status in OPEN and operation.operation != NAME:
+            steps.append(_taken(world, operation) or Refuse(DELETING.message, operation, DELETING.code))
+    for operation in _asked(world):
+        try:
+            read_terms(operation.parameters)
+        except IntentError as error:
+            steps.append(_taken(world, operation) or Refuse(error.message, operation, error.code))
+    if steps:
+        return steps
+    asked = _asked(world)
+    mine = _taken(world, asked[0], claim_accepted=True) if asked else None
+    steps += [mine] if mine else []
+    steps += [Wait(f"{_label(asked[0])} came first: it ends with that", _label(one)) for one in asked[1:]]
+    keeper = _keeper(world)
+    if keeper and not mine:
+        held = [Wait(why, host_name(one)) for one in _alive(world) if (why := obstacle(world, one))]
+        steps += held
+        if not held and not is_claimed(world, keeper):
+            steps.append(Claim("the instance is taken down by one runner at a time", keeper, keeper.status))
+    return steps
+
+
+def _taken(world: World, operation: Operation, *, claim_accepted: bool = False) -> Step | None:
+    """What has to be before we may end or carry out an operation; nothing, if it is ours or nobody's."""
+    if operation.status == OperationStatus.RUNNING:
+        held = held_by_another(world, operation.claimed_by, operation.lease_expires_at)
+        if held:
+            return Wait(held, _label(operation))
+        if is_ours(world, operation.claimed_by, operation.lease_expires_at):
+            return None
+    elif not claim_accepted:
+        return None
+    return Claim("the instance is being deleted", operation)
+
+
+def _is_anothers(world: World) -> bool:
+    """Whether another runner is at it, or at one of its members: then nothing is begun."""
+    held = [(one.claimed_by, one.lease_expires_at) for one in (*world.operations, *world.instance_operations)]
+    return any(held_by_another(world, *one) for one in held) or any(obstacle(world, one) for one in _alive(world))
+
+
+def _alive(world: World) -> list[Member]:
+    return [member for member in world.members if member.status != MemberStatus.DELETED]
+
+
+def _keeper(world: World) -> Member | None:
+    """The member whose claim keeps two runners apart, operation or not: the controller while there is one."""
+    return min(_alive(world), key=lambda one: (one.component_key != CONTROLLER, str(one.id)), default=None)
+
+
+# -- members ---------------------------------------------------------------------------------------------------
+
+
+def _members(
+    world: World, members: list[Member], agreed: AgreedTerms, lost: str | None
+) -> tuple[list[Step], WantedPlays, list[Member], list[Member]]:
+    """Steps, what the controller is to be told, whose hosts are to be cleaned now, and who is waited for: workers
+    first, and the controller when nobody needs it any more."""
+    steps: list[Step] = []
+    wants = WantedPlays()
+    to_clean: list[Member] = []
+    waited_for: list[Member] = []
+    # Workers come first, so by the controller's turn it is known who is waited for.
+    for member in sorted(members, key=lambda one: one.component_key == CONTROLLER):
+        if member.component_key == CONTROLLER and (waited_for or to_clean or _has_writes(steps)):
+            waited_for.append(member)
+            continue
+        held = None if member.component_key == CONTROLLER else _still_at_work(world, member, agreed, lost)
+        if held:
+            steps += held[0]
+            wants.add(held[1])
+            waited_for.append(member)
+            continue
+        # Drained in this tick by a controller that answers, and not held back: the look showed no job on it.
+        own, clean = decommission_hosts.clean_host(
+            world, member, agreed, seen_free=lost is None and world.did("drain", member)
+        )
+        steps += own
+        to_clean += [member] if clean else []
+        waited_for += [] if decommission_hosts.is_out_of_the_way(member) else [member]
+    return steps, wants, to_clean, waited_for
+
+
+def _has_writes(steps: list[Step]) -> bool:
+    return any(isinstance(step, SetMember) for step in steps)
+
+
+def _still_at_work(world: World, member: Member, agreed: AgreedTerms, lost: str | None) -> leave.Progress | None:
+    """A worker whose controller can be asked is drained like any other that leaves, by the same code."""
+    if not leave.belongs_to(member, agreed.id):
+        return [decommission_hosts.begin(world, member, agreed)], WantedPlays()
+    if lost or leave.note(member).get("verdict") or world.did("clean", member):
+        return None
+    since = read_time(leave.note(member).get("since")) or world.now
+    left = agreed.jobs_until - since if agreed.jobs_until else None
+    seconds = max(0, int(left.total_seconds())) if left is not None else None
+    terms = leave.read_terms({"reason": agreed.reason}).model_copy(
+        update={"deadline_seconds": seconds, "on_deadline": "cancel" if seconds is not None else None}
+    )
+    return leave.at_work(world, member, NAME, terms)
+
+
+def _play(
+    world: World, members: list[Member], wants: WantedPlays, to_clean: list[Member], agreed: AgreedTerms
+) -> Play | None:
+    controller = next((member for member in members if member.component_key == CONTROLLER), None)
+    drain = wants.drain_play(world, controller) if controller else None
+    if drain or not to_clean:
+        return drain
+    names = limits.named([node_name(member) or host_name(member) for member in to_clean])
+    over = agreed.jobs_until is not None and world.now >= agreed.jobs_until
+    terms: Detail = {"decommission_keep_logs": agreed.keep_logs, "teardown_jobs": "end" if over else "wait"}
+    terms["decommission_homes_of"] = [str(one.id) for one in to_clean] if agreed.remove_homes else []
+    acts = frozenset(("clean", member.id) for member in to_clean)
+    return Play(f"clean {names}", NAME, tuple(to_clean), acts, terms=terms, needs_controller=False)
+
+
+def _phase(note: Detail, play: Play) -> str:
+    """How far it is, for a person. Drains are repeated at each look and are no news."""
+    if play.playbook != NAME:
+        return "draining" if note.get("phase") == "begun" else str(note.get("phase"))
+    return "cleaning the controller" if play.members[0].component_key == CONTROLLER else "cleaning workers"
+
+
+# -- ends ------------------------------------------------------------------------------------------------------
+
+
+def _rest(
+    world: World, note: Detail, terms: Terms, operation: Operation | None, waited_for: list[Member]
+) -> list[Step]:
+    """Nothing more can be done now: say what is left, and end the operation if it cannot succeed."""
+    members = [member for member in world.members if member.status != MemberStatus.DELETED]
+    failed = [member for member in members if decommission_hosts.has_failed(member)]
+    reasons = decommission_hosts.reasons(members)
+    known = all(world.allocation_of(member) for member in members)  # else a host may be there that nobody cleaned
+    if not waited_for and known and not note.get("secrets_forgotten") and not world.not_forgotten:
+        if not world.forgotten:
+            return [ForgetSecrets("no member needs them any more")]
+        note = note | {"secrets_forgotten": True}
+    if note.get("controller_silent_since") and waited_for:
+        reasons = [silence(world, note, terms), *reasons]
+    if world.not_forgotten:
+        reasons = [{"code": world.not_forgotten.code, "message": world.not_forgotten.message}, *reasons]
+    phase = _resting(reasons, waited_for, failed)
+    steps = _say(world, note | {"phase": phase}, reasons)
+    agreed = agreed_terms(note, terms, operation)
+    at_work = any(decommission_hosts.is_at_work(member) for member in waited_for)
+    if operation and agreed.gives_up_at and world.now >= agreed.gives_up_at and at_work:
+        late = (
+            f"not drained in {terms.deadline_seconds} s, so given up; the instance stays deleting and no job is ended"
+        )
+        return [*steps, _fail(world, operation, AdapterError("drain_deadline", late))]
+    if operation and failed and not waited_for:
+        first = leave.note(failed[0]).get("error") or {}
+        why = f"{len(failed)} member(s) could not be taken off their hosts; the first: {first.get('message')}"
+        code = str(first.get("code") or "partly_failed")
+        return [*steps, _fail(world, operation, AdapterError(code, why))]
+    waiting = limits.named([str(reason["message"]) for reason in reasons], "; ") or phase
+    return [*steps, Wait(waiting, "instance")]
+
+
+def _resting(reasons: list[Detail], waited_for: list[Member], failed: list[Member]) -> str:
+    if any(reason["code"] in ("jobs_running", "jobs_on_host") for reason in reasons):
+        return "waiting for jobs"
+    if waited_for:
+        return "waiting for the next look"
+    return "failed" if failed else "waiting for hosts"
+
+
+def _end(world: World, note: Detail) -> list[Step]:
+    """Every member is gone. The operations end first: nobody looks at a deleted instance again."""
+    if world.not_forgotten:
+        told: Detail = {"code": world.not_forgotten.code, "message": world.not_forgotten.message}
+        return [*_say(world, note | {"phase": "secrets"}, [told]), Wait(world.not_forgotten.message, "secrets")]
+    if not world.forgotten:
+        return [ForgetSecrets("no member is left that needs them")]
+    unclaimed = [claim for one in _asked(world) if (claim := _taken(world, one, claim_accepted=True))]
+    if unclaimed:
+        return list(unclaimed)
+    result = _results(world)
+    done: list[Step] = [
+        Finish("every member is gone, and so are the secrets", one, OperationStatus.SUCCEEDED, result)
+        for one in _asked(world)
+    ]
+    said = detail.of_instance(world.instance, None, world.members, [], world.now)
+    said |= {"lifecycle": note | {"verdict": "done", "phase": "done"}, "unsettled": False}
+    return [*done, *set_instance(world, InstanceStatus.DELETED, Health.UNKNOWN, said, {})]
+
+
+def _fail(world: World, operation: Operation, error: AdapterError) -> Finish:
+    told = {"code": error.code, "message": error.message}
+    return Finish(error.message, operation, OperationStatus.FAILED, _results(world), told)
+
+
+def _results(world: World) -> Detail:
+    return fitted({str(one.id): member_result(one, leave.note(one).get("error")) for one in world.members})
+
+
+def _say(world: World, note: Detail, reasons: list[Detail]) -> list[Step]:
+    said = detail.of_instance(world.instance, world.snapshot, world.members, reasons, world.now)
+    said["lifecycle"] = note
+    health = Health.DEGRADED if reasons else Health.PROGRESSING
+    return set_instance(world, InstanceStatus.DELETING, health, said, None)
+
+
+def _label(operation: Operation) -> str:
+    return f"{operation.operation} {str(operation.id)[:8]}"

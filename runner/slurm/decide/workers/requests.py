@@ -1,0 +1,107 @@
+"""What the open operations want done on hosts now, gathered so that it becomes as few plays as possible."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from runner.model.limits import named
+from runner.model.plan import Act, Detail, Play
+from runner.model.platform import Member
+from runner.slurm.decide.workers.evict import reach
+from runner.slurm.node_names import node_name
+from runner.slurm.snapshot import Job
+from runner.slurm.world import World
+
+
+@dataclass
+class WantedPlays:
+    joins: list[Member] = field(default_factory=list)
+    drains: dict[str, list[Member]] = field(default_factory=dict)  # by the reason the node shall show
+    resumes: dict[str, list[Member]] = field(default_factory=dict)  # by the owner the node's reason must have
+    # Jobs by their address, each with the member that it is in the way of.
+    requeues: dict[str, Member] = field(default_factory=dict)
+    unpins: dict[str, Member] = field(default_factory=dict)
+    cancels: dict[str, Member] = field(default_factory=dict)
+    removes: list[Member] = field(default_factory=list)
+    homes: list[Member] = field(default_factory=list)  # of those who are removed, whose homes go too
+    forgets: list[Member] = field(default_factory=list)
+
+    @classmethod
+    def evicting(cls, how: str, jobs: Sequence[Job], member: Member) -> Self:
+        """Jobs out of a member's way. A requeue of one that waits for the node by name clears its required nodes."""
+        running = {job.address: member for job in jobs if job.state != "PENDING"}
+        waiting = {job.address: member for job in jobs if job.state == "PENDING"}
+        return cls(cancels=running | waiting) if how == "cancel" else cls(requeues=running, unpins=waiting)
+
+    def add(self, other: "WantedPlays") -> None:
+        self.joins += other.joins
+        for reason, members in other.drains.items():
+            self.drains.setdefault(reason, []).extend(members)
+        for owner, members in other.resumes.items():
+            self.resumes.setdefault(owner, []).extend(members)
+        self.requeues |= other.requeues
+        self.unpins |= other.unpins
+        self.cancels |= other.cancels
+        self.removes += other.removes
+        self.homes += other.homes
+        self.forgets += other.forgets
+
+    @property
+    def members(self) -> list[Member]:
+        """Everybody for whom the controller is to be asked for something."""
+        named = [*self.joins, *self.removes, *self.forgets]
+        named += [*self.requeues.values(), *self.unpins.values(), *self.cancels.values()]
+        named += [one for group in (self.drains, self.resumes) for members in group.values() for one in members]
+        return list({one.id: one for one in named}.values())
+
+    def drain_play(self, world: World, controller: Member) -> Play | None:
+        """Everything that is only a word with the controller, in one run and one call for each reason."""
+        acts: set[Act] = {("drain", member.id) for members in self.drains.values() for member in members}
+        acts |= {("resume", member.id) for members in self.resumes.values() for member in members}
+        evicted = (*self.requeues.values(), *self.unpins.values(), *self.cancels.values())
+        acts |= {("evict", member.id) for member in evicted}
+        if not acts:
+            return None
+        work: Detail = {
+            "drain": [{"nodes": _nodes(members), "reason": reason} for reason, members in sorted(self.drains.items())],
+            "resume": [{"nodes": _nodes(members), "owner": owner} for owner, members in sorted(self.resumes.items())],
+            "requeue": sorted(self.requeues),
+            "unpin": sorted(self.unpins),
+            "cancel": sorted(self.cancels),
+        }
+        return Play(self._about(world), "drain_worker", (controller,), frozenset(acts), work)
+
+    def remove_play(self, controller: Member) -> Play | None:
+        if not self.removes and not self.forgets:
+            return None
+        acts: set[Act] = {("remove", member.id) for member in self.removes}
+        acts |= {("forget", member.id) for member in self.forgets}
+        why = f"take out {named(_nodes([*self.removes, *self.forgets])) or 'workers that never joined'}"
+        work, terms = {"delete": _nodes(self.forgets)}, {"decommission_homes_of": [str(one.id) for one in self.homes]}
+        return Play(why, "remove_worker", (controller, *self.removes), frozenset(acts), work, terms)
+
+    def _about(self, world: World) -> str:
+        """What a person wants to read in a plan: which nodes, and which jobs are in the way as far as is known."""
+        parts = []
+        for members in self.drains.values():
+            parts += [f"drain {node_name(member)}{_in_the_way(world, member)}" for member in members]
+        for members in self.resumes.values():
+            parts += [f"undrain {node_name(member)} if the drain is ours" for member in members]
+        words = {"requeue": self.requeues, "clear the required nodes of": self.unpins, "cancel": self.cancels}
+        for word, jobs in words.items():
+            if jobs:
+                parts.append(f"{word} job(s) {named([reach(word, address) for address in sorted(jobs)])}")
+        return named(parts, "; ")
+
+
+def _nodes(members: list[Member]) -> list[str]:
+    return sorted({found for member in members if (found := node_name(member))})
+
+
+def _in_the_way(world: World, member: Member) -> str:
+    hostname = node_name(member)
+    if world.snapshot and hostname:
+        jobs = [job.address for job in world.snapshot.jobs_of(hostname)]
+    else:
+        jobs = list(member.adapter_detail.get("jobs") or [])
+    return f" (in the way: job {', '.join(map(str, jobs))})" if jobs else ""

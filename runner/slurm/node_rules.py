@@ -1,0 +1,1 @@
+../../module_utils/node_rules.py

@@ -1,0 +1,109 @@
+"""foresee tells a tick in advance: every step up to the first play, nothing invented, nothing twice."""
+
+from runner.loop.dry_run import dry_run
+from runner.model.plan import Claim, NewMember, Play, Refuse, SetInstance, SetMember, Step, Wait, stamp
+from runner.model.world import World
+from runner.slurm.app import SLURM
+from runner.slurm.decide import decide
+from tests.unit.worlds import ME, NOW, add, allocation, controller, instance, mine, of_kind, settle, worker, world
+
+
+def test_a_deploy_is_foreseen_from_claim_to_play_with_a_reason_for_each_step() -> None:
+    steps = dry_run(world(operations=(add(2, 3),)), SLURM)
+    kinds = [type(step) for step in steps]
+    assert kinds.count(NewMember) == 2
+    assert kinds.count(Claim) == 2
+    assert kinds[-1] is Play
+    assert kinds.count(Play) == 1
+    assert all(step.why for step in steps)
+
+
+def test_the_foreseen_play_holds_the_members_that_do_not_exist_yet() -> None:
+    steps = dry_run(world(operations=(add(2, 3),)), SLURM)
+    (play,) = of_kind(steps, Play)
+    assert sorted(str(member.allocation_id) for member in play.members) == sorted(
+        str(allocation(number).id) for number in (1, 2, 3)
+    )
+
+
+def test_what_is_foreseen_is_what_a_tick_would_do() -> None:
+    start = world(operations=(add(2, 3),))
+    _, done, play = settle(start, decide)
+    foreseen = dry_run(start, SLURM)
+    assert [type(step) for step in foreseen] == [type(step) for step in _once(done)]
+    assert play is not None
+    assert [member.id for member in of_kind(foreseen, Play)[0].members] == [member.id for member in play.members]
+
+
+def _once(steps: list[Step]) -> list[Step]:
+    kept: list[Step] = []
+    for step in steps:
+        if step not in kept:
+            kept.append(step)
+    return kept
+
+
+def test_nothing_is_foreseen_for_a_quiet_instance() -> None:
+    status = {"observed_at": stamp(NOW), "reasons": []}
+    quiet = instance(status="running", health="healthy", status_detail=status)
+    assert dry_run(world(instance=quiet, complete=False), SLURM) == []
+
+
+def test_work_that_another_runner_holds_is_shown_as_a_wait_and_not_as_a_play() -> None:
+    held = {"claimed_by": "another", "lease_expires_at": stamp(NOW.replace(minute=59))}
+    steps = dry_run(world(members=(controller(adapter_detail=held),)), SLURM)
+    assert of_kind(steps, Play) == []
+    assert any("another" in wait.why for wait in of_kind(steps, Wait))
+
+
+def test_what_waits_through_many_rounds_is_told_once() -> None:
+    lease = {"status": "running", "claimed_by": "another", "lease_expires_at": NOW.replace(minute=59)}
+    held = add(4).model_copy(update=lease)
+    steps = dry_run(world(operations=(held, add(2, 3))), SLURM)
+    assert len([wait for wait in of_kind(steps, Wait) if str(held.id)[:8] in wait.subject]) == 1
+
+
+def test_a_refusal_is_foreseen_once_and_ends_there() -> None:
+    operation = add(2).model_copy(update={"operation": "drain"})
+    steps = dry_run(_running(operations=(operation,)), SLURM)
+    assert [type(step) for step in steps].count(Refuse) == 1
+
+
+def _running(**changes: object) -> World:
+    status = {"observed_at": stamp(NOW), "reasons": []}
+    fields: dict[str, object] = {
+        "instance": instance(status="running", health="healthy", status_detail=status),
+        "members": (controller(status="ready"),),
+    }
+    return world(**(fields | changes))
+
+
+def test_an_imagined_claim_is_ours_and_leaves_everything_else_as_it_was() -> None:
+    operation = add(2)
+    before = _running(operations=(operation,))
+    after = before.after(Claim("because", operation))
+    (claimed,) = after.operations
+    assert (claimed.status, claimed.claimed_by) == ("running", ME)
+    assert claimed.lease_expires_at is not None
+    assert claimed.lease_expires_at > NOW
+    assert (after.members, after.instance) == (before.members, before.instance)
+
+
+def test_the_same_imagined_member_has_the_same_id_each_time() -> None:
+    operation = mine(add(2))
+    step = NewMember("because", operation, "worker", operation.allocation_ids[0])
+    first, second = (_running(operations=(operation,)).after(step) for _ in range(2))
+    assert first.members[-1].id == second.members[-1].id
+    assert len(first.after(step).members) == len(first.members)
+
+
+def test_imagined_writes_change_status_and_detail_of_what_they_name() -> None:
+    operation = mine(add(2))
+    joining = worker(operation, 2, status="reconciling")
+    before = _running(members=(controller(status="ready"), joining), operations=(operation,))
+    after = before.after(SetMember("because", joining, "ready", {"phase": "serving"}))
+    (told,) = (member for member in after.members if member.id == joining.id)
+    assert (told.status, told.adapter_detail["phase"]) == ("ready", "serving")
+    assert told.adapter_detail["operation_id"] == str(operation.id)
+    later = after.after(SetInstance("because", "running", "degraded", {"reasons": ["one"]}))
+    assert (later.instance.health, later.instance.status_detail) == ("degraded", {"reasons": ["one"]})

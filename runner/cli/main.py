@@ -29,7 +29,7 @@ from runner.settings import SettingsError
 from runner.slurm.app import SLURM
 
 app = typer.Typer(
-    epilog="Settings come from the environment or the file that GPUAAS_CONFIG names: docs/operations.md has them all.",
+    epilog="Settings come from the environment or from the file named by GPUAAS_CONFIG: see docs/usage/settings.md.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -1,4 +1,4 @@
-"""docs/journal.md as data: which lines of which daemon are explained, and what of a journal is not."""
+"""docs/usage/journal.md as data: which lines of which daemon are explained, and what of a journal is not."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.platform_process import ROOT
 
-TABLE = ROOT / "docs" / "journal.md"
+TABLE = ROOT / "docs" / "usage" / "journal.md"
 UNITS = ("munge", "slurmctld", "slurmdbd", "slurmd")
 # syslog's err, and everything worse.
 ERR = 3

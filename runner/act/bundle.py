@@ -1,5 +1,6 @@
 """Finds the Ansible side of the project: in a checkout, or installed beside the package."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -14,3 +15,12 @@ def bundle_dir() -> Path:
     raise FileNotFoundError(
         f"the Ansible bundle is in neither {checkout} nor {installed}: reinstall it, or run from a checkout"
     )
+
+
+def version() -> str:
+    """The version of package, app and command line; the manifest is the one place that has it."""
+    manifest = bundle_dir() / "app" / "manifest.yaml"
+    found = re.search(r"^version: (\S+)$", manifest.read_text(), re.MULTILINE)
+    if found is None:
+        raise FileNotFoundError(f"{manifest} has no line 'version: X.Y.Z': restore it, or reinstall the bundle")
+    return found[1]

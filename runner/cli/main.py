@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from runner import log
-from runner.act import package_policy, play_secrets
+from runner.act import bundle, package_policy, play_secrets
 from runner.act.vault import SecretsError
 from runner.cli import access, configure, instance_operations, member_operations, requests, trust, view
 from runner.cli.commands import CANNOT, FAILED, NOT_ALONE, OK, Json, Which, as_reader, load
@@ -29,8 +29,7 @@ from runner.settings import SettingsError
 from runner.slurm.app import SLURM
 
 app = typer.Typer(
-    help="Turns GPUaaS allocations into a Slurm cluster, because a record in the platform asks for it.",
-    epilog="Settings come from the environment or the file that GPUAAS_CONFIG names: docs/operations.md has them all.",
+    epilog="Settings come from the environment or from the file named by GPUAAS_CONFIG: see docs/usage/settings.md.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -43,6 +42,21 @@ app.add_typer(member_operations.get, name="get")
 instance_operations.add_to(member_operations.op)
 configure.add_to(app, member_operations.op)
 app.add_typer(member_operations.op, name="op")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        view.out.print(f"gpuaas-slurm {bundle.version()}")
+        raise typer.Exit(OK)
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Turn GPUaaS allocations into Slurm clusters, as the platform's records ask for."""
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from pydantic import BaseModel
 
+from runner.act import bundle
 from runner.cli import requests, view
 from runner.cli.commands import Json, Which, as_person, as_reader
 from runner.model.errors import RequestError
@@ -31,7 +32,9 @@ def deploy(
     slurm: Annotated[list[str] | None, typer.Option(help="A slurm.conf setting KEY=VALUE, repeatable.")] = None,
     cluster_name: Annotated[str | None, typer.Option(help="Slurm's ClusterName; default: made from the id.")] = None,
     users: Annotated[Path | None, typer.Option(help="A JSON file with the list of users, as config.users.")] = None,
-    app_version: Annotated[str, typer.Option(help="Version of the app to deploy.")] = "1.0.0",
+    app_version: Annotated[
+        str | None, typer.Option(help="Version of the app to deploy; default: the version of this program.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Ask the platform for a cluster. The runner builds it."""
@@ -49,7 +52,7 @@ def deploy(
             same_node=same_node,
             name=name,
             config=config,
-            app_version=app_version,
+            app_version=app_version or bundle.version(),
         )
         if as_json:
             view.print_json(made.model_dump(mode="json"))

@@ -43,6 +43,6 @@ def _left_over(error: AdapterError) -> AdapterError:
     message = (
         f"The host is marked for instance {error.instance}, which is deleted or not in this project. Nothing was"
         f" changed. If no other project has it either, clean the host with `{CLEAN_UP.format(error.instance)}`"
-        " (docs/operations.md), then ask again."
+        " (docs/usage/hosts.md), then ask again."
     )
     return replace(error, code=LEFT_OVER, message=message)

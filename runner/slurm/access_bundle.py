@@ -1,7 +1,7 @@
 """The access bundle: how a person reaches this cluster and uses it, with what it really answers. Pure, no secret in it.
 
 It is made of what the platform knows (hosts, ports, keys), what the roles fixed (paths, ports of daemons) and what the
-controller said when it was last looked at. docs/access.md tells what stands in it.
+controller said when it was last looked at. docs/usage/access.md tells what stands in it.
 """
 
 import json

@@ -1,7 +1,8 @@
 """Health of a running instance: one pure function from what was observed to a word and its reasons, as data.
 
 Healthy: everything asked for serves. Degraded: the cluster takes and runs jobs, but with less than it should have, or
-not for long. Unhealthy: it takes or runs no jobs. Unknown: it could not be looked at. docs/health.md has the table.
+not for long. Unhealthy: it takes or runs no jobs. Unknown: it could not be looked at. The
+table is in docs/usage/health.md.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -179,7 +180,7 @@ def _tried(finding: Finding, policy: Policy) -> str:
     tried = f"repair was tried {note.get('attempts')} of at most {policy.max_attempts} times: {note.get('outcome')}"
     if note.get("attempts", 0) < policy.max_attempts:
         return f" ({tried}; the next try is due at {note.get('next_at')})"
-    return f" ({tried}). Nothing more is tried: put it right on the host, as docs/health.md says"
+    return f" ({tried}). Nothing more is tried: put it right on the host, as docs/usage/health.md says"
 
 
 # -- the controller ------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def test_exec_passes_the_commands_exit_code_through(cluster: Cluster) -> None:
 def test_a_jwt_key_that_is_taken_out_of_vault_is_followed_by_another_and_no_earlier_token_counts(
     deployed: Deployed,
 ) -> None:
-    """As docs/rotation.md has it. The last test here, since it restarts daemons."""
+    """As docs/usage/rotation.md has it. The last test here, since it restarts daemons."""
     one = deployed.same_node
     host, before = one.controller_host, in_vault(one)
     slurmd = one.process(host, "slurmd")

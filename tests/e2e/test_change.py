@@ -15,7 +15,7 @@ from tests.commands import ends
 from tests.e2e.cluster import Cluster, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES
 from tests.e2e.private_repository import serve_openly, use
-from tests.platform_process import Doc
+from tests.platform_process import Doc, our_manifest
 from tests.runner_process import answer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story("story")]
@@ -109,7 +109,7 @@ def test_three_versions_are_told_apart(story: Story) -> None:
     (installed,) = story.packages()["gs-1"]
     running = installed.partition("-")[0]
     assert versions == {
-        "app": "1.0.0",
+        "app": our_manifest()["version"],
         "package": installed,
         "slurmdbd": running,
         "slurmctld": running,

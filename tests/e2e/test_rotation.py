@@ -186,7 +186,7 @@ def test_a_rotation_under_load_loses_no_job_restarts_no_slurm_daemon_and_shows_n
     refusals = [line for line in story.slurm("cat", "/tmp/sbatch", "/tmp/srun").splitlines() if "refused" in line]
     ran = story.slurm("grep", "-c", "ran", "/tmp/srun")
     moments = sorted(float(one) for one in ended["result"]["rotated"].values())
-    # For who wants to know (docs/rotation.md has a table of these); no test depends on how fast a machine is.
+    # For who wants to know (docs/usage/rotation.md has a table of these); no test depends on how fast a machine is.
     record_property(
         "rotation",
         f"{story.suite}: hosts changed within {moments[-1] - moments[0]:.3f} s; {len(submitted)} sbatch and"

@@ -81,7 +81,7 @@ class Story:
         return self.on("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true")
 
     def by_hand(self, *more: str) -> str:
-        """The restore play, as its message and docs/operations.md have it."""
+        """The restore play, as its message and docs/usage/changes.md have it."""
         group = f"instance_{self.cluster.instance_id.replace('-', '_')}"
         play = ("ansible-playbook", "-i", "gpuaas.yml", "playbooks/restore_backup.yml", "--limit", group, *more)
         done = by_hand(self.cluster, COMMAND, "exec", "--instance", self.cluster.instance_id, "--", *play)

@@ -15,8 +15,9 @@ from tests.suite.pool import Pool
 from tests.suite.results import Result, Run, Store, last_results, table
 from tests.suite.tree import tree_hash
 
-HELP = """Run tests. WHAT is a tier (fast, test, full), a kind (lint, unit, contract, molecule, e2e, kill-points) or
-words of a part's name, in quotes; the default is the tier test. `list` prints the names of all parts.
+HELP = """Run tests. WHAT is a tier (fast, test, full), a kind (lint, unit, python3.13, contract, molecule,
+e2e, kill-points) or words of a part's name, in quotes; the default is the tier test. `list` prints the names of all
+parts.
 
 Exit codes: 0 all passed, 1 a part failed, 2 wrong use, 3 parts are left because of --minutes, 130 interrupted."""
 FAILED, WRONG_USE, PARTS_LEFT, INTERRUPTED = 1, 2, 3, 130

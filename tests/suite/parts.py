@@ -33,7 +33,7 @@ class Part:
 
     @property
     def kind(self) -> str:
-        """What a group of parts is called: lint, unit, contract, molecule, e2e, kill-points, image."""
+        """What a group of parts is called: lint, unit, python3.13, contract, molecule, e2e, kill-points, image."""
         return self.name.split(" ")[0]
 
     @property
@@ -142,6 +142,8 @@ def all_parts() -> list[Part]:
     return [
         *(Part(f"lint {name}", ("sh", "-ec", command), "fast", 40) for name, command in LINT.items()),
         pytest("unit", "fast", 90, ["tests/unit"]),
+        # The other Python that the README promises; `unit` runs on the machine's own.
+        Part("python3.13 unit", ("python", "-m", "tests.suite.other_python"), "full", 300, images=("trixie",)),
         pytest("contract", "fast", 280, ["tests/contract"]),
         pytest(
             "e2e fleet", "test", 100, ["tests/e2e/test_fleet.py"], images=("bookworm", "bookworm:warm", "trixie:warm")

@@ -17,7 +17,7 @@ def defined_in(file: str) -> frozenset[str]:
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
-@pytest.mark.parametrize("page", ["faults.md", "security.md"])
+@pytest.mark.parametrize("page", ["usage/faults.md", "concepts/security.md"])
 def test_every_test_that_a_page_names_exists(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
     named = POINTER.findall(text)
@@ -27,7 +27,7 @@ def test_every_test_that_a_page_names_exists(page: str) -> None:
 
 
 def test_every_fault_says_what_is_seen_what_is_done_and_where_it_is_shown() -> None:
-    rows = [line for line in (ROOT / "docs" / "faults.md").read_text().splitlines() if line.startswith("| ")]
+    rows = [line for line in (ROOT / "docs" / "usage" / "faults.md").read_text().splitlines() if line.startswith("| ")]
     rows = [row for row in rows if not row.startswith(("| fault", "| ---"))]
     assert len(rows) > 25
     for row in rows:

@@ -264,7 +264,7 @@ def test_the_version_window_is_the_one_that_joins_are_held_to() -> None:
 
 
 def test_the_table_that_operators_read_has_every_code_as_it_is() -> None:
-    page = (ROOT / "docs" / "health.md").read_text()
+    page = (ROOT / "docs" / "usage" / "health.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (yes|no) \| (.+) \|$", page, re.MULTILINE)
     table = {code: (word, mended) for code, word, mended, _ in rows}
     assert table == {

@@ -70,7 +70,7 @@ def test_vaults_certificate_is_checked_whatever_is_set(clean: pytest.MonkeyPatch
 
 
 def test_the_manual_lists_every_setting_of_vault_and_of_ours() -> None:
-    manual = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text()
+    manual = (Path(__file__).resolve().parents[2] / "docs" / "usage" / "settings.md").read_text()
     for name, field in settings.Settings.model_fields.items():
         assert f"`{field.validation_alias or f'GPUAAS_{name.upper()}'}`" in manual
 

@@ -2,9 +2,11 @@
 
 import fcntl
 import hashlib
+import io
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 from sandbox.fleet.images import SUITES
 from tests.contract.test_killed_anywhere import STORIES as KILLED_STORIES
 from tests.suite import __main__ as suite
-from tests.suite import parts
+from tests.suite import other_python, parts
 from tests.suite.parts import KILL_POINTS, TIERS, Part, UnknownPartError, all_parts, choose, forgotten_files
 from tests.suite.pool import Pool, counted, used
 from tests.suite.results import Result, Run, Store, last_results, table
@@ -69,6 +71,20 @@ def test_full_runs_every_file_with_debian_parameters_on_both() -> None:
 def test_kill_points_name_every_story_once() -> None:
     listed = [name for group in KILL_POINTS for name in group.split(",")]
     assert sorted(listed) == sorted(story.name.replace(" ", "-") for story in KILLED_STORIES)
+
+
+def test_full_runs_the_unit_tests_on_the_python_of_debian_13() -> None:
+    listed = {part.name: part for part in choose(["full"])}
+    assert listed["python3.13 unit"].images == (other_python.SUITE,) and "image trixie" in listed
+    assert "python3.13 unit" not in {part.name for part in choose(["test"])}
+
+
+def test_the_packed_tree_has_new_files_and_none_that_git_ignores(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    for name, text in ((".gitignore", ".cache"), ("new.py", "1"), (".cache", "2")):
+        (tmp_path / name).write_text(text)
+    with tarfile.open(fileobj=io.BytesIO(other_python.packed_tree(tmp_path))) as packed:
+        assert sorted(packed.getnames()) == [".gitignore", "new.py"]
 
 
 def test_parts_bring_the_images_they_need_and_no_other() -> None:

@@ -1,0 +1,71 @@
+"""The unit tests on a plain Debian 13 with its own Python 3.13: python -m tests.suite.other_python [PYTEST-ARG ...]
+
+The files of the tree go into a container of the host image, which is removed afterwards. Packages come from Debian and
+from the lock, as on a machine where somebody sets the project up.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sandbox.fleet.errors import FleetError
+from sandbox.fleet.images import ensure_image, recipe
+from sandbox.fleet.runtime import Podman
+from tests.suite.parts import ROOT
+
+SUITE = "trixie"
+PYTHON = "3.13"
+# How this machine's pip finds and trusts its index is also how the container's does.
+PIP_SETTINGS = ("PIP_INDEX_URL", "PIP_CERT", "PIP_TRUSTED_HOST", "PIP_DEFAULT_TIMEOUT")
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+# The arguments of the script are those of pytest. Git, because some tests ask it which files belong to the tree.
+SCRIPT = f"""
+mkdir /src && cd /src && tar -x
+exec </dev/null
+export DEBIAN_FRONTEND=noninteractive
+install='apt-get install -y --no-install-recommends git openssh-client python3-venv'
+sh -ec "apt-get update; $install" >/tmp/apt.log 2>&1 || {{ tail -20 /tmp/apt.log; exit 1; }}
+python3 -m venv .venv
+. .venv/bin/activate
+python -c 'import sys; assert sys.version.startswith("{PYTHON}."), sys.version'
+pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+git init --quiet && git add --all
+python --version
+exec pytest -q -p no:cacheprovider "$@"
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    podman = Podman.detect()
+    image = ensure_image(podman, recipe(SUITE, warm=False))
+    cache = ROOT / ".cache" / "pip"
+    cache.mkdir(parents=True, exist_ok=True)
+    settings = [flag for name in PIP_SETTINGS if name in os.environ for flag in ("--env", name)]
+    trusted = ["--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro"] if CERTIFICATES.exists() else []
+    argv = podman.argv(
+        *("run", "--rm", "--interactive", "--network", "host", "--volume", f"{cache}:/root/.cache/pip"),
+        *podman.limits,
+        *settings,
+        *trusted,
+        *(image, "sh", "-ec", SCRIPT, "sh", *(arguments or ["tests/unit"])),
+    )
+    return subprocess.run(argv, input=packed_tree(), check=False).returncode
+
+
+def packed_tree(root: Path = ROOT) -> bytes:
+    """The files as they are now, committed or not, as a tar archive; nothing that git ignores."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(listing, cwd=root, capture_output=True, check=True).stdout.split(b"\0")
+    present = b"\0".join(file for file in files if file and (root / os.fsdecode(file)).is_file())
+    pack = ["tar", "-c", "--null", "--files-from=-"]
+    return subprocess.run(pack, cwd=root, input=present, capture_output=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except FleetError as error:
+        sys.exit(f"error: {error}")

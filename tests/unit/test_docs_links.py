@@ -1,0 +1,97 @@
+"""What a page points to exists: files, headings, and functions that are named as `path/file.py::name`."""
+
+import ast
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# The folders of the tree, and those it once had: a path that begins with one of them is one of ours.
+FOLDERS = (
+    "action_plugins|app|deploy|docs|inventory_plugins|library|lookup_plugins|module_utils|molecule|playbooks"
+    "|plugins|roles|runner|sandbox|tests|vars_plugins"
+)
+NAMED = re.compile(rf"`((?:{FOLDERS})/[^`\s]*)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def pages() -> list[str]:
+    tracked = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [one for one in tracked.stdout.split("\n") if one and (ROOT / one).exists()]
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Anchors of the page's headings, as forges make them."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    titles = re.findall(r"^#+ (.+)$", text, re.M)
+    return frozenset(re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles)
+
+
+@cache
+def names_in(module: Path) -> frozenset[str]:
+    """Functions, classes with their methods as Class.method, and constants of a module."""
+    found: set[str] = set()
+    for node in ast.parse(module.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)}
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {one.id for one in targets if isinstance(one, ast.Name)}
+    return frozenset(found)
+
+
+def broken_link(page: Path, target: str) -> bool:
+    if re.match(r"[a-z]+://", target):
+        return False
+    path, _, anchor = target.partition("#")
+    file = (page.parent / path).resolve() if path else page
+    return not file.exists() or bool(anchor and anchor not in anchors(file))
+
+
+def broken_path(named: str) -> bool:
+    path, _, name = named.partition("::")
+    if "*" in path or "<" in path:
+        return not any(ROOT.glob(re.sub(r"<[^>]*>", "*", path)))
+    file = ROOT / path
+    return not file.exists() or bool(name and name not in names_in(file))
+
+
+@pytest.mark.parametrize("page", pages())
+def test_links_and_paths_of_a_page_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert [target for target in LINK.findall(text) if broken_link(ROOT / page, target)] == []
+    assert [named for named in NAMED.findall(text) if broken_path(named)] == []
+
+
+def test_a_wrong_link_heading_path_and_function_are_noticed() -> None:
+    page = ROOT / "docs" / "concepts" / "README.md"
+    assert broken_link(page, "no-such.md") and broken_link(page, "README.md#no-such-heading")
+    assert broken_path("runner/no_such.py") and broken_path("runner/translate.py::no_such")
+    assert not broken_path("runner/translate.py::parse_event") and not broken_path("docs/decisions/*")
+    assert {"docs/concepts/README.md", "README.md"} <= set(pages())
+
+
+def test_a_reader_comes_from_the_readme_to_every_page() -> None:
+    seen, todo = set[Path](), [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        targets = [target.partition("#")[0] for target in LINK.findall(page.read_text())]
+        todo += [(page.parent / one).resolve() for one in targets if one and "://" not in one]
+    decisions = ROOT / "docs" / "decisions"
+    listed = [one for one in (ROOT / "docs").rglob("*.md") if one.parent != decisions]
+    assert [str(one.relative_to(ROOT)) for one in listed if one not in seen] == []

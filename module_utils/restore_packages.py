@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterable
 
@@ -19,20 +20,24 @@ UNNEEDED = (
 )
 
 
+# Of a package in a dependency: without its version, architecture and build profile.
+_NAME = re.compile(r"[a-z0-9][a-z0-9+.-]*")
+_INSTALLED = "${Package}\t${db:Status-Status}\t${Provides}\t${Pre-Depends}, ${Depends}\n"
+
+
 def statuses(names: Iterable[str]) -> dict[str, str]:
     """dpkg's word for each package it knows anything of: installed, config-files, half-installed, ..."""
     listed = sorted(names)
     if not listed:
         return {}
-    done = subprocess.run(
-        ["dpkg-query", "--show", "--showformat=${Package}\t${db:Status-Status}\n", *listed],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=ENVIRONMENT,
-    )
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    rows = _query("${Package}\t${db:Status-Status}\n", *listed)
     return {row[0]: row[1] for row in rows if len(row) == 2 and row[1] != "not-installed"}
+
+
+def _query(fields: str, *names: str) -> list[list[str]]:
+    command = ["dpkg-query", "--show", f"--showformat={fields}", *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    return [line.split("\t") for line in done.stdout.splitlines()]
 
 
 def still_needed(names: Iterable[str]) -> list[str]:
@@ -66,11 +71,37 @@ def _removable(installed: Iterable[str]) -> set[str]:
     # Somebody needs some of them. apt knows which are not needed, once it knows that they were not asked for.
     run_apt(["apt-mark", "auto", *sorted(ours)], "marking packages as no longer asked for")
     free = _unneeded() & ours
-    for name in sorted(ours - free):
-        # It keeps all that could serve a need, as gawk beside the mawk that was there. So each is tried.
+    for name in sorted(ours - free - _certainly_needed(ours)):
+        # It keeps all that could serve a need, as gawk beside the mawk that was there. So each of those is tried.
         if _goes_alone(free | {name}, ours):
             free.add(name)
     return free
+
+
+def _certainly_needed(ours: set[str]) -> set[str]:
+    """Of our packages, those that a package of others depends on, directly or through ours, with no alternative.
+
+    One question to dpkg, where each of them would cost a question to apt that takes seconds on a busy host.
+    """
+    provided: set[str] = set()
+    depends: dict[str, list[list[str]]] = {}
+    for name, status, provides, dependencies in (row for row in _query(_INSTALLED) if len(row) == 4):
+        if status == "installed":
+            provided.update(_names(provides))
+            depends[name] = [_names(one) for one in dependencies.split(",")]
+    found: set[str] = set()
+    left = [name for name in depends if name not in ours]
+    while left:
+        only = {names[0] for names in depends.get(left.pop(), []) if len(names) == 1}
+        new = (only & ours) - provided - found
+        found |= new
+        left += new
+    return found
+
+
+def _names(alternatives: str) -> list[str]:
+    """Package names of a list such as `a (>= 1) | b:any` or `a, b (= 2)`."""
+    return [match[0] for part in re.split(r"[|,]", alternatives) if (match := _NAME.match(part.strip()))]
 
 
 def _goes_alone(names: set[str], ours: set[str]) -> bool:

@@ -327,12 +327,46 @@ def apt(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     monkeypatch.setattr(
         restore_packages, "statuses", lambda names: {name: known[name] for name in names if name in known}
     )
+    monkeypatch.setattr(restore_packages, "_query", lambda *_: [])
     return ran
 
 
 def test_packages_we_brought_go_unless_something_needs_them(apt: list[list[str]]) -> None:
     assert purge_packages(["a", "b", "c", "d", "never-came"]) == ["package a", "package b", "package d"]
     assert apt[-1][-4:] == ["purge", "a", "b", "d"]
+
+
+def dpkg(monkeypatch: pytest.MonkeyPatch, *rows: tuple[str, str, str]) -> None:
+    """Installed packages: name, what each provides, what each depends on."""
+    installed = [[name, "installed", provides, f", {depends}"] for name, provides, depends in rows]
+    monkeypatch.setattr(restore_packages, "_query", lambda *_: installed)
+
+
+def test_apt_is_not_asked_about_what_others_cannot_do_without(
+    monkeypatch: pytest.MonkeyPatch, apt: list[list[str]]
+) -> None:
+    dpkg(monkeypatch, ("theirs", "", "c (>= 1)"), ("c", "", ""), ("a", "", ""))
+    assert purge_packages(["a", "b", "c"]) == ["package a", "package b"]
+    assert not [command for command in apt if command[-3:] == ["purge", "b", "c"]]
+    assert [command[-3:] for command in apt if "purge" in command][1:-1] == [["purge", "a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "needed"),
+    [
+        ((("theirs", "", "a:any (>= 1), libc6"), ("a", "", "b (= 2)"), ("b", "", "")), {"a", "b"}),
+        ((("theirs", "", "a | b"), ("a", "", ""), ("b", "", "")), set()),
+        ((("theirs", "", "a"), ("other", "a (= 3)", ""), ("a", "", "")), set()),
+        ((("theirs", "", "virtual"), ("a", "virtual", "")), set()),
+        ((("a", "", "b"), ("b", "", "")), set()),
+    ],
+    ids=["a chain", "an alternative", "another provides it", "a virtual package", "only ours depend on it"],
+)
+def test_a_package_is_needed_for_certain_only_without_an_alternative(
+    monkeypatch: pytest.MonkeyPatch, rows: tuple[tuple[str, str, str], ...], needed: set[str]
+) -> None:
+    dpkg(monkeypatch, *rows)
+    assert restore_packages._certainly_needed({"a", "b"}) == needed
 
 
 def test_what_nobody_else_needs_goes_with_one_question(apt: list[list[str]]) -> None:

@@ -15,7 +15,8 @@ def access(target: Target, as_json: Json = False) -> None:
         instance = requests.find_instance(client, loaded, target)
     if not instance.access:
         raise RequestError(
-            f"instance {instance.id} is {instance.status} and has no access bundle: it is written once the cluster runs"
+            f"instance {instance.id} is {instance.status} and has no access bundle yet."
+            " It is written when the cluster runs: see gpuaas-slurm status"
         )
     if as_json:
         view.print_json(instance.access)

@@ -41,7 +41,9 @@ def explain(
             if (account := _account(client, instance, correlation))
         ]
     if not found:
-        raise RequestError(f"nothing in this project carries the correlation id {correlation}")
+        raise RequestError(
+            f"no record of this project has the correlation id {correlation}. gpuaas-slurm get operations lists them"
+        )
     if as_json:
         view.print_json(found)
     else:
@@ -128,7 +130,7 @@ def lines(account: Detail) -> list[str]:
     for one in account["operations"]:
         told += [f"operation    {one['operation']} {one['of']} {one['id']} is {one['status']}", *_because(one["error"])]
     for one in account["members"]:
-        told += [f"member       {one['name']} on {one['host'] or 'a host not known yet'} is {one['status']}"]
+        told += [f"member       {one['name']} on {one['host'] or 'an unknown host'} is {one['status']}"]
         told += _because(one["error"])
         told += [f"             {key}: {value}" for key, value in one["runtime"].items()]
     told += [f"runtime      {key}: {value}" for key, value in account["runtime"].items()] or [

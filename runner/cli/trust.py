@@ -41,13 +41,15 @@ def trust(
 def noted(member: Member, allocation: Allocation | None, key: str) -> Detail:
     """The member's detail with the key as the pinned one, and without what stood against it."""
     if host_keys.read_keys([key]) is None:
-        raise RequestError("that is not an ssh public key: give the type and the key, as they stand in the file")
+        raise RequestError("--key is not an ssh public key. Pass type and key as in the .pub file: ssh-ed25519 AAAA...")
     if allocation is None:
-        raise RequestError("the member has no allocation in this project, so there is no host to know")
+        raise RequestError("the member has no allocation in this project, so it has no host whose key could be trusted")
     line = " ".join(key.split()[:2])
     given = (allocation.connection or {}).get("host_keys") or []
     if given and line not in [" ".join(str(one).split()[:2]) for one in given]:
-        raise RequestError("the platform gives other keys for this host, and those count: correct them there")
+        raise RequestError(
+            "the platform has other keys for this host, and they take precedence. Correct them in the platform"
+        )
     known = member.adapter_detail
     told = (known.get("last_adapter_error") or {}).get("code") in host_keys.CODES
     return (

@@ -19,7 +19,7 @@ from runner.intent.errors import IntentError, first_problem
 from runner.model.platform import Resolution
 
 KEY_BYTES, WORDS = 65536, 300
-MISSING = "missing"  # the platform has nobody to ask
+MISSING = "missing"  # the platform has no such call
 _URI = re.compile(r"(https?)://([A-Za-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~+-]+)*/?")
 _ARMOR = re.compile(
     r"-----BEGIN PGP PUBLIC KEY BLOCK-----[ \t]*\r?\n(?:[A-Za-z]+:[^\r\n]*\r?\n)*[ \t]*\r?\n"
@@ -98,19 +98,19 @@ def read(resolution: Resolution) -> Source | None:
         raise IntentError(
             "artifact_denied",
             f"{named} denies Slurm's packages to this instance: {said}. Nothing was touched. Have the rule changed, or"
-            " ask for what it allows; then ask again",
+            " request what it allows; then request it again",
         )
     if resolution.decision == MISSING:
         raise IntentError(
             "artifact_policy_missing",
-            "the platform has no artifact policy to ask, so nobody says where Slurm's packages may come from. If that"
-            " is so, set GPUAAS_ARTIFACT_POLICY=none, and the hosts' own package sources are used",
+            "the platform has no artifact policy that could say where Slurm's packages may come from. If that"
+            " is intended, set GPUAAS_ARTIFACT_POLICY=none, and the hosts' own package sources are used",
         )
     if resolution.decision != "allow":
         raise IntentError(
             "artifact_decision_unknown",
             f"policy answered {_words(resolution.decision)!r} by rule {rule}, which is neither allow nor deny, and is"
-            " taken for a no",
+            " treated as deny",
         )
     if resolution.source is None:
         return None

@@ -1,4 +1,4 @@
-"""The one HTTP client: tokens, retries, idempotency keys, pages and errors, so that nobody else thinks of them."""
+"""The one HTTP client: tokens, retries, idempotency keys, pages and errors, in one place."""
 
 import functools
 import ssl
@@ -312,7 +312,7 @@ class Client:
         body = parse(answer.content)
         if body is None:
             return Unavailable(
-                f"{call}: HTTP {answer.status_code} with a body that is no JSON object",
+                f"{call}: HTTP {answer.status_code} with a body that is not a JSON object",
                 code="bad_answer",
                 status=answer.status_code,
             )

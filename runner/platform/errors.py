@@ -39,7 +39,7 @@ def from_answer(status: int, body: dict[str, Any], call: str) -> PlatformError:
         )
     if status == 403:
         return Forbidden(
-            f"{call}: {said}{tail}. {_missing(detail)}Ask whoever grants action keys in this project",
+            f"{call}: {said}{tail}. {_missing(detail)}Ask the person who grants action keys in this project",
             **context,
         )
     if status == 404:

@@ -1,4 +1,4 @@
-"""Secrets that somebody else keeps for us in a file, such as a Vault Agent its token.
+"""Secrets that another program keeps in a file, such as the token of a Vault Agent.
 
 Read when they are needed and not once at start, since whoever keeps them renews them.
 """

@@ -239,7 +239,7 @@ class Vault:
 
 
 def _given(name: str, value: SecretStr | None, file: Path | None) -> str | None:
-    """A secret that is set by its value, or by a file that somebody keeps."""
+    """A secret that is set by its value, or by a file that another program keeps."""
     if value is not None:
         return value.get_secret_value()
     try:
@@ -264,7 +264,7 @@ class _Absent(Exception):
 
 
 class _Refused(Exception):
-    """Vault understood and said no."""
+    """Vault understood the request and denied it."""
 
 
 class _LostRace(Exception):

@@ -11,10 +11,10 @@ from runner.cli.member_operations import Deadline, OnDeadline, Parameter, Remove
 
 def ask(verb: str, target: str, as_json: bool, parameters: dict[str, Any]) -> None:
     """Send the request, without the parameters that were not given."""
-    said = {key: value for key, value in parameters.items() if value is not None}
+    given = {key: value for key, value in parameters.items() if value is not None}
     with as_person() as (client, loaded):
         instance = requests.find_instance(client, loaded, target)
-        made = requests.request_of_instance(client, instance, verb, said)
+        made = requests.request_of_instance(client, instance, verb, given)
         if as_json:
             view.print_json(made.model_dump(mode="json"))
         else:

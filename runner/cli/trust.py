@@ -22,7 +22,7 @@ def trust(
     key: Annotated[str, typer.Option(help="The host's public key, as in /etc/ssh/ssh_host_ed25519_key.pub.")],
     instance: Which = None,
 ) -> None:
-    """Have a member's host known by this ssh key from now on. Take the key from the machine itself, not from ssh."""
+    """Identify a member's host by this ssh key from now on. Take the key from the machine itself, not over ssh."""
     loaded = load()
     with Client(loaded) as client:
         one = requests.find_instance(client, loaded, instance)
@@ -35,7 +35,7 @@ def trust(
             key=uuid.uuid4().hex,
             correlation_id=found.correlation_id or one.correlation_id,
         )
-        view.out.print(f"the host of {member} is known by {host_keys.fingerprint(key.split()[1])} from now on")
+        view.out.print(f"the host of {member} is identified by {host_keys.fingerprint(key.split()[1])} from now on")
 
 
 def noted(member: Member, allocation: Allocation | None, key: str) -> Detail:

@@ -31,7 +31,7 @@ TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha
 _BODY = re.compile(r"[A-Za-z0-9+/]{40,2000}={0,2}")
 
 CHANGED_WORDS = (
-    "the host does not show the ssh key it is known by: another machine answers, or it was reinstalled. Nothing is run"
+    "the host does not show the ssh key on record: another machine answers, or it was reinstalled. Nothing is run"
     " on it until a person acts. If no person gave it a new key, treat it as a break-in. A worker: op remove or op"
     " replace, then op add if it is wanted again. Otherwise correct the allocation's host_keys, or say gpuaas-slurm"
     " trust with the new key"

@@ -91,14 +91,14 @@ class Source(BaseModel):
 
 def read(resolution: Resolution) -> Source | None:
     """The source to use, None for the host's own, or IntentError for whatever is not a clear yes."""
-    rule, said = rule_of(resolution), _words(resolution.rule.get("reason"))
+    rule, reason = rule_of(resolution), _words(resolution.rule.get("reason"))
     if resolution.decision == "deny":
         scope = resolution.rule.get("scope")
         named = f"{scope} rule {rule}" if scope in ("global", "tenant", "project") else f"rule {rule}"
         raise IntentError(
             "artifact_denied",
-            f"{named} denies Slurm's packages to this instance: {said}. Nothing was touched. Have the rule changed, or"
-            " request what it allows; then request it again",
+            f"{named} denies Slurm's packages to this instance: {reason}. Nothing was touched. Have the rule changed,"
+            " or request what it allows; then request it again",
         )
     if resolution.decision == MISSING:
         raise IntentError(

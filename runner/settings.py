@@ -51,9 +51,7 @@ class Settings(BaseSettings):
     key_id: str | None = None
     client_secret: SecretStr | None = None
     operator_token: SecretStr | None = None
-    access_credential_id: uuid.UUID | None = Field(
-        None, description="what `deploy` names when it is not told otherwise"
-    )
+    access_credential_id: uuid.UUID | None = Field(None, description="the ssh credential of a new instance")
 
     vault_addr: AnyHttpUrl | None = Field(None, validation_alias="VAULT_ADDR")
     vault_agent_addr: AnyHttpUrl | None = Field(
@@ -80,8 +78,8 @@ class Settings(BaseSettings):
     lease_seconds: int = Field(120, ge=10, le=3600, description="how long a claim lasts if it is not renewed")
     max_attempts: int = Field(3, ge=1, le=20, description="tries for an error that may pass by itself")
     retry_seconds: int = Field(30, ge=0, le=3600, description="wait before the second try; doubles each time")
-    observe_seconds: int = Field(45, ge=0, description="age at which what we know of a cluster is looked at anew")
-    repair: bool = Field(True, description="whether drift of a running cluster is put right, a bounded number of times")
+    observe_seconds: int = Field(45, ge=0, description="age of an observation after which a cluster is observed again")
+    repair: bool = Field(True, description="whether drift of a running cluster is repaired, a bounded number of times")
     min_free_mb: int = Field(
         1024, ge=0, le=1_048_576, description="free space on the controller, in MiB, below which it is nearly full"
     )

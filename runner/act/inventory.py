@@ -68,12 +68,12 @@ def build(
     members = list(members)
     recorded = members if on_record is None else list(on_record)
     known = touched(recorded)
-    told = app.variables(instance, members, recorded)
+    variables_of_app = app.variables(instance, members, recorded)
     shared: dict[str, Any] = {
         "gpuaas_app_instance_id": str(instance.id),
         "gpuaas_project_id": str(instance.project_id),
         "gpuaas_correlation_id": instance.correlation_id,
-        **told.shared,
+        **variables_of_app.shared,
         **(terms or {}),
     }
     for member in sorted(members, key=lambda one: (one.component_key, str(one.id))):
@@ -81,7 +81,7 @@ def build(
             continue
         try:
             variables = host_vars(member, _usable(member, allocations))
-            if variables["ansible_user"] in told.reserved_logins:
+            if variables["ansible_user"] in variables_of_app.reserved_logins:
                 raise IntentError(
                     "config_invalid",
                     f"config cannot be used: {variables['ansible_user']} is the login user of allocation"
@@ -90,7 +90,7 @@ def build(
         except IntentError as problem:
             problems[member.id] = problem
             continue
-        variables |= told.of_member.get(member.id, {})
+        variables |= variables_of_app.of_member.get(member.id, {})
         variables["gpuaas_host_touched"] = member.allocation_id in known
         if fences and member.id in fences:
             variables |= {"gpuaas_fence": fences[member.id], "gpuaas_first_play": member.id in first}

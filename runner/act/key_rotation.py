@@ -1,7 +1,7 @@
 """How a runtime secret gives way to the next: what stands in Vault before and after each step. Pure.
 
 A secret's name always holds the one that hosts must have. The next one is made beside it, under a name of its own, and
-takes its place when the hosts are ready to change: from that write on the old one is nobody's any more. Every step may
+takes its place when the hosts are ready to change: from that write on the old one is not valid any more. Every step may
 be done again, so whoever was killed in the middle simply starts over.
 """
 

@@ -44,7 +44,7 @@ def _ask(addresses: list[str], port: int) -> dict[str, tuple[str, ...]]:
     """Addresses only, each checked: a name asked again might mean another machine."""
     command = ["ssh-keyscan", "-T", str(PATIENCE_SECONDS), "-t", KINDS, "-p", str(port), "--", *addresses]
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -54,10 +54,10 @@ def _ask(addresses: list[str], port: int) -> dict[str, tuple[str, ...]]:
             check=False,
         ).stdout
     except subprocess.TimeoutExpired as late:
-        told = late.stdout or b""
+        output = late.stdout or b""
     except OSError:
         return {}  # without ssh there is no play either
-    return read(told.decode("ascii", errors="replace").splitlines(keepends=True), addresses)
+    return read(output.decode("ascii", errors="replace").splitlines(keepends=True), addresses)
 
 
 def read(lines: Iterable[str], addresses: Iterable[str]) -> dict[str, tuple[str, ...]]:

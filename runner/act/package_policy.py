@@ -30,10 +30,10 @@ class PolicyPresent(PlatformError):
 
 
 def ask(client: Client, settings: Settings, instance: AppInstance) -> Resolution:
-    said = client.resolve_packages(instance)
+    resolution = client.resolve_packages(instance)
     if settings.artifact_policy != "none":
-        return said
-    if said.decision != package_source.MISSING:
+        return resolution
+    if resolution.decision != package_source.MISSING:
         raise PolicyPresent(
             "artifact_policy_present: GPUAAS_ARTIFACT_POLICY is none, but the platform has an artifact policy and"
             " answered. No host was touched. Unset GPUAAS_ARTIFACT_POLICY, so that the answer is obeyed",
@@ -80,10 +80,10 @@ def _environment(instance: AppInstance, source: dict[str, Any] | None) -> dict[s
 def terms_by_hand(instance: AppInstance) -> dict[str, Any]:
     """Variables of one instance's hosts, from what `exec` put into the environment. Without it nothing is installed."""
     try:
-        told = json.loads(os.environ.get(SOURCE_VARIABLE) or "{}")
-        if told.get("instance") != str(instance.id):
+        passed = json.loads(os.environ.get(SOURCE_VARIABLE) or "{}")
+        if passed.get("instance") != str(instance.id):
             return {SOURCE_TERM: {"denied": NOT_ASKED}}
-        source = told["source"]
+        source = passed["source"]
         if not isinstance(source, dict | None):
             raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -34,7 +34,9 @@ class _Handler(socketserver.StreamRequestHandler):
         words = self.rfile.readline(256).decode(errors="replace").split()
         try:
             if len(words) != 3:
-                raise SecretsError("secret_unknown", "ask with three words: the instance, the secret's name, the step")
+                raise SecretsError(
+                    "secret_unknown", "a request has three words: the instance, the secret's name, the step"
+                )
             answer = "ok " + server.fetch(UUID(words[0]), words[1], words[2])
         except SecretsError as error:
             answer = f"error {error.code}: {error.message}"
@@ -66,7 +68,7 @@ def secret_server(
 
     def fetch(instance_id: UUID, name: str, step: str) -> str:
         if instance_id != only:
-            raise SecretsError("secret_foreign", "that instance is not the one this play is about")
+            raise SecretsError("secret_foreign", "a play may read the secrets of its own instance only")
         if given and name in given and step == "current":
             return given[name]
         with lock:  # hosts of one play ask at the same moment, and hvac's session is not for sharing
@@ -99,7 +101,7 @@ def ask_server(path: str, instance_id: str, name: str, step: str = "current") ->
             chunks.append(chunk)
     word, _, rest = b"".join(chunks).decode().partition(" ")
     if word != "ok":
-        raise SecretsError("secret_unavailable", rest or "the runner closed the line")
+        raise SecretsError("secret_unavailable", rest or "the runner closed the connection")
     return rest
 
 
@@ -118,9 +120,7 @@ def ssh_agent(directory: Path, private_key: str) -> Iterator[Path]:
     try:
         added = _add_key(path, private_key, agent)
         if added.returncode != 0:
-            raise SecretsError(
-                "credential_invalid", f"ssh-add did not take the access credential: {added.stderr.strip()}"
-            )
+            raise SecretsError("credential_invalid", f"ssh-add refused the access credential: {added.stderr.strip()}")
         yield path
     finally:
         agent.terminate()
@@ -158,7 +158,10 @@ def access(
 ) -> Iterator[dict[str, str]]:
     """Everything a play needs to reach hosts and secrets, as environment that holds no secret itself."""
     if instance.access_credential_id is None:
-        raise SecretsError("credential_missing", "the instance names no access_credential_id: deploy it with one")
+        raise SecretsError(
+            "credential_missing",
+            "the instance has no access_credential_id: set it with gpuaas-slurm configure --access-credential",
+        )
     for command, package in (("ssh-agent", "openssh-client"), ("setpriv", "util-linux")):
         if not shutil.which(command):
             raise SecretsError("agent_failed", f"{command} is not installed: install {package}")

@@ -1,7 +1,7 @@
 """Directories for one run: closed to others, and gone at its end. What a killed runner left goes with the next tick.
 
 Each is locked by whoever uses it. The lock lies on an open file, so the kernel gives it back when its holder dies,
-however that happens: what nobody holds is nobody's.
+however that happens: what no living process holds may be removed.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Secrets that somebody else keeps for us in a file, such as a Vault Agent its token.
+"""Secrets that another program keeps in a file, such as the token of a Vault Agent.
 
 Read when they are needed and not once at start, since whoever keeps them renews them.
 """
@@ -30,18 +30,18 @@ def read(setting: str, path: Path) -> str:
             mode, content = os.fstat(file.fileno()).st_mode, file.read(LONGEST)
     except FileNotFoundError:
         raise Unusable(
-            f"{setting}: there is no {path}; see whether the agent that writes it runs", "retryable"
+            f"{setting}: {path} does not exist: check that the agent that writes it runs", "retryable"
         ) from None
     except OSError as error:
         raise Unusable(f"{setting}: cannot read {path}: {error.strerror}. Let the runner's user read it") from None
     if mode & OPEN_TO_OTHERS:
         raise Unusable(
-            f"{setting}: {path} is open to others (mode {mode & 0o7777:04o}), so what is in it is no secret. Have it"
-            " written with mode 0640 or less, and what was in it revoked"
+            f"{setting}: {path} is open to others (mode {mode & 0o7777:04o}), so its content is not secret. Have it"
+            " written with mode 0640 or less, and revoke what was in it"
         )
     text = content.decode("ascii", errors="replace").strip()
     if not SECRET.fullmatch(text):
         raise Unusable(
-            f"{setting}: {path} holds no token or id as plain text, one and nothing else. See what writes it"
+            f"{setting}: {path} must hold one token or id as plain text and nothing else. Check what writes it"
         )
     return text

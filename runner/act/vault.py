@@ -34,7 +34,7 @@ _LOGIN = re.compile(r"""((?![:"'\\#])[!-~]){1,256}:((?!["'\\#])[!-~]){1,2048}"""
 
 
 class SecretsError(Exception):
-    """A secret could not be had; the message says why and what to do, and holds no secret."""
+    """A secret is not available; the message says why and what to do, and holds no secret."""
 
     def __init__(self, code: str, message: str, klass: str = "intervention") -> None:
         super().__init__(message)
@@ -80,7 +80,11 @@ class Vault:
             with contextlib.suppress(_LostRace):
                 self._write(instance_id, changed, version)
                 return str(changed[stands_under(name)])
-        raise SecretsError("vault_busy", "Vault kept refusing our check-and-set writes; try again", "retryable")
+        raise SecretsError(
+            "vault_busy",
+            "Vault refused every check-and-set write: others write too. It is tried again",
+            "retryable",
+        )
 
     def forget(self, instance_id: UUID) -> None:
         """Everything that was ever kept for the instance, every version of it. That there is nothing is fine."""
@@ -125,8 +129,8 @@ class Vault:
         except _Refused:
             raise SecretsError(
                 SPENT,
-                "the wrapping token was already used or has expired. If nobody else ran, treat it as a break-in:"
-                " rotate the access credential",
+                "the wrapping token was already used or has expired. If no other runner used it, treat it as a"
+                " break-in: rotate the access credential",
             ) from None
         finally:
             self._client.token = None
@@ -147,8 +151,8 @@ class Vault:
         if answer["data"]["data"] is None:
             raise SecretsError(
                 "secrets_deleted",
-                f"somebody deleted the instance's secrets in Vault ({self._path(instance_id)}): bring them back with"
-                " `vault kv undelete`, or have new ones made by deleting their metadata too",
+                f"the instance's secrets were deleted in Vault ({self._path(instance_id)}): restore them with"
+                " `vault kv undelete`, or delete their metadata too to have new ones made",
             )
         return int(answer["data"]["metadata"]["version"]), dict(answer["data"]["data"])
 
@@ -183,7 +187,9 @@ class Vault:
         settings = self._settings
         secret_id = _given("VAULT_SECRET_ID", settings.vault_secret_id, settings.vault_secret_id_file)
         if secret_id is None:
-            raise SecretsError("vault_login_missing", "VAULT_ROLE_ID is set: set VAULT_SECRET_ID or a file of it too")
+            raise SecretsError(
+                "vault_login_missing", "VAULT_ROLE_ID is set: also set VAULT_SECRET_ID or VAULT_SECRET_ID_FILE"
+            )
         mount = settings.vault_approle_mount
         try:
             self._ask(
@@ -233,7 +239,7 @@ class Vault:
 
 
 def _given(name: str, value: SecretStr | None, file: Path | None) -> str | None:
-    """A secret that is set by its value, or by a file that somebody keeps."""
+    """A secret that is set by its value, or by a file that another program keeps."""
     if value is not None:
         return value.get_secret_value()
     try:
@@ -258,7 +264,7 @@ class _Absent(Exception):
 
 
 class _Refused(Exception):
-    """Vault understood and said no."""
+    """Vault understood the request and denied it."""
 
 
 class _LostRace(Exception):

@@ -15,7 +15,8 @@ def access(target: Target, as_json: Json = False) -> None:
         instance = requests.find_instance(client, loaded, target)
     if not instance.access:
         raise RequestError(
-            f"instance {instance.id} is {instance.status} and has no access bundle: it is written once the cluster runs"
+            f"instance {instance.id} is {instance.status} and has no access bundle yet."
+            " It is written when the cluster runs: see gpuaas-slurm status"
         )
     if as_json:
         view.print_json(instance.access)
@@ -27,30 +28,30 @@ def access(target: Target, as_json: Json = False) -> None:
 def lines(bundle: Detail) -> list[str]:
     """The bundle as text. Only what is there is shown: an older runner may have written less."""
     cluster = f"cluster {bundle.get('cluster_name')}, as of {bundle.get('observed_at')}"
-    told = [cluster, *_pairs("versions", bundle), "", "log in", *_indented(_part(bundle, "ssh").get("command"))]
-    told += [f"  key: {_part(bundle, 'ssh').get('key')}", "", "hosts", *_hosts(bundle)]
-    told += ["", "submit", *_pairs("submit", bundle, ("batch", "interactive"))]
-    told += [
+    shown = [cluster, *_pairs("versions", bundle), "", "log in", *_indented(_part(bundle, "ssh").get("command"))]
+    shown += [f"  key: {_part(bundle, 'ssh').get('key')}", "", "hosts", *_hosts(bundle)]
+    shown += ["", "submit", *_pairs("submit", bundle, ("batch", "interactive"))]
+    shown += [
         f"  user {one.get('name')}: account {one.get('account')}" for one in _list(_part(bundle, "submit"), "users")
     ]
     for title, part in (("commands", "commands"), ("is it healthy", "health")):
-        told += ["", title]
+        shown += ["", title]
         for one in _list(bundle, part):
-            told += [f"  $ {one.get('command')}   # {one.get('about')}", *_indented(one.get("output"), "    ")]
-    told += ["", "logs", *_pairs("logs", bundle)]
+            shown += [f"  $ {one.get('command')}   # {one.get('about')}", *_indented(one.get("output"), "    ")]
+    shown += ["", "logs", *_pairs("logs", bundle)]
     for where, paths in _part(bundle, "paths").items():
-        told += ["", f"paths on a {where}", *(f"  {path}  {what}" for what, path in dict(paths).items())]
-    return [*told, "", *(f"- {note}" for note in bundle.get("notes") or [])]
+        shown += ["", f"paths on a {where}", *(f"  {path}  {what}" for what, path in dict(paths).items())]
+    return [*shown, "", *(f"- {note}" for note in bundle.get("notes") or [])]
 
 
 def _hosts(bundle: Detail) -> list[str]:
     listed = [("controller", _part(bundle, "controller"))] + [("worker", one) for one in _list(bundle, "workers")]
-    told = [
+    shown = [
         f"  {role:<10} {one.get('hostname')}  {one.get('username')}@{one.get('host')} port {one.get('port')}"
         + (f", {one['gpus']} GPU(s)" if one.get("gpus") else "")
         for role, one in listed
     ]
-    return told + ([f"  and {bundle['more_workers']} more workers"] if bundle.get("more_workers") else [])
+    return shown + ([f"  and {bundle['more_workers']} more workers"] if bundle.get("more_workers") else [])
 
 
 def _pairs(part: str, bundle: Detail, only: tuple[str, ...] = ()) -> list[str]:

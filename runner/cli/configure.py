@@ -33,7 +33,7 @@ def configure(
     """
     if not (slurm or unset or users or app_version or access_credential):
         ways = "--slurm KEY=VALUE, --unset KEY, --users FILE, --app-version VERSION or --access-credential ID"
-        raise RequestError(f"nothing to change: say {ways}")
+        raise RequestError(f"nothing to change: pass {ways}")
     listed = requests.read_users(users) if users else None
     with as_person() as (client, loaded):
         instance = requests.find_instance(client, loaded, target)

@@ -41,7 +41,9 @@ def explain(
             if (account := _account(client, instance, correlation))
         ]
     if not found:
-        raise RequestError(f"nothing in this project carries the correlation id {correlation}")
+        raise RequestError(
+            f"no record of this project has the correlation id {correlation}. gpuaas-slurm get operations lists them"
+        )
     if as_json:
         view.print_json(found)
     else:
@@ -122,19 +124,22 @@ def tell(
 def lines(account: Detail) -> list[str]:
     """The same for a person: the five answers, each with its cause where something went wrong."""
     instance = account["instance"]
-    told = [f"correlation  {', '.join(account['correlation_ids'])}"]
-    told += [f"instance     {instance['id']} {instance['name'] or ''} is {instance['status']}, {instance['health']}"]
-    told += [f"             {reason.get('code')}: {reason.get('message')}" for reason in instance["reasons"]]
+    shown = [f"correlation  {', '.join(account['correlation_ids'])}"]
+    shown += [f"instance     {instance['id']} {instance['name'] or ''} is {instance['status']}, {instance['health']}"]
+    shown += [f"             {reason.get('code')}: {reason.get('message')}" for reason in instance["reasons"]]
     for one in account["operations"]:
-        told += [f"operation    {one['operation']} {one['of']} {one['id']} is {one['status']}", *_because(one["error"])]
+        shown += [
+            f"operation    {one['operation']} {one['of']} {one['id']} is {one['status']}",
+            *_because(one["error"]),
+        ]
     for one in account["members"]:
-        told += [f"member       {one['name']} on {one['host'] or 'a host not known yet'} is {one['status']}"]
-        told += _because(one["error"])
-        told += [f"             {key}: {value}" for key, value in one["runtime"].items()]
-    told += [f"runtime      {key}: {value}" for key, value in account["runtime"].items()] or [
+        shown += [f"member       {one['name']} on {one['host'] or 'an unknown host'} is {one['status']}"]
+        shown += _because(one["error"])
+        shown += [f"             {key}: {value}" for key, value in one["runtime"].items()]
+    shown += [f"runtime      {key}: {value}" for key, value in account["runtime"].items()] or [
         "runtime      not seen yet"
     ]
-    return told + [f"event        {one['at']} {one['type']}" for one in account["events"]]
+    return shown + [f"event        {one['at']} {one['type']}" for one in account["events"]]
 
 
 def _because(error: Any) -> list[str]:

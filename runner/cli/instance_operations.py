@@ -1,4 +1,4 @@
-"""What a person asks of a whole instance: op stop, start, restart and the like, as commands."""
+"""Commands for operations on a whole instance: op stop, start, restart and others."""
 
 from typing import Annotated, Any
 
@@ -10,11 +10,11 @@ from runner.cli.member_operations import Deadline, OnDeadline, Parameter, Remove
 
 
 def ask(verb: str, target: str, as_json: bool, parameters: dict[str, Any]) -> None:
-    """Send the request, leaving out what was not said."""
-    said = {key: value for key, value in parameters.items() if value is not None}
+    """Send the request, without the parameters that were not given."""
+    given = {key: value for key, value in parameters.items() if value is not None}
     with as_person() as (client, loaded):
         instance = requests.find_instance(client, loaded, target)
-        made = requests.request_of_instance(client, instance, verb, said)
+        made = requests.request_of_instance(client, instance, verb, given)
         if as_json:
             view.print_json(made.model_dump(mode="json"))
         else:
@@ -25,7 +25,7 @@ def stop(
     target: Target,
     deadline: Deadline = None,
     on_deadline: OnDeadline = None,
-    reason: Annotated[str | None, typer.Option(help="Your words; they are shown while it is under way.")] = None,
+    reason: Annotated[str | None, typer.Option(help="A reason; it is shown while the stop is under way.")] = None,
     parameter: Parameter = None,
     as_json: Json = False,
 ) -> None:
@@ -42,7 +42,7 @@ def start(target: Target, parameter: Parameter = None, as_json: Json = False) ->
 def restart(
     target: Target,
     patience: Annotated[
-        int | None, typer.Option(help="Seconds until everybody who served must serve again; default: 300.")
+        int | None, typer.Option(help="Seconds until every worker that served must serve again; default: 300.")
     ] = None,
     parameter: Parameter = None,
     as_json: Json = False,
@@ -55,19 +55,20 @@ def decommission(
     target: Target,
     deadline: Deadline = None,
     on_deadline: Annotated[
-        str | None, typer.Option(help="Then: give_up (default; jobs go on) or cancel what still runs.")
+        str | None, typer.Option(help="At the deadline: give_up (default; jobs run on) or cancel the running jobs.")
     ] = None,
     keep_logs: Annotated[bool, typer.Option("--keep-logs", help="Keep the daemons' logs on the hosts.")] = False,
     remove_homes: RemoveHomes = False,
     abandon_unreachable: Annotated[
-        bool, typer.Option("--abandon-unreachable", help="Do not wait for ever for hosts that do not answer.")
+        bool,
+        typer.Option("--abandon-unreachable", help="Finish without hosts that do not answer in --host-patience."),
     ] = False,
-    host_patience: Annotated[int | None, typer.Option(help="Seconds a host may be silent; default: 600.")] = None,
-    reason: Annotated[str | None, typer.Option(help="Your words; they stand in the nodes' drain reason.")] = None,
+    host_patience: Annotated[int | None, typer.Option(help="Seconds a host may not answer; default: 600.")] = None,
+    reason: Annotated[str | None, typer.Option(help="A reason; it is part of the nodes' drain reason.")] = None,
     parameter: Parameter = None,
     as_json: Json = False,
 ) -> None:
-    """Take the whole cluster down and leave every host as it was found. There is no way back."""
+    """Take the whole cluster down and leave every host as it was found. This cannot be undone."""
     terms = {
         "deadline_seconds": deadline,
         "on_deadline": on_deadline,
@@ -81,12 +82,12 @@ def decommission(
 
 
 def retry(target: Target, as_json: Json = False) -> None:
-    """Try a failed deploy again. What is already there is kept."""
+    """Try a failed deploy again. Members that are ready stay as they are."""
     ask("retry", target, as_json, {})
 
 
 def rotate_credentials(target: Target, as_json: Json = False) -> None:
-    """Give every host of a running cluster a new munge key at one moment. Jobs run on."""
+    """Give every host of a running cluster a new munge key at the same moment. Jobs run on."""
     ask("rotate_credentials", target, as_json, {})
 
 

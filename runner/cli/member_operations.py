@@ -14,8 +14,8 @@ from runner.model.errors import RequestError
 
 T = TypeVar("T", bound=BaseModel)
 
-get = typer.Typer(help="Read what the platform knows, as tables or with --json.", no_args_is_help=True)
-op = typer.Typer(help="Ask for an operation; the runner carries it out.", no_args_is_help=True)
+get = typer.Typer(help="Read records of the platform, as tables or with --json.", no_args_is_help=True)
+op = typer.Typer(help="Request an operation; the runner carries it out.", no_args_is_help=True)
 
 Target = Annotated[str, typer.Argument(help="The instance: id, start of an id, or name.")]
 MEMBER_NAMES = "id, start of an id, node name, or inventory name (worker-1a2b3c4d)"
@@ -103,7 +103,7 @@ def op_add(
 
 
 Reason = Annotated[str, typer.Option(help="Your words; they stand in the node's drain reason.")]
-Deadline = Annotated[int | None, typer.Option(help="Seconds to wait for jobs in the way; default: for ever.")]
+Deadline = Annotated[int | None, typer.Option(help="Seconds to wait for jobs on the worker; default: no limit.")]
 OnDeadline = Annotated[str | None, typer.Option(help="Then: give_up (default), requeue or cancel them.")]
 OnLeavingDeadline = Annotated[
     str | None,

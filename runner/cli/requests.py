@@ -1,4 +1,4 @@
-"""What a person asks for, through the public API and in the person's own name."""
+"""Requests of a person, through the public API and with the person's own token."""
 
 import json
 import uuid
@@ -106,7 +106,7 @@ def configure(
     users: list[dict[str, Any]] | None = None,
     access_credential: str | None = None,
 ) -> AppInstance:
-    """Write what is wished of a cluster that is there; the runner carries it out."""
+    """Write the desired configuration of an existing cluster; the runner applies it."""
     body: dict[str, Any] = {"app_version": app_version} if app_version else {}
     if access_credential is not None:
         if _uuid(access_credential) is None:
@@ -126,7 +126,7 @@ def _changed(
     absent = [name for name in unset if _spelt(name) not in map(_spelt, config.get("slurm") or {})]
     if absent:
         raise RequestError(
-            f"{', '.join(absent)} is not among the settings asked for: {', '.join(sorted(slurm)) or 'none'}"
+            f"{', '.join(absent)} is not set in the instance's config: {', '.join(sorted(slurm)) or 'none'}"
         )
     slurm = {key: value for key, value in slurm.items() if _spelt(key) not in map(_spelt, settings)} | settings
     config["slurm"] = slurm
@@ -188,8 +188,8 @@ def _only(found: list[T], text: str | None, kind: str, known: list[str]) -> T:
         return found[0]
     listing = "".join(f"\n  {one}" for one in known) or " none"
     if not found:
-        raise RequestError(f"there is no {kind} {text or ''} in this project; there is:{listing}")
-    raise RequestError(f"{text or 'that'} could be any of {len(found)} {kind}s; name one of:{listing}")
+        raise RequestError(f"no {kind} {text or ''} in this project. Choose one of:{listing}")
+    raise RequestError(f"{text or 'the request'} matches {len(found)} {kind}s. Choose one of:{listing}")
 
 
 def _uuid(text: str) -> UUID | None:

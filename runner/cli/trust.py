@@ -22,7 +22,7 @@ def trust(
     key: Annotated[str, typer.Option(help="The host's public key, as in /etc/ssh/ssh_host_ed25519_key.pub.")],
     instance: Which = None,
 ) -> None:
-    """Have a member's host known by this ssh key from now on. Take the key from the machine itself, not from ssh."""
+    """Identify a member's host by this ssh key from now on. Take the key from the machine itself, not over ssh."""
     loaded = load()
     with Client(loaded) as client:
         one = requests.find_instance(client, loaded, instance)
@@ -35,19 +35,21 @@ def trust(
             key=uuid.uuid4().hex,
             correlation_id=found.correlation_id or one.correlation_id,
         )
-        view.out.print(f"the host of {member} is known by {host_keys.fingerprint(key.split()[1])} from now on")
+        view.out.print(f"the host of {member} is identified by {host_keys.fingerprint(key.split()[1])} from now on")
 
 
 def noted(member: Member, allocation: Allocation | None, key: str) -> Detail:
     """The member's detail with the key as the pinned one, and without what stood against it."""
     if host_keys.read_keys([key]) is None:
-        raise RequestError("that is not an ssh public key: give the type and the key, as they stand in the file")
+        raise RequestError("--key is not an ssh public key. Pass type and key as in the .pub file: ssh-ed25519 AAAA...")
     if allocation is None:
-        raise RequestError("the member has no allocation in this project, so there is no host to know")
+        raise RequestError("the member has no allocation in this project, so it has no host whose key could be trusted")
     line = " ".join(key.split()[:2])
     given = (allocation.connection or {}).get("host_keys") or []
     if given and line not in [" ".join(str(one).split()[:2]) for one in given]:
-        raise RequestError("the platform gives other keys for this host, and those count: correct them there")
+        raise RequestError(
+            "the platform has other keys for this host, and they take precedence. Correct them in the platform"
+        )
     known = member.adapter_detail
     told = (known.get("last_adapter_error") or {}).get("code") in host_keys.CODES
     return (

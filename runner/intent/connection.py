@@ -33,12 +33,12 @@ def read_address(allocation: Allocation) -> tuple[str, int, str]:
     raw = allocation.connection or {}
     host = raw.get("host")
     if not isinstance(host, str) or not is_dialable(host):
-        raise _bad(allocation, f"host {host!r} is not a host name or an address one may dial")
+        raise _bad(allocation, f"host {host!r} is not a host name or an address that may be used")
     if is_ipv6(host):
         raise IntentError(FAMILY, f"allocation {allocation.id}: host {host} is an IPv6 address. {USE_IPV4}")
     port = raw.get("port", 22)
     if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
-        raise _bad(allocation, f"port {port!r} is not a port")
+        raise _bad(allocation, f"port {port!r} is not a port number (1 to 65535)")
     username = raw.get("username")
     if not isinstance(username, str) or not _USERNAME.fullmatch(username):
         raise _bad(allocation, f"username {username!r} is not a Unix user name")

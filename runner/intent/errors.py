@@ -1,4 +1,4 @@
-"""What was asked for cannot be done as written: the error that says so."""
+"""The error of a request that cannot be used."""
 
 from pydantic import ValidationError
 
@@ -6,7 +6,7 @@ MESSAGE_CHARS = 500
 
 
 class IntentError(Exception):
-    """What was asked for cannot be done as written; nothing was touched."""
+    """A request cannot be used as it is written; nothing was touched."""
 
     def __init__(self, code: str, message: str) -> None:
         # It may quote what was sent, and must fit where it is told.

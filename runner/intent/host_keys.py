@@ -31,8 +31,8 @@ TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha
 _BODY = re.compile(r"[A-Za-z0-9+/]{40,2000}={0,2}")
 
 CHANGED_WORDS = (
-    "the host does not show the ssh key it is known by: another machine answers, or it was reinstalled. Nothing is run"
-    " on it until a person acts. If nobody gave it a new key, treat it as a break-in. A worker: op remove or op"
+    "the host does not show the ssh key on record: another machine answers, or it was reinstalled. Nothing is run"
+    " on it until a person acts. If no person gave it a new key, treat it as a break-in. A worker: op remove or op"
     " replace, then op add if it is wanted again. Otherwise correct the allocation's host_keys, or say gpuaas-slurm"
     " trust with the new key"
 )
@@ -70,9 +70,9 @@ def key_of(allocation: Allocation, member: Member) -> tuple[str, str]:
     if given and pinned and any(given.get(kind, body) != body for kind, body in pinned.items()):
         raise IntentError(
             CONTRADICTED,
-            f"allocation {allocation.id} gives host_keys that are not those pinned at first sight. Either the host was"
+            f"allocation {allocation.id} has host_keys that differ from those pinned before. Either the host was"
             " reinstalled, or another machine has had this member's secrets. Find out which; then op remove or replace"
-            " the worker, or say gpuaas-slurm trust with the key that is right",
+            " the worker, or run gpuaas-slurm trust with the correct key",
         )
     known = given or pinned
     if not known:
@@ -143,8 +143,8 @@ def _pinned(member: Member) -> Keys | None:
     if found is None:
         raise IntentError(
             NOTE_INVALID,
-            f"the note {PINNED} cannot be read, so the host cannot be told from an impostor, and is not pinned again."
-            " Find out who changed it; then say gpuaas-slurm trust with the host's key",
+            f"the note {PINNED} cannot be read, so the host cannot be identified, and is not pinned again."
+            " Find out who changed it; then run gpuaas-slurm trust with the host's key",
         )
     return found
 
@@ -157,5 +157,5 @@ def _missing(allocation: Allocation, member: Member) -> str:
         )
     return (
         f"allocation {allocation.id} gives no host_keys, and none are on record though its host was worked on: it"
-        " cannot be told from an impostor. Have the platform publish its keys, or say gpuaas-slurm trust with one"
+        " cannot be identified. Have the platform publish its keys, or run gpuaas-slurm trust with one"
     )

@@ -19,7 +19,7 @@ from runner.intent.errors import IntentError, first_problem
 from runner.model.platform import Resolution
 
 KEY_BYTES, WORDS = 65536, 300
-MISSING = "missing"  # the platform has nobody to ask
+MISSING = "missing"  # the platform has no such call
 _URI = re.compile(r"(https?)://([A-Za-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~+-]+)*/?")
 _ARMOR = re.compile(
     r"-----BEGIN PGP PUBLIC KEY BLOCK-----[ \t]*\r?\n(?:[A-Za-z]+:[^\r\n]*\r?\n)*[ \t]*\r?\n"
@@ -91,26 +91,26 @@ class Source(BaseModel):
 
 def read(resolution: Resolution) -> Source | None:
     """The source to use, None for the host's own, or IntentError for whatever is not a clear yes."""
-    rule, said = rule_of(resolution), _words(resolution.rule.get("reason"))
+    rule, reason = rule_of(resolution), _words(resolution.rule.get("reason"))
     if resolution.decision == "deny":
         scope = resolution.rule.get("scope")
         named = f"{scope} rule {rule}" if scope in ("global", "tenant", "project") else f"rule {rule}"
         raise IntentError(
             "artifact_denied",
-            f"{named} denies Slurm's packages to this instance: {said}. Nothing was touched. Have the rule changed, or"
-            " ask for what it allows; then ask again",
+            f"{named} denies Slurm's packages to this instance: {reason}. Nothing was touched. Have the rule changed,"
+            " or request what it allows; then request it again",
         )
     if resolution.decision == MISSING:
         raise IntentError(
             "artifact_policy_missing",
-            "the platform has no artifact policy to ask, so nobody says where Slurm's packages may come from. If that"
-            " is so, set GPUAAS_ARTIFACT_POLICY=none, and the hosts' own package sources are used",
+            "the platform has no artifact policy that could say where Slurm's packages may come from. If that"
+            " is intended, set GPUAAS_ARTIFACT_POLICY=none, and the hosts' own package sources are used",
         )
     if resolution.decision != "allow":
         raise IntentError(
             "artifact_decision_unknown",
             f"policy answered {_words(resolution.decision)!r} by rule {rule}, which is neither allow nor deny, and is"
-            " taken for a no",
+            " treated as deny",
         )
     if resolution.source is None:
         return None

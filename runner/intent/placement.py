@@ -36,6 +36,7 @@ def read_placement(instance: AppInstance) -> Placement:
         )
     if shared and not placement.same_node:
         raise IntentError(
-            "placement_invalid", "split placement names the controller's allocation as a worker: ask for same_node"
+            "placement_invalid",
+            "split placement names the controller's allocation as a worker: use same_node, or another allocation",
         )
     return placement

@@ -50,7 +50,7 @@ _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read(method: str, path: str, model: type[M], body: Any) -> M:
-    """The answer as what it should be. What is wrong with it is told without quoting it: it may hold a token."""
+    """The answer as what it should be. Errors do not quote it: it may hold a token."""
     try:
         return model.model_validate(body)
     except ValidationError as error:

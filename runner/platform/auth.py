@@ -1,4 +1,4 @@
-"""As whom the platform is asked."""
+"""Which token a call carries: a person's own, or the service account's, which is asked for here."""
 
 import re
 import threading
@@ -30,14 +30,14 @@ class TokenSource:
         if self._person:
             if self._settings.operator_token is None:
                 raise Rejected(
-                    "GPUAAS_OPERATOR_TOKEN is not set: operator commands act in your name",
+                    "GPUAAS_OPERATOR_TOKEN is not set: operator commands need your own token",
                     code="token_missing",
                 )
             token = self._settings.operator_token.get_secret_value()
             if not _SENDABLE.fullmatch(token):
                 # Found out by the HTTP library, it would be quoted in the error.
                 raise Rejected(
-                    "GPUAAS_OPERATOR_TOKEN holds a space, a line break or another character that no token has",
+                    "GPUAAS_OPERATOR_TOKEN holds a space, a line break or another invalid character: set it again",
                     code="token_invalid",
                 )
             return token
@@ -72,7 +72,7 @@ class TokenSource:
         ).body
         token = answer.get("access_token") if isinstance(answer, dict) else None
         if not isinstance(token, str) or not _SENDABLE.fullmatch(token):
-            raise Unavailable("the platform answered the request for a token with none in it", code="bad_answer")
+            raise Unavailable("the platform's answer to the token request has no access_token", code="bad_answer")
         self._token = token
         # Renewed a minute early: a token must not run out between the check and the use.
         lasts = answer.get("expires_in")

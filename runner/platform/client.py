@@ -1,4 +1,4 @@
-"""The one HTTP client: tokens, retries, idempotency keys, pages and errors, so that nobody else thinks of them."""
+"""The one HTTP client: tokens, retries, idempotency keys, pages and errors, in one place."""
 
 import functools
 import ssl
@@ -185,11 +185,14 @@ class Client:
             answer = self._call("POST", path, json=body, key=key, correlation_id=instance.correlation_id)
         except NotFound:
             return Resolution(decision="missing")
-        said = read("POST", "artifact-resolutions", Resolution, answer.body)
+        resolution = read("POST", "artifact-resolutions", Resolution, answer.body)
         log.get(correlation_id=instance.correlation_id).info(
-            "policy answered", decision=said.decision, rule=said.rule.get("id"), source=bool(said.source)
+            "policy answered",
+            decision=resolution.decision,
+            rule=resolution.rule.get("id"),
+            source=bool(resolution.source),
         )
-        return said
+        return resolution
 
     # -- the one way out -----------------------------------------------------------------------------------
 
@@ -312,14 +315,14 @@ class Client:
         body = parse(answer.content)
         if body is None:
             return Unavailable(
-                f"{call}: HTTP {answer.status_code} with a body that is no JSON object",
+                f"{call}: HTTP {answer.status_code} with a body that is not a JSON object",
                 code="bad_answer",
                 status=answer.status_code,
             )
         if answer.is_success:
             return Answer(body, answer.headers.get(wire.ETAG))
-        said = body if isinstance(body, dict) else {}
-        refusal = from_answer(answer.status_code, unquoted(said, headers.get("Authorization")), call)
+        fields = body if isinstance(body, dict) else {}
+        refusal = from_answer(answer.status_code, unquoted(fields, headers.get("Authorization")), call)
         refusal.context["retry_after"] = answer.headers.get(wire.RETRY_AFTER)
         return refusal
 

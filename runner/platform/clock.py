@@ -27,13 +27,13 @@ class Clock:
     def heard(self, date: str | None) -> None:
         """The Date of an answer that came just now; one that is none changes nothing."""
         try:
-            theirs = parsedate_to_datetime(date or "")
-            off = (self.now() - theirs).total_seconds()
+            platform_time = parsedate_to_datetime(date or "")
+            off = (self.now() - platform_time).total_seconds()
         except (TypeError, ValueError):
             return
-        if abs(off) <= TOLERANCE.total_seconds() or theirs.year not in _YEARS:
+        if abs(off) <= TOLERANCE.total_seconds() or platform_time.year not in _YEARS:
             return
-        self._seen = theirs.astimezone(UTC), time.monotonic()
+        self._seen = platform_time.astimezone(UTC), time.monotonic()
         log.get().warning(
             "this machine's clock is not the platform's, which is used: put the time service right on one of them",
             seconds_ahead=round(off),

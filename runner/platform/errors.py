@@ -21,7 +21,7 @@ def unquoted(body: dict[str, Any], authorization: str | None) -> dict[str, Any]:
 def from_answer(status: int, body: dict[str, Any], call: str) -> PlatformError:
     """The error for an answer that is one, from the platform's flat error body."""
     code = str(body.get("code") or f"http_{status}")
-    said = str(body.get("message") or "no message")
+    message = str(body.get("message") or "no message")
     correlation = body.get("correlation_id")
     detail = body.get("details")
     tail = f" (correlation {correlation})" if correlation else ""
@@ -33,25 +33,25 @@ def from_answer(status: int, body: dict[str, Any], call: str) -> PlatformError:
     }
     if status == 401:
         return Unauthenticated(
-            f"{call}: {said}{tail}. Check GPUAAS_SERVICE_ACCOUNT_ID, GPUAAS_KEY_ID and GPUAAS_CLIENT_SECRET"
+            f"{call}: {message}{tail}. Check GPUAAS_SERVICE_ACCOUNT_ID, GPUAAS_KEY_ID and GPUAAS_CLIENT_SECRET"
             " (or GPUAAS_OPERATOR_TOKEN): the key may be revoked or the token expired",
             **context,
         )
     if status == 403:
         return Forbidden(
-            f"{call}: {said}{tail}. {_missing(detail)}Ask whoever grants action keys in this project",
+            f"{call}: {message}{tail}. {_missing(detail)}Ask the person who grants action keys in this project",
             **context,
         )
     if status == 404:
-        return NotFound(f"{call}: {said}{tail}", **context)
+        return NotFound(f"{call}: {message}{tail}", **context)
     if status in (409, 412):
-        return Conflict(f"{call}: {said}{tail}", **context)
+        return Conflict(f"{call}: {message}{tail}", **context)
     if status == 429 or status >= 500:
         return Unavailable(
-            f"{call}: {said}{tail}. The platform is busy or broken; the next tick tries again", **context
+            f"{call}: {message}{tail}. The platform is busy or broken; the next tick tries again", **context
         )
     where = f" {detail}" if detail else ""
-    return Rejected(f"{call}: {said}{where}{tail}", **context)
+    return Rejected(f"{call}: {message}{where}{tail}", **context)
 
 
 def _missing(detail: Any) -> str:

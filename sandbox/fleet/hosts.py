@@ -121,7 +121,7 @@ class Hosts:
         for spec in specs:
             if spec.name in present and present[spec.name] != spec:
                 raise CannotRunError(
-                    f"fleet {self.fleet!r} already has {present[spec.name]}, and {spec} was asked for; "
+                    f"fleet {self.fleet!r} already has {present[spec.name]}, and {spec} was requested; "
                     "take the fleet down first, or use another name"
                 )
         return [spec for spec in specs if spec.name not in present]

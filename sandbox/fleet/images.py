@@ -142,7 +142,7 @@ def _build(podman: Podman, wanted: Recipe) -> None:
             words = "\n".join(done.stderr.strip().splitlines()[-15:])
             raise FleetError(
                 f"building the {wanted.suite} host image failed; check that this machine's Debian mirror "
-                f"answers and has {wanted.suite}. mmdebstrap said:\n{words}"
+                f"answers and has {wanted.suite}. Output of mmdebstrap:\n{words}"
             )
         podman.import_image(tarball, wanted.reference)
 

@@ -112,7 +112,7 @@ def get_instance(call: Call) -> Reply:
 
 @operation("updateAppInstance")
 def update(call: Call) -> Reply:
-    """What is comes from the adapter, what is wished from a person; neither writes the other's."""
+    """The adapter writes the observed state, a person the desired state; neither writes the other's."""
     if not call.caller.is_service_account and set(call.given.body) <= WISHES:
         return _wish(call)
     return _report(call)
@@ -137,7 +137,7 @@ def _report(call: Call) -> Reply:
     call.require_adapter()
     row, body = call.current, call.given.body
     if WISHES & set(body):
-        raise ApiError(403, "ownership_required", "an adapter does not write what is wished", fields=sorted(WISHES))
+        raise ApiError(403, "ownership_required", "an adapter does not write the desired state", fields=sorted(WISHES))
     call.check_if_match(row)
     for name in ("status_detail", "access"):
         check_size(name, body.get(name))

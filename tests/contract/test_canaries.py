@@ -144,7 +144,7 @@ def test_a_token_of_the_platforms_that_cannot_be_sent_is_not_quoted(planted: Pla
     planted.fault(TOKEN, 200, {"access_token": bad, "expires_in": 60})
     done = planted.run("run")
     ends(done, 2)
-    assert "with none in it" in done.stderr, done.stderr
+    assert "has no access_token" in done.stderr, done.stderr
 
 
 def login_refused(planted: Planted) -> str:

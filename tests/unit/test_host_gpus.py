@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.host import gpus as host_gpus
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.host.gpus import gpu_type, gres, gres_conf, judge_count, parse_gpus, read_gpus
 
-from module_utils import host_gpus
-from module_utils.adapter_error import AdapterError
-from module_utils.host_gpus import gpu_type, gres, gres_conf, judge_count, parse_gpus, read_gpus
 from sandbox.fleet.gpus import MODELS, Gpus
 
 ROW = "{0}, GPU-{0}, 40960, 00000000:0{0}:00.0, NVIDIA A100-SXM4-40GB\n"

@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.host.restore import packages as restore_packages
+from ansible.module_utils.host.restore.server import ServerFate
 
-from module_utils import restore_packages
-from module_utils.adapter_error import AdapterError
-from tests.unit.library_modules import library_module
+from plugins.modules import restore_host
 
-restore_host = library_module("restore_host")
 EMPTY: dict[str, list[str]] = {kind: [] for kind in ("package", "account", "group", "unit", "port", "process", "path")}
-GONE = restore_host.ServerFate(stays=False, keeps_running=False)
-STAYS = restore_host.ServerFate(stays=True, keeps_running=True)
+GONE = ServerFate(stays=False, keeps_running=False)
+STAYS = ServerFate(stays=True, keeps_running=True)
 
 
 def ledger(*brought: str, found: tuple[str, ...] = (), **kinds: tuple[str, ...]) -> dict[str, dict[str, Any]]:

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from module_utils.adapter_error import AdapterError
-from module_utils.converge_ledger import Ledger
-from module_utils.slurm_accounts import converge
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.host.ledger import Ledger
+from ansible.module_utils.slurm.accounts import converge
 
 OPS = {"users": ["ops"], "account": "default", "cluster": "gs0"}
 ADA, BEN = {"name": "ada", "account": "physics"}, {"name": "ben", "account": "default"}

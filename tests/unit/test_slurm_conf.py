@@ -1,9 +1,8 @@
 """slurm.conf is stable, and nothing from outside can add a line to it or take one over."""
 
 import pytest
-
-from module_utils.adapter_error import AdapterError
-from module_utils.slurm_conf import is_intact, keep_controller_name, render, replace_settings
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.slurm.conf import is_intact, keep_controller_name, render, replace_settings
 
 MANAGED: dict[str, object] = {"SlurmUser": "slurm", "ClusterName": "alpha", "MaxNodeCount": 10}
 

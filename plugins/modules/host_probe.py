@@ -20,12 +20,13 @@ from ansible.module_utils.host.claim import judge as judge_claim
 from ansible.module_utils.host.claim import look as look_at_owner
 from ansible.module_utils.host.database import judge_database
 from ansible.module_utils.host.errors import INTERVENTION, AdapterError, from_os_error
-from ansible.module_utils.host.gpus import gres, gres_conf, judge_count, read_gpus
+from ansible.module_utils.host.gpus import judge_count, read_gpus
 from ansible.module_utils.host.ledger import Document, Entries
 from ansible.module_utils.host.packages import installed_versions
 from ansible.module_utils.host.users import check_users
 from ansible.module_utils.slurm.foreign_daemons import refuse_foreign_daemons
 from ansible.module_utils.slurm.foreign_data import judge_files
+from ansible.module_utils.slurm.gres import gres, gres_conf
 from ansible.module_utils.slurm.join_terms import judge_terms
 
 DOCUMENTATION = r"""

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.app import STATE_DIRECTORY
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.host.baseline import Picture, left_behind, take
 from ansible.module_utils.host.claim import CLAIM_ARGUMENT, Claim, read_mark, remove_mark
 from ansible.module_utils.host.errors import REPAIRABLE, RETRYABLE, AdapterError
 from ansible.module_utils.host.kept_logs import keep_logs
-from ansible.module_utils.host.ledger import LEDGER, STATE_DIRECTORY, Document, read, write
+from ansible.module_utils.host.ledger import LEDGER, Document, read, write
 from ansible.module_utils.host.lock import host_lock
 from ansible.module_utils.host.package_source import clear_source
 from ansible.module_utils.host.restore.entries import leaving, of_kind, remaining

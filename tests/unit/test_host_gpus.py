@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from ansible.module_utils.host import gpus as host_gpus
 from ansible.module_utils.host.errors import AdapterError
-from ansible.module_utils.host.gpus import gpu_type, gres, gres_conf, judge_count, parse_gpus, read_gpus
+from ansible.module_utils.host.gpus import gpu_type, judge_count, parse_gpus, read_gpus
+from ansible.module_utils.slurm.gres import gres, gres_conf
 
 from sandbox.fleet.gpus import MODELS, Gpus
 
@@ -111,7 +112,7 @@ class StandIn:
         files = {name.rpartition("/")[2]: text for name, (_, text) in wanted.files("h").items()}
         table.write_text(files.get("sandbox-gpus", ""))
         tool = directory / "nvidia-smi"
-        text = (Path(host_gpus.__file__).parents[1] / "sandbox" / "fleet" / "nvidia-smi").read_text()
+        text = (Path(__file__).parents[2] / "sandbox" / "fleet" / "nvidia-smi").read_text()
         tool.write_text(text.replace("table=/etc/sandbox-gpus", f"table={table}"))
         tool.chmod(0o755)
         self.tool = str(tool)

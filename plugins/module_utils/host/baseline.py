@@ -10,22 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-Picture = dict[str, list[str]]
+from ..app import ACCOUNTS, DAEMONS, PACKAGE_PREFIXES, PATHS, PORTS
 
-# Whatever else has come to be on the host since is its owner's business. These are what a cluster consists of.
-FAMILIES = ("gpuaas", "libmunge", "libpmix", "libslurm", "mariadb", "munge", "mysql", "slurm")
-ACCOUNTS = ("munge", "mysql", "slurm")
-DAEMONS = ("mariadbd", "munged", "slurmctld", "slurmd", "slurmdbd", "slurmstepd")
-PORTS = ("3306", "6817", "6818", "6819")
-PATHS = (
-    *(f"/etc/{name}" for name in ("munge", "mysql", "slurm")),
-    *(f"/run/{name}" for name in ("gpuaas-slurm/source", "munge", "mysqld", "slurm", "slurmctld", "slurmdbd")),
-    *(f"/var/lib/{name}" for name in ("munge", "mysql", "slurm")),
-    *(f"/var/log/{name}" for name in ("munge", "mysql", "slurm")),
-    *(f"/var/spool/{name}" for name in ("slurm", "slurmctld", "slurmd")),
-    *(f"/etc/systemd/system/{name}.service.d" for name in ("mariadb", "munge", "slurmctld", "slurmd", "slurmdbd")),
-    "/usr/sbin/policy-rc.d.before-gpuaas-slurm",
-)
+Picture = dict[str, list[str]]
 
 
 def take(root: Path = Path("/")) -> Picture:
@@ -53,7 +40,7 @@ def left_behind(before: Mapping[str, Iterable[str]], now: Mapping[str, Iterable[
 
 def _is_a_clusters(kind: str, name: str) -> bool:
     if kind in ("package", "unit"):
-        return name.startswith(FAMILIES)
+        return name.startswith(PACKAGE_PREFIXES)
     if kind in ("account", "group"):
         return name in ACCOUNTS
     return name in PORTS if kind == "port" else kind in ("process", "path")

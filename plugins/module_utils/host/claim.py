@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..app import NAME, RUN_DIRECTORY, TITLE
 from .baseline import take
 from .errors import INTERVENTION, REPAIRABLE, RETRYABLE, AdapterError
 from .ledger import LEDGER, Document, read, write, write_atomically
 
-MARK = Path("/etc/gpuaas-slurm/owner.json")
-RUN_DIRECTORY = Path("/run/gpuaas-slurm")
+MARK = Path("/etc") / NAME / "owner.json"
 FENCES = RUN_DIRECTORY / "fences.json"
 CLEAN_UP = "ansible-playbook -i 'HOST,' -u USER playbooks/clean_host.yml -e gpuaas_clean_instance={}"
 
@@ -148,8 +148,8 @@ def write_mark(instance: str) -> None:
     document = {
         "instance": instance,
         "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "meaning": "This host serves the Slurm cluster of the GPUaaS app instance named here. If that instance is gone,"
-        f" clean the host with: {CLEAN_UP.format(instance)}",
+        "meaning": f"This host serves the {TITLE} cluster of the GPUaaS app instance named here. If that instance is"
+        f" gone, clean the host with: {CLEAN_UP.format(instance)}",
     }
     write_atomically(MARK, json.dumps(document, indent=1).encode(), mode=0o644)
 
@@ -199,7 +199,7 @@ def _claim_required(instance: str) -> AdapterError:
     return AdapterError(
         "claim_required",
         f"The host serves instance {instance}, and the play carries no claim on it. Nothing was changed. Run it as"
-        f" `gpuaas-slurm exec --instance {instance} -- ansible-playbook -i gpuaas.yml ...`; in an emergency add"
+        f" `{NAME} exec --instance {instance} -- ansible-playbook -i gpuaas.yml ...`; in an emergency add"
         f" `-e gpuaas_app_instance_id={instance} -e gpuaas_unfenced=true`.",
         INTERVENTION,
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..app import STATE_DIRECTORY
 from .database import SERVER, has_databases, look, require_running
-from .ledger import STATE_DIRECTORY, Ledger
+from .ledger import Ledger
 from .packages import installed_versions
 from .restore.entries import of_kind
 from .restore.paths import restore_paths

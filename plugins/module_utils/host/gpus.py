@@ -1,8 +1,4 @@
-"""The GPUs of a host as its driver tells them, and what Slurm is told of them.
-
-A wrong word here makes a node INVAL or keeps slurmd from starting, and neither says why to whoever asked for the
-worker. So what cannot be told safely is refused before anything on the host is changed.
-"""
+"""The GPUs of a host as its driver reports them. What cannot be read with certainty is an error."""
 
 from __future__ import annotations
 
@@ -87,7 +83,7 @@ def gpu_type(name: str) -> str:
     if not TYPE.fullmatch(made):
         raise AdapterError(
             "gpu_type_unusable",
-            f"The host has a GPU called {name[:60]!r}, of which no name for Slurm can be made. Use another host, or"
+            f"The host has a GPU called {name[:60]!r}, of which no type name can be made. Use another host, or"
             " have the adapter taught this model.",
             INTERVENTION,
         )
@@ -104,18 +100,6 @@ def judge_count(gpus: list[dict[str, Any]], promised: int | None) -> None:
         " repair it or correct the allocation, then retry.",
         INTERVENTION,
     )
-
-
-def gres(gpus: list[dict[str, Any]]) -> str:
-    """As a node's Gres: gpu:a100:4, or gpu:a100:2,gpu:t4:1 if they differ."""
-    kinds = sorted({str(gpu["type"]) for gpu in gpus})
-    return ",".join(f"gpu:{kind}:{sum(gpu['type'] == kind for gpu in gpus)}" for kind in kinds)
-
-
-def gres_conf(gpus: list[dict[str, Any]]) -> str:
-    """This host's part of gres.conf: a line for each GPU with the file by which a job gets at it."""
-    lines = [f"Name=gpu Type={gpu['type']} File={gpu['device']}" for gpu in gpus]
-    return "\n".join(["# Written by gpuaas-slurm. The GPUs of this host.", *lines]) + "\n"
 
 
 def _minor(gpu: dict[str, Any]) -> int:

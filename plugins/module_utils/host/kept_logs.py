@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..app import LOGS, NAME
+from .database import PACKAGE
 from .restore.entries import of_kind
 
-KEPT = Path("/var/log/gpuaas-slurm")
-SOURCES = ("/var/log/munge", "/var/log/mysql", "/var/log/slurm")
+KEPT = Path("/var/log") / NAME
 
 
 def keep_logs(entries: Mapping[str, Mapping[str, Any]], component: str, units: Iterable[str]) -> str | None:
@@ -23,8 +24,8 @@ def keep_logs(entries: Mapping[str, Mapping[str, Any]], component: str, units: I
     target = KEPT / f"{began.replace(':', '')}-{component}"
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     KEPT.chmod(0o700)
-    brought = not of_kind(entries, "package").get("mariadb-server", {"installed": True})["installed"]
-    for source in map(Path, SOURCES):
+    brought = not of_kind(entries, "package").get(PACKAGE, {"installed": True})["installed"]
+    for source in map(Path, LOGS):
         # The logs of a server that was there before us are its owner's.
         if source.is_dir() and (brought or source.name != "mysql"):
             shutil.copytree(source, target / source.name, dirs_exist_ok=True)

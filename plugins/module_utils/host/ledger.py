@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..app import STATE_DIRECTORY
 from .baseline import Picture, take
 from .errors import INTERVENTION, REPAIRABLE, AdapterError
 
-STATE_DIRECTORY = Path("/var/lib/gpuaas-slurm")
 LEDGER = STATE_DIRECTORY / "ledger.json"
 FORMAT = 2
 

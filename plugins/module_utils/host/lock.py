@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import IO, Any
 
-from .claim import ABSENT, RUN_DIRECTORY, Claim, hold, judge, look
+from ..app import RUN_DIRECTORY, STATE_DIRECTORY
+from .claim import ABSENT, Claim, hold, judge, look
 from .errors import AdapterError, from_os_error
-from .ledger import STATE_DIRECTORY
 
 
 @contextmanager

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..slurm.versions import SOURCE
+from ..app import NAME, RUN_DIRECTORY, SOURCE_PACKAGE, TITLE
 from .errors import INTERVENTION, AdapterError
 from .packages import APT, ENVIRONMENT, UPDATE, run_apt
 
-DIRECTORY = Path("/run/gpuaas-slurm/source")
+DIRECTORY = RUN_DIRECTORY / "source"
 APT_DIRECTORY = Path("/etc/apt")
 LISTS = Path("/var/lib/apt/lists")
 # What apt reads from a directory: the name of that there, and of the setting that says where it is.
@@ -53,7 +53,7 @@ Source = dict[str, Any]
 
 @contextmanager
 def package_source(source: Source | None, login: str | None) -> Iterator[None]:
-    """While this lasts, Slurm's packages come from that source and no other; without one, from wherever they did."""
+    """While this lasts, the app's packages come from that source and no other; without one, from wherever they did."""
     clear_source()
     if source is None:
         yield
@@ -61,7 +61,7 @@ def package_source(source: Source | None, login: str | None) -> Iterator[None]:
     if source.get("denied"):
         raise AdapterError(
             "artifact_denied",
-            f"Packages of Slurm are missing on the host, and package policy denies them to it ({source['denied']})."
+            f"Packages of {TITLE} are missing on the host, and package policy denies them to it ({source['denied']})."
             " Nothing was installed. Have the rule changed, then ask again.",
             INTERVENTION,
         )
@@ -125,9 +125,9 @@ def sources_text(source: Source, key: Path) -> str:
 
 
 def pins_text(source: Source) -> str:
-    """Slurm from there alone; anything else only if nobody else has it. The first word on a package counts."""
+    """The app from there alone; anything else only where no other source has it. The first pin of a package counts."""
     site = f'origin "{urlsplit(source["uri"]).hostname}"'
-    pins = ((f"src:{SOURCE}", site, 990), (f"src:{SOURCE}", "version *", -1), ("*", site, 1))
+    pins = ((f"src:{SOURCE_PACKAGE}", site, 990), (f"src:{SOURCE_PACKAGE}", "version *", -1), ("*", site, 1))
     return "\n".join(f"Package: {what}\nPin: {pin}\nPin-Priority: {priority}\n" for what, pin, priority in pins)
 
 
@@ -137,7 +137,7 @@ def login_text(source: Source, login: str) -> str:
 
 
 def _file(suffix: str) -> str:
-    return f"00-gpuaas-slurm.{suffix}"
+    return f"00-{NAME}.{suffix}"
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
+from ..app import NAME, STATE_DIRECTORY
 from .errors import INTERVENTION, RETRYABLE, AdapterError
-from .ledger import STATE_DIRECTORY, Ledger
+from .ledger import Ledger
 
 POLICY = Path("/usr/sbin/policy-rc.d")
-POLICY_ASIDE = Path("/usr/sbin/policy-rc.d.before-gpuaas-slurm")
-POLICY_MARK = "gpuaas-slurm: no service starts while packages are installed"
+POLICY_ASIDE = Path(f"/usr/sbin/policy-rc.d.before-{NAME}")
+POLICY_MARK = f"{NAME}: no service starts while packages are installed"
 POLICY_TEXT = f"#!/bin/sh\n# {POLICY_MARK}\nexit 101\n"
 ENVIRONMENT = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C", "APT_LISTCHANGES_FRONTEND": "none"}
 LOCK_SECONDS = 120

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ..app import NAME
 from .errors import INTERVENTION, REPAIRABLE, AdapterError
 from .ledger import Ledger
 
@@ -24,7 +25,7 @@ LISTENING = "0A"
 
 
 def dropin_path(unit: str) -> str:
-    return f"/etc/systemd/system/{unit}.service.d/gpuaas-slurm.conf"
+    return f"/etc/systemd/system/{unit}.service.d/{NAME}.conf"
 
 
 def show(units: list[str]) -> dict[str, dict[str, str]]:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..app import NAME
 from .errors import INTERVENTION, REPAIRABLE, AdapterError
 from .files import find
 from .ledger import Ledger, write_atomically
@@ -73,7 +74,7 @@ def _create(person: Person, home: Path) -> None:
         _command("groupadd", "--gid", gid, name)
     _command(
         *("useradd", "--uid", uid, "--gid", gid, "--create-home", "--home-dir", str(home)),
-        *("--key", "HOME_MODE=0750", "--shell", str(person["shell"]), "--comment", "gpuaas-slurm", name),
+        *("--key", "HOME_MODE=0750", "--shell", str(person["shell"]), "--comment", NAME, name),
     )
 
 

@@ -12,7 +12,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..host.ledger import STATE_DIRECTORY, Ledger, write_atomically
+from ..app import STATE_DIRECTORY
+from ..host.ledger import Ledger, write_atomically
 
 DIRECTORY = STATE_DIRECTORY / "slurm"
 

@@ -10,11 +10,11 @@ import re
 import subprocess
 from collections.abc import Iterable
 
+from ..app import SOURCE_PACKAGE
 from ..host.errors import INTERVENTION, AdapterError
 from ..host.packages import ENVIRONMENT
 from .join_terms import series
 
-SOURCE = "slurm-wlm"
 # Debian's version syntax, without the epoch that Slurm's packages do not have; or a series such as 24.11.
 VERSION = re.compile(r"[0-9]{2}\.[0-9]{2}(\.[0-9]+(-[A-Za-z0-9.+~]{1,60})?)?")
 SERIES = re.compile(r"[0-9]{2}\.[0-9]{2}")
@@ -24,7 +24,7 @@ def installed_slurm() -> dict[str, str]:
     """Installed packages that are made from Slurm's source, by name."""
     told = _run("dpkg-query", "--show", "--showformat=${source:Package}\t${Package}\t${db:Status-Status}\t${Version}\n")
     rows = [line.split("\t") for line in told.splitlines()]
-    return {row[1]: row[3] for row in rows if len(row) == 4 and row[0] == SOURCE and row[2] == "installed"}
+    return {row[1]: row[3] for row in rows if len(row) == 4 and row[0] == SOURCE_PACKAGE and row[2] == "installed"}
 
 
 def offered(package: str, origin: str = "") -> list[str]:

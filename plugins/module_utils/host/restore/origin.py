@@ -6,25 +6,12 @@ drop-in during the cluster's life. What neither the ledger nor a package of ours
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...app import FAMILIES, MAKERS, NAME, OTHER_MAKERS, SHARED_PATHS
 from .entries import Entries, of_kind
-
-# The packages whose scripts make an account, which has the name of its family.
-MAKERS = {"munge": re.compile(r"munge"), "mysql": re.compile(r"mariadb-server"), "slurm": re.compile(r"slurm.*")}
-# A server of another make runs as the same account.
-OTHER_MAKERS = {"mysql": re.compile(r"(mariadb|mysql|percona).*server.*")}
-# Units, daemons, ports and last parts of paths.
-FAMILIES = {
-    "munge": re.compile(r"munge.*"),
-    "mysql": re.compile(r"(mariadb|mysql).*|3306"),
-    "slurm": re.compile(r"slurm.*|6817|6818|6819"),
-}
-# It comes with every client as well, not only with the server.
-SHARED_PATHS = {"/etc/mysql": "mysql-common"}
 
 
 def brought(entries: Entries) -> list[str]:
@@ -54,7 +41,7 @@ def is_ours(difference: str, entries: Entries, present: Collection[str]) -> bool
         if _is_noted(Path(name), entries) or SHARED_PATHS.get(name) in brought(entries):
             return True
         if name.endswith(".service.d"):  # made by hand or by us, never by a package
-            return any(Path(name).glob("*gpuaas-slurm*"))
+            return any(Path(name).glob(f"*{NAME}*"))
     last = name.rpartition("/")[2]
     return kind != "package" and any(part.fullmatch(last) and _serves(of, entries) for of, part in FAMILIES.items())
 

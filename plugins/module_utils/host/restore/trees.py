@@ -2,7 +2,7 @@
 
 What is new in a tree goes only if we brought the tree's package and the package has gone. If the package was there
 before us, or stays because something else needs it, the tree is left alone but for the files that our own daemon made
-there: Slurm and munge run on a host for one cluster only, and the next cluster must not find the state of this one.
+there: those daemons run on a host for one cluster only, and the next cluster must not find the state of this one.
 Nothing behind a mount point is ever deleted.
 """
 
@@ -16,42 +16,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from ..ledger import STATE_DIRECTORY
+from ...app import DAEMON_FILES, KNOWN_PACKAGES, STATE_DIRECTORY
 
 Before = Mapping[str, Any]
-
-# Trees of ledgers that did not note the package yet. Any other tree without one, as a home, is kept.
-KNOWN_PACKAGES = {
-    "/etc/mysql/debian.cnf": "mariadb-server",
-    "/run/mysqld": "mariadb-server",
-    "/var/lib/mysql": "mariadb-server",
-    "/var/log/mysql": "mariadb-server",
-    "/run/munge": "munge",
-    "/var/lib/munge": "munge",
-    "/var/log/munge": "munge",
-    "/etc/slurm": "slurmctld",
-    "/run/slurm": "slurmd",
-    "/run/slurmdbd": "slurmdbd",
-    "/var/lib/slurm/slurmctld": "slurmctld",
-    "/var/lib/slurm/slurmd": "slurmd",
-    "/var/log/slurm": "slurmdbd",
-}
-
-# What our own daemons make in a tree, by name.
-DAEMON_FILES = {
-    "/run/munge": ("munge*",),
-    "/var/lib/munge": ("munge.seed", "munged.seed"),
-    "/var/log/munge": ("munged.log",),
-    "/run/slurm": ("conf", "slurm*.pid"),
-    "/run/slurmdbd": ("slurmdbd.pid",),
-    "/var/lib/slurm/slurmctld": (
-        *("assoc_mgr_state*", "assoc_usage*", "bb_state*", "clustername*", "dbd.messages*", "fed_mgr_state*"),
-        *("hash.[0-9]", "heartbeat*", "job_state*", "last_config_lite*", "last_tres*", "node_state*", "part_state*"),
-        *("priority_last_decay_ran*", "qos_usage*", "resv_state*", "sackd_nodes*", "trigger_state*"),
-    ),
-    "/var/lib/slurm/slurmd": ("conf-cache", "cred_state*", "hwloc_topo_*.xml", "job[0-9]*", "*_[0-9]*.[0-9]*"),
-    "/var/log/slurm": ("slurmctld.log", "slurmd.log", "slurmdbd.log"),
-}
 
 
 def package_of(path: str, before: Before) -> str | None:
@@ -70,7 +37,7 @@ def was_brought(path: str, before: Before, packages: Mapping[str, Before], basel
 
 def to_delete(path: Path, before: Before, *, gone: bool) -> list[Path]:
     """What of a tree goes: all that is new in it if its package has gone, else the files of our own daemons."""
-    new = strangers(path, before)
+    new = new_entries(path, before)
     if gone:
         return new
     patterns = DAEMON_FILES.get(str(path), ())
@@ -138,7 +105,7 @@ def mount_points(table: Path = Path("/proc/self/mountinfo")) -> Iterator[Path]:
         yield Path(os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), line.split()[4])))
 
 
-def strangers(path: Path, before: Before) -> list[Path]:
+def new_entries(path: Path, before: Before) -> list[Path]:
     """What has come to be at or under the path since: the topmost of it, each once."""
     if not path.exists() and not path.is_symlink():
         return []

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ...app import LAST_UNIT
 from ..errors import REPAIRABLE, AdapterError
 from ..units import show
 
@@ -19,8 +20,7 @@ AT_BOOT = ("enabled", "enabled-runtime", "linked")
 def stop_units(noted: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Stop and disable each unit, and see that it stopped. One that does not exist has stopped already."""
     states = show(list(noted))
-    # munge last: daemons that say goodbye to each other still need it.
-    order = sorted(noted, key=lambda name: (name == "munge", name))
+    order = sorted(noted, key=lambda name: (name == LAST_UNIT, name))
     return [f"unit {name} stopped" for name in order if stop_unit(name, states.get(name, {}))]
 
 

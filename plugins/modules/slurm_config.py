@@ -14,7 +14,7 @@ from ansible.module_utils.host.files import find
 from ansible.module_utils.host.ledger import Ledger, write_atomically
 from ansible.module_utils.host.lock import host_lock
 from ansible.module_utils.slurm.activate import Activation
-from ansible.module_utils.slurm.conf import keep_controller_name, render
+from ansible.module_utils.slurm.conf import PARTITION_ARGUMENT, Partition, keep_controller_name, render
 from ansible.module_utils.slurm.kept import Kept
 from ansible.module_utils.slurm.trial import try_out
 from ansible.module_utils.slurm.versions import installed_slurm
@@ -36,8 +36,18 @@ options:
   directory: {type: path, default: /etc/slurm, description: Where the configuration lives.}
   managed: {type: dict, default: {}, description: The adapter's own settings.}
   requested: {type: dict, default: {}, description: Settings asked for from outside.}
-  nodesets: {type: dict, default: {}, description: Name to options.}
-  partitions: {type: dict, default: {}, description: Name to options.}
+  partitions:
+    type: list
+    elements: dict
+    default: []
+    description: The partitions, each with the node set of its workers.
+    suboptions:
+      name: {type: str, required: true, description: The partition's name.}
+      nodeset: {type: str, required: true, description: The node set's name.}
+      feature: {type: str, required: true, description: The feature that workers of the node set register with.}
+      default: {type: bool, default: false, description: Whether jobs without a partition run here.}
+      max_time: {type: str, default: INFINITE, description: The longest time limit of a job.}
+      state: {type: str, choices: [UP, DOWN, DRAIN, INACTIVE], default: UP, description: State at slurmctld's start.}
   companions: {type: dict, default: {}, description: "Other files of the directory, name to text."}
   slurm_user: {type: str, default: slurm, description: User that slurmctld runs as.}
   timeout: {type: float, default: 20, description: Seconds the trial may take.}
@@ -67,7 +77,7 @@ def wanted_files(params: dict[str, Any], kept: Kept) -> tuple[dict[str, str], st
     if params["source"] == "rendered":
         good = ((kept.read("good") or {}).get("files") or {}).get("slurm.conf")
         managed = keep_controller_name(params["managed"], good)
-        text = render(managed, params["requested"], params["nodesets"], params["partitions"])
+        text = render(managed, params["requested"], [Partition(**one) for one in params["partitions"]])
         return {**params["companions"], "slurm.conf": text}, params["wish"]
     known = kept.read(params["source"])
     if known is None or not known.get("files"):
@@ -147,8 +157,7 @@ def main() -> None:
             "directory": {"type": "path", "default": "/etc/slurm"},
             "managed": {"type": "dict", "default": {}},
             "requested": {"type": "dict", "default": {}},
-            "nodesets": {"type": "dict", "default": {}},
-            "partitions": {"type": "dict", "default": {}},
+            "partitions": PARTITION_ARGUMENT,
             "companions": {"type": "dict", "default": {}},
             "slurm_user": {"type": "str", "default": "slurm"},
             "timeout": {"type": "float", "default": 20},

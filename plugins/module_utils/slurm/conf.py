@@ -8,6 +8,9 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from ..host.errors import INTERVENTION, AdapterError
 
@@ -24,12 +27,38 @@ HEADER = "# Written by gpuaas-slurm. A change made here is replaced; use the ins
 SEALED = re.compile(re.escape(HEADER) + r" Digest ([0-9a-f]{16})\.")
 
 
-def render(
-    managed: dict[str, object],
-    requested: dict[str, object],
-    nodesets: dict[str, dict[str, object]],
-    partitions: dict[str, dict[str, object]],
-) -> str:
+@dataclass(frozen=True)
+class Partition:
+    """A partition, and the node set of the workers in it: those that register with its feature."""
+
+    name: str
+    nodeset: str
+    feature: str
+    default: bool = False
+    max_time: str = "INFINITE"
+    state: str = "UP"
+
+    def options(self) -> dict[str, object]:
+        return {"Default": self.default, "MaxTime": self.max_time, "Nodes": self.nodeset, "State": self.state}
+
+
+# The same as an argument of a module.
+PARTITION_ARGUMENT: dict[str, Any] = {
+    "type": "list",
+    "elements": "dict",
+    "default": [],
+    "options": {
+        "name": {"type": "str", "required": True},
+        "nodeset": {"type": "str", "required": True},
+        "feature": {"type": "str", "required": True},
+        "default": {"type": "bool", "default": False},
+        "max_time": {"type": "str", "default": "INFINITE"},
+        "state": {"type": "str", "default": "UP", "choices": ["UP", "DOWN", "DRAIN", "INACTIVE"]},
+    },
+}
+
+
+def render(managed: dict[str, object], requested: dict[str, object], partitions: Sequence[Partition]) -> str:
     """`managed` settings are the adapter's own; a request for one of them is refused, not silently dropped."""
     ours = {key.lower() for key in managed}
     for key in requested:
@@ -39,9 +68,22 @@ def render(
     if len({key.lower() for key in settings}) != len(settings):
         raise _refused("a setting is given twice, in different spelling")
     lines = [_setting(key, settings[key]) for key in sorted(settings, key=str.lower)]
-    lines += [_line("NodeSet", name, nodesets[name]) for name in sorted(nodesets)]
-    lines += [_line("PartitionName", name, partitions[name]) for name in sorted(partitions)]
-    return _sealed("\n".join(lines) + "\n")
+    return _sealed("\n".join(lines + _partition_lines(partitions)) + "\n")
+
+
+def _partition_lines(partitions: Sequence[Partition]) -> list[str]:
+    """Node sets before the partitions that name them, each kind sorted."""
+    if len({one.name.lower() for one in partitions}) != len(partitions):
+        raise _refused("two partitions have the same name")
+    if sum(one.default for one in partitions) > 1:
+        raise _refused("more than one partition is the default")
+    nodesets = {one.nodeset: one.feature for one in partitions}
+    if any(nodesets[one.nodeset] != one.feature for one in partitions):
+        raise _refused("a node set is given with two features")
+    lines = [_line("NodeSet", name, {"Feature": nodesets[name]}) for name in sorted(nodesets)]
+    return lines + [
+        _line("PartitionName", one.name, one.options()) for one in sorted(partitions, key=lambda one: one.name)
+    ]
 
 
 def keep_controller_name(managed: dict[str, object], good: str | None) -> dict[str, object]:
@@ -90,13 +132,13 @@ def replace_settings(text: str, replacements: dict[str, str]) -> str:
 
 def _setting(key: str, value: object) -> str:
     if not KEY.fullmatch(key):
-        raise _refused(f"{key!r} is no setting's name")
+        raise _refused(f"{key!r} is not the name of a setting")
     return f"{key}={_value(key, value)}"
 
 
 def _line(kind: str, name: str, options: dict[str, object]) -> str:
     if not NAME.fullmatch(name):
-        raise _refused(f"{name!r} is no name for a {kind}")
+        raise _refused(f"{name!r} is not a valid name for a {kind}")
     rest = [_setting(key, options[key]) for key in sorted(options)]
     if any(" " in item for item in rest):
         raise _refused(f"an option of {kind} {name} has a space in it")

@@ -26,7 +26,7 @@ from runner.slurm import app as slurm_app
 from runner.translate import MemberEvent, RunResult
 
 ROOT = Path(__file__).resolve().parents[2]
-LINKED = ("plugins/action", "plugins/module_utils", "plugins/vars", "inventory_plugins", "roles")
+LINKED = ("plugins/action", "plugins/filter", "plugins/module_utils", "plugins/vars", "inventory_plugins", "roles")
 HONEST = "pass"
 SECRETS = """
 from ansible.plugins.lookup import LookupBase

@@ -156,7 +156,7 @@ author: [gpuaas-slurm]
 """
 
 RETURN = r"""
-changes: {type: list, description: What changed, by name., returned: always}
+changes: {type: list, description: "What changed, by name.", returned: always}
 packages: {type: dict, description: Installed versions., returned: success}
 units: {type: dict, description: ActiveState of each unit., returned: success}
 digests: {type: dict, description: As asked., returned: success}

@@ -66,6 +66,29 @@ options:
 author: [gpuaas-slurm]
 """
 
+RETURN = r"""
+addresses: {type: list, returned: success, description: Addresses by which other hosts may reach this one.}
+cgroup: {type: dict, returned: success, description: version and writable of the cgroup hierarchy.}
+cpus: {type: int, returned: success, description: Number of CPUs.}
+epoch: {type: float, returned: success, description: "Time by the host's clock, in seconds."}
+free_mb: {type: int, returned: success, description: "Free space on /var, in MiB."}
+gpus: {type: list, returned: success, description: "Each GPU with index, uuid, memory_mb, bus, name, type and device."}
+gres: {type: str, returned: success, description: The GPUs as a node's Gres.}
+gres_conf: {type: str, returned: success, description: The GPUs as the host's part of gres.conf.}
+hostname: {type: str, returned: success, description: Short name of the host.}
+installed: {type: dict, returned: success, description: Versions of Slurm's packages that are installed.}
+memory_mb: {type: int, returned: success, description: "Memory as slurmd counts it, in MiB."}
+multiarch: {type: str, returned: success, description: Name of the directory of the host's libraries.}
+os_id: {type: str, returned: success, description: The operating system.}
+os_version: {type: str, returned: success, description: Its version.}
+process_control: {type: str, returned: success, description: "How Slurm can hold jobs here, cgroup or linuxproc."}
+python: {type: str, returned: success, description: Version of the Python that the module ran in.}
+skew: {type: float, returned: success, description: "Seconds that the clock is ahead of O(reference_epoch), if given."}
+slurm_version: {type: str, returned: success, description: The version of Slurm that the host has or would get.}
+systemd: {type: bool, returned: success, description: Whether the host runs systemd.}
+users: {type: dict, returned: success, description: "uid and gid of slurm and munge, null for one that is absent."}
+"""
+
 CAP_SYS_ADMIN, CAP_SYS_NICE = 21, 23
 SLURM_PACKAGES = ["slurmctld", "slurmd", "slurmdbd", "munge"]
 HOSTNAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")

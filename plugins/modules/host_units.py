@@ -51,11 +51,11 @@ author: [gpuaas-slurm]
 """
 
 RETURN = r"""
-changes: {type: list, returned: always, description: What changed, by name.}
+changes: {type: list, returned: always, description: "What changed, by name."}
 hostname: {type: str, returned: always, description: Short name of the host.}
 units: {type: dict, returned: always, description: ActiveState of each unit.}
 left: {type: dict, returned: always, description: "Units that were not stopped, and why."}
-started: {type: dict, returned: always, description: When each unit's process started, in seconds by this host's clock.}
+started: {type: dict, returned: always, description: "When each unit's process started, by this host's clock."}
 elapsed: {type: float, returned: always, description: "Seconds since O(since) at the end, null without one."}
 """
 

@@ -31,7 +31,7 @@ author: [gpuaas-slurm]
 """
 
 RETURN = r"""
-changes: {type: list, returned: always, description: What was done, by name.}
+changes: {type: list, returned: always, description: "What was done, by name."}
 hostname: {type: str, returned: always, description: Short name of the host.}
 found: {type: list, returned: always, description: "What was found, in sentences."}
 units: {type: dict, returned: always, description: ActiveState of each of the member's units.}

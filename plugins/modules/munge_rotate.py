@@ -51,7 +51,7 @@ author: [gpuaas-slurm]
 """
 
 RETURN = r"""
-changes: {type: list, returned: always, description: What changed, by name.}
+changes: {type: list, returned: always, description: "What changed, by name."}
 ready: {type: bool, returned: success, description: "That the mode's condition holds; absent from a failure."}
 skew: {type: float, returned: "mode=look", description: How far ahead of the given clock this host's is at most.}
 credential: {type: str, returned: "mode=prove", description: "One that munged made now, as nobody."}

@@ -70,7 +70,7 @@ author: [gpuaas-slurm]
 """
 
 RETURN = r"""
-changes: {type: list, returned: always, description: What changed, by name.}
+changes: {type: list, returned: always, description: "What changed, by name."}
 hostname: {type: str, returned: always, description: Short name of the host.}
 instance: {type: str, returned: always, description: The instance that the host says it serves.}
 units_noted: {type: list, returned: always, description: Units that this component once started here.}

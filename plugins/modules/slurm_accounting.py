@@ -41,6 +41,10 @@ options:
 author: [gpuaas-slurm]
 """
 
+RETURN = r"""
+changes: {type: list, returned: success, description: "What changed in slurmdbd, by name."}
+"""
+
 POLL_SECONDS = 0.1
 CONFIG = "ClusterName={cluster}\nSlurmctldHost=localhost\nAccountingStorageType=accounting_storage/slurmdbd\n"
 CONFIG += "AccountingStorageHost=127.0.0.1\n"

@@ -67,6 +67,7 @@ author: [gpuaas-slurm]
 
 RETURN = r"""
 config_version: {type: str, description: Digest of slurm.conf as it is live., returned: success}
+changes: {type: list, description: "What changed, by name.", returned: success}
 loaded_by: {type: str, description: "reconfigure, restart, or none if nothing changed.", returned: success}
 wish: {type: str, description: The name of what is live., returned: success}
 """

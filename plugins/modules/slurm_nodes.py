@@ -100,6 +100,7 @@ drains:
   type: dict
   returned: success
   description: Each node that is set to drain, with its reason, held_by (us, person or slurm) and whether it is drained.
+changes: {type: list, returned: success, description: "What was asked of Slurm, in words."}
 snapshot: {type: dict, returned: success, description: As slurm_snapshot gives it.}
 """
 

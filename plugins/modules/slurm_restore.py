@@ -42,7 +42,7 @@ author: [gpuaas-slurm]
 
 RETURN = r"""
 backups: {type: list, description: "Each with name, time, change, version and cluster.", returned: by list}
-packages: {type: str, description: The version to install first, or nothing., returned: by check and restore}
+packages: {type: str, description: "The version to install first, or nothing.", returned: by check and restore}
 target: {type: str, description: "The version that was installed, if one was.", returned: by restore}
 aside: {type: str, description: The backup of what was there before., returned: by restore}
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Bring packages, people, files and units of a host to a stated condition, in one round trip."""
+"""Bring packages, users, files and units of a host to a stated condition, in one round trip."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from ansible.module_utils.host.users import converge_users
 
 DOCUMENTATION = r"""
 module: converge_host
-short_description: Converge packages, people, files and units of one host in one round trip
+short_description: Converge packages, users, files and units of one host in one round trip
 description:
   - Every task costs a round trip, and a worker should join in seconds, so a role says its whole wish at once.
-  - Order is people, packages, directories, files, links, units. Packages start no service when installed.
+  - Order is users, packages, directories, files, links, units. Packages start no service when installed.
   - A unit is restarted only if it does not run or if its drop-in or something in its C(watches) is newer than it.
   - Before the first change of a thing its state is noted in a ledger on the host, with the owner that asked.
 options:
@@ -50,7 +50,7 @@ options:
       private: {type: bool, description: Whether it asks for a login.}
       denied: {type: str, description: The rule that allows none; a package that is missing is an error then.}
   source_login: {type: str, description: "What opens the source, as user:password."}
-  people:
+  declared_users:
     type: list
     elements: dict
     description: >-
@@ -61,7 +61,7 @@ options:
       uid: {type: int, required: true, description: Its number.}
       gid: {type: int, required: true, description: Its group's number.}
       shell: {type: str, default: /bin/bash, description: Its shell.}
-  ssh_keys: {type: dict, default: {}, description: "Name to the public keys of one of the people, all of them."}
+  ssh_keys: {type: dict, default: {}, description: "Name to the public keys of a declared user, all of them."}
   directories:
     type: list
     elements: dict
@@ -209,7 +209,7 @@ def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, An
         note_paths(ledger, params)
         note_trees(ledger, params["trees"], foreign)
     note_units(ledger, units)
-    changes = converge_users(params["people"], params["ssh_keys"], ledger, dry)
+    changes = converge_users(params["declared_users"], params["ssh_keys"], ledger, dry)
     source = package_source(params["source"], params["source_login"])
     changes += converge_packages(params["packages"], ledger, dry, source)
     if not dry:
@@ -244,7 +244,7 @@ def main() -> None:
             "owner": {"type": "str", "required": True},
             "packages": {"type": "list", "elements": "str", "default": []},
             **SOURCE_ARGUMENTS,
-            "people": {
+            "declared_users": {
                 "type": "list",
                 "elements": "dict",
                 "options": {

@@ -53,7 +53,11 @@ options:
       slurm_user: {type: dict, description: uid and gid of its slurm user.}
       accepts: {type: dict, required: true, description: "Series of a controller to series of workers it takes."}
       gpus: {type: int, description: How many GPUs the host must have; any number if not given.}
-  people: {type: list, elements: dict, default: [], description: "Users the host is to get, each name, uid and gid."}
+  declared_users:
+    type: list
+    elements: dict
+    default: []
+    description: Users that the host is to get, each with name, uid and gid.
   database:
     type: dict
     description: >-
@@ -219,7 +223,7 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
             " retry.",
             INTERVENTION,
         )
-    check_users(params["people"])
+    check_users(params["declared_users"])
     judge_foreign(entries, params["database"])
     version = found["installed"].get("slurmd") or systems[0]["slurm"]
     if params["controller"]:
@@ -267,7 +271,7 @@ def main() -> None:
                     "gpus": {"type": "int"},
                 },
             },
-            "people": {"type": "list", "elements": "dict", "default": []},
+            "declared_users": {"type": "list", "elements": "dict", "default": []},
             "database": {
                 "type": "dict",
                 "options": {"name": {"type": "str", "required": True}, "user": {"type": "str", "required": True}},

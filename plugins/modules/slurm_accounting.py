@@ -27,7 +27,7 @@ options:
   account: {type: str, required: true, description: The account to submit under.}
   owner: {type: str, required: true, description: "Who asks, for the ledger, as component/role."}
   users: {type: list, elements: str, default: [], description: Unix users that may submit under it.}
-  people:
+  declared_users:
     type: list
     elements: dict
     description: >-
@@ -109,7 +109,7 @@ def main() -> None:
             "account": {"type": "str", "required": True},
             "owner": {"type": "str", "required": True},
             "users": {"type": "list", "elements": "str", "default": []},
-            "people": {
+            "declared_users": {
                 "type": "list",
                 "elements": "dict",
                 "options": {"name": {"type": "str", "required": True}, "account": {"type": "str", "required": True}},

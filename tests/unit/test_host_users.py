@@ -78,9 +78,9 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger("worker/slurmd", tmp_path / "state")
 
 
-def refusal(person: dict[str, Any]) -> AdapterError:
+def refusal(user: dict[str, Any]) -> AdapterError:
     with pytest.raises(AdapterError) as raised:
-        check_users([person])
+        check_users([user])
     return raised.value
 
 
@@ -128,15 +128,15 @@ def test_a_dry_run_tells_and_changes_nothing(host: FakeHost, ledger: Ledger) -> 
 
 
 @pytest.mark.parametrize(
-    ("person", "code"),
+    ("user", "code"),
     [
         ({**ADA, "uid": 1000}, "uid_taken"),
         ({**ADA, "gid": 1000}, "gid_taken"),
         ({**ADA, "name": "ops"}, "uid_mismatch"),
     ],
 )
-def test_a_number_that_is_somebody_elses_is_refused(host: FakeHost, person: dict[str, Any], code: str) -> None:
-    assert refusal(person).code == code
+def test_a_number_that_is_somebody_elses_is_refused(host: FakeHost, user: dict[str, Any], code: str) -> None:
+    assert refusal(user).code == code
     assert host.commands == []
 
 

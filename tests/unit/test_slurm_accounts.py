@@ -64,8 +64,8 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeDatabase:
     return FakeDatabase(tmp_path)
 
 
-def have(database: FakeDatabase, people: list[dict[str, Any]] | None, dry: bool = False) -> list[str]:
-    return converge(database, {**OPS, "people": people}, Ledger("controller/slurmdbd", database.ledger), dry)
+def have(database: FakeDatabase, users: list[dict[str, Any]] | None, dry: bool = False) -> list[str]:
+    return converge(database, {**OPS, "declared_users": users}, Ledger("controller/slurmdbd", database.ledger), dry)
 
 
 def test_cluster_account_and_association_are_made_in_that_order_and_once(database: FakeDatabase) -> None:

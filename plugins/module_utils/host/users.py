@@ -1,4 +1,4 @@
-"""The people of a cluster as Unix users of a host: the same numbers everywhere, a home that jobs can run in.
+"""The declared users of a cluster as Unix users of a host: the same numbers everywhere, a home that jobs can run in.
 
 The list is complete: who stood on it once and does so no more is locked, with the files left in place. A user that was
 on the host before us is used as it is, and never locked or removed.
@@ -21,37 +21,37 @@ from .files import find
 from .ledger import Ledger, write_atomically
 
 HOMES = Path("/home")
-Person = dict[str, Any]
+User = dict[str, Any]
 # Days since 1970: an account that expired then lets nobody in, whatever key or password is shown.
 LOCKED = "1"
 
 
-def check_users(people: list[Person]) -> None:
+def check_users(users: list[User]) -> None:
     """Raise what keeps the host from having these users; nothing is changed."""
-    for person in people:
-        _judge_user(person)
-        _judge_group(person)
+    for user in users:
+        _judge_user(user)
+        _judge_group(user)
 
 
-def converge_users(people: list[Person] | None, keys: dict[str, list[str]], ledger: Ledger, dry: bool) -> list[str]:
-    """Without a list nothing is said about people, and nothing done. `keys` are of those whose keys are stated."""
-    if people is None:
+def converge_users(users: list[User] | None, keys: dict[str, list[str]], ledger: Ledger, dry: bool) -> list[str]:
+    """Without a list nothing is stated about users, and nothing is done. `keys` are of those whose keys are stated."""
+    if users is None:
         return []
-    check_users(people)
+    check_users(users)
     changes: list[str] = []
-    for person in people:
-        changes += _have(person, ledger, dry)
-        name = str(person["name"])
+    for user in users:
+        changes += _have(user, ledger, dry)
+        name = str(user["name"])
         if not dry and name in keys and name in _ours(ledger):
             changes += _give_keys(name, keys[name])
-    wanted = {person["name"] for person in people}
+    wanted = {user["name"] for user in users}
     for name in sorted(_ours(ledger) - wanted):
         changes += _lock(name, dry)
     return changes
 
 
-def _have(person: Person, ledger: Ledger, dry: bool) -> list[str]:
-    name, home = str(person["name"]), HOMES / person["name"]
+def _have(user: User, ledger: Ledger, dry: bool) -> list[str]:
+    name, home = str(user["name"]), HOMES / user["name"]
     present = _user(name)
     changes: list[str] = []
     ledger.note("user", name, {"present": present is not None, "person": True})
@@ -59,36 +59,36 @@ def _have(person: Person, ledger: Ledger, dry: bool) -> list[str]:
         if not dry:
             ledger.note("home", str(home), {"kind": find(home).kind})
             ledger.save()
-            _create(person, home)
+            _create(user, home)
         changes.append(f"user {name}")
     elif name in _ours(ledger):
         if ledger.knows("home", str(home)):
             ledger.note("home", str(home), {})  # another member on this host asks for it too
-        changes += _bring_back(person, present, dry)
+        changes += _bring_back(user, present, dry)
     return changes
 
 
-def _create(person: Person, home: Path) -> None:
-    name, uid, gid = str(person["name"]), str(person["uid"]), str(person["gid"])
+def _create(user: User, home: Path) -> None:
+    name, uid, gid = str(user["name"]), str(user["uid"]), str(user["gid"])
     if _group(name) is None:
         _command("groupadd", "--gid", gid, name)
     _command(
         *("useradd", "--uid", uid, "--gid", gid, "--create-home", "--home-dir", str(home)),
-        *("--key", "HOME_MODE=0750", "--shell", str(person["shell"]), "--comment", NAME, name),
+        *("--key", "HOME_MODE=0750", "--shell", str(user["shell"]), "--comment", NAME, name),
     )
 
 
-def _bring_back(person: Person, present: pwd.struct_passwd, dry: bool) -> list[str]:
+def _bring_back(user: User, present: pwd.struct_passwd, dry: bool) -> list[str]:
     """One of ours that was locked, or whose shell is another now."""
-    name, changes = str(person["name"]), []
+    name, changes = str(user["name"]), []
     if _is_locked(name):
         changes.append(f"user {name} unlocked")
         if not dry:
             _command("usermod", "--expiredate", "", name)
-    if present.pw_shell != person["shell"]:
+    if present.pw_shell != user["shell"]:
         changes.append(f"shell of {name}")
         if not dry:
-            _command("usermod", "--shell", str(person["shell"]), name)
+            _command("usermod", "--shell", str(user["shell"]), name)
     return changes
 
 
@@ -135,8 +135,8 @@ def _as_user(account: pwd.struct_passwd) -> Iterator[None]:
         os.setgroups(groups)
 
 
-def _judge_user(person: Person) -> None:
-    name, uid, gid = str(person["name"]), int(person["uid"]), int(person["gid"])
+def _judge_user(user: User) -> None:
+    name, uid, gid = str(user["name"]), int(user["uid"]), int(user["gid"])
     present = _user(name)
     if present and (present.pw_uid, present.pw_gid) != (uid, gid):
         raise AdapterError(
@@ -162,8 +162,8 @@ def _judge_user(person: Person) -> None:
         )
 
 
-def _judge_group(person: Person) -> None:
-    name, gid = str(person["name"]), int(person["gid"])
+def _judge_group(user: User) -> None:
+    name, gid = str(user["name"]), int(user["gid"])
     try:
         holder = grp.getgrgid(gid).gr_name
     except KeyError:
@@ -180,7 +180,7 @@ def _judge_group(person: Person) -> None:
 
 
 def _ours(ledger: Ledger) -> set[str]:
-    """Users that we made for people, whichever member of the host asked."""
+    """Declared users that we made, whichever member of the host asked."""
     return {
         key.partition(":")[2]
         for key, entry in ledger.entries.items()

@@ -85,10 +85,10 @@ def converge(sacctmgr: Sacctmgr, params: dict[str, Any], ledger: Ledger, dry: bo
     accounts = Accounts(sacctmgr, params["cluster"], ledger, dry)
     accounts.have_account(params["account"])
     wanted = {(user, params["account"]) for user in params["users"]}
-    wanted |= {(person["name"], person["account"]) for person in params["people"] or []}
+    wanted |= {(one["name"], one["account"]) for one in params["declared_users"] or []}
     for user, account in sorted(wanted):
         accounts.have(user, account)
-    if params["people"] is not None:
+    if params["declared_users"] is not None:
         accounts.close_others(wanted)
     if not dry:
         ledger.save()

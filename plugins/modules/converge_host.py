@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.host.claim import CLAIM_ARGUMENT
 from ansible.module_utils.host.database import note_databases
-from ansible.module_utils.host.errors import REPAIRABLE, AdapterError
 from ansible.module_utils.host.files import (
     converge_directories,
     converge_files,
@@ -24,7 +22,8 @@ from ansible.module_utils.host.ledger import Ledger
 from ansible.module_utils.host.lock import host_lock
 from ansible.module_utils.host.package_source import SOURCE_ARGUMENTS, clear_source, package_source
 from ansible.module_utils.host.packages import converge_packages, installed_versions
-from ansible.module_utils.host.units import dropin_path, note_units, restart, show
+from ansible.module_utils.host.proofs import prove
+from ansible.module_utils.host.units import dropin_path, note_units, show
 from ansible.module_utils.host.users import converge_users
 
 DOCUMENTATION = r"""
@@ -161,29 +160,6 @@ packages: {type: dict, description: Installed versions., returned: success}
 units: {type: dict, description: ActiveState of each unit., returned: success}
 digests: {type: dict, description: As asked., returned: success}
 """
-
-
-def prove(proofs: list[dict[str, Any]], units: list[dict[str, Any]]) -> list[str]:
-    """What runs may have begun with other files than are there now, whatever their times say. So a proof that fails
-    counts only once the units were started anew."""
-    try:
-        try_proofs(proofs)
-    except AdapterError:
-        for unit in units:
-            restart(unit)
-        try_proofs(proofs)
-        return [f"unit {unit['name']} restarted" for unit in units]
-    return []
-
-
-def try_proofs(proofs: list[dict[str, Any]]) -> None:
-    for proof in proofs:
-        done = subprocess.run(
-            proof["argv"], input=proof["stdin"] or "", capture_output=True, text=True, timeout=30, check=False
-        )
-        if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            raise AdapterError(proof["code"], f"{proof['message']} ({said[-1] if said else 'no words'})", REPAIRABLE)
 
 
 def digest(path: str) -> str | None:

@@ -3,12 +3,8 @@
 
 from __future__ import annotations
 
-import grp
-import pwd
 import shutil
 import socket
-import subprocess
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +18,7 @@ from ansible.module_utils.host.kept_logs import keep_logs
 from ansible.module_utils.host.ledger import LEDGER, Document, read, write
 from ansible.module_utils.host.lock import host_lock
 from ansible.module_utils.host.package_source import clear_source
+from ansible.module_utils.host.restore.accounts import remove_accounts, remove_users, users_left
 from ansible.module_utils.host.restore.entries import leaving, of_kind, remaining
 from ansible.module_utils.host.restore.homes import homes_of, settle_homes
 from ansible.module_utils.host.restore.origin import accounts_to_remove, brought, is_ours
@@ -124,13 +121,13 @@ def clean(
     clear_source()  # of a run that was killed
     changes += restore_trees(_doomed(trees, of_kind(entries, "package"), baseline))
     changes += restore_paths(paths, STATE_DIRECTORY / "before")
-    changes += _remove_users(name for name, before in users.items() if not before["present"])
+    changes += remove_users(name for name, before in users.items() if not before["present"])
     deleted, homes_left = settle_homes(homes, remove=remove_homes)
     reload_units()
     changes += deleted + bring_back_units(units)
     left = [f"package {name}" for name in sorted(set(statuses(ours)) - set(still_needed(ours)))]
     left += [f"path {path}" for path in _doomed(trees, of_kind(entries, "package"), baseline)]
-    left += paths_left(paths) + units_left(units) + _users_left(users)
+    left += paths_left(paths) + units_left(units) + users_left(users)
     return Cleaned(changes, left, homes_left, server)
 
 
@@ -149,8 +146,8 @@ def settle_accounts(
     """
     kept = brought(remaining(entries, component))  # by another member here, which may be installing them now
     made = accounts_to_remove(entries, baseline, [*take()["package"], *kept])
-    changes = _remove_accounts(made, "userdel")
-    return changes, _users_left({name: {"present": False} for name in made})
+    changes = remove_accounts(made, "userdel")
+    return changes, users_left({name: {"present": False} for name in made})
 
 
 def unnoted(
@@ -175,46 +172,6 @@ def forget(known: Document, component: str) -> None:
     else:
         shutil.rmtree(STATE_DIRECTORY)
         remove_mark()
-
-
-def _remove_users(names: Iterable[str]) -> list[str]:
-    users = sorted(names)
-    for name in users:
-        if _exists(pwd.getpwnam, name):
-            # One who is still logged in, or left something running, would keep the account.
-            _command("pkill", "--signal", "KILL", "--uid", name)
-    return _remove_accounts(users, "userdel", "--force")
-
-
-def _remove_accounts(names: Iterable[str], *userdel: str) -> list[str]:
-    changes = []
-    for name in sorted(names):
-        if _exists(pwd.getpwnam, name):
-            _command(*userdel, name)
-            changes += [] if _exists(pwd.getpwnam, name) else [f"user {name}"]
-        if _exists(grp.getgrnam, name):
-            _command("groupdel", name)
-            changes += [] if _exists(grp.getgrnam, name) else [f"group {name}"]
-    return changes
-
-
-def _users_left(users: dict[str, dict[str, Any]]) -> list[str]:
-    absent = sorted(name for name, before in users.items() if not before["present"])
-    left = [f"account {name}" for name in absent if _exists(pwd.getpwnam, name)]
-    return left + [f"group {name}" for name in absent if _exists(grp.getgrnam, name)]
-
-
-def _exists(find: Any, name: str) -> bool:
-    try:
-        find(name)
-    except KeyError:
-        return False
-    return True
-
-
-def _command(*command: str) -> None:
-    # A failure shows up as residue, by name, which says more than an exit code.
-    subprocess.run(command, capture_output=True, check=False)
 
 
 def stop(params: dict[str, Any]) -> list[str]:

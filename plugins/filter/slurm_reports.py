@@ -8,11 +8,11 @@ An error is given as member_report takes it; None means that nothing is wrong.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from runner.slurm.node_rules import drain_holder
+from runner.slurm.reports import NODE_NAME
 
 Error = dict[str, str]
 
@@ -31,7 +31,6 @@ MOVE_CODES = frozenset(
 )
 # Verdicts of slurm_nodes after which a worker leaves.
 MAY_LEAVE = ("deletable", "deleted", "absent")
-NODE_NAME = re.compile(r"[A-Za-z0-9-]{1,63}")
 
 
 def controller_phase(snapshot: Mapping[str, Any], otherwise: str = "controller") -> str:

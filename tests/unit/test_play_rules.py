@@ -153,6 +153,7 @@ def test_a_worker_leaves_only_by_its_controllers_verdict(
         ({"hostname": "taken", "units_noted": ["slurmd"]}, None),
         ({"hostname": "mine", "units_noted": ["slurmd"]}, "mine"),
         ({"hostname": "a b", "units_noted": ["slurmd"]}, None),
+        ({"hostname": "-a", "units_noted": ["slurmd"]}, None),
         ({"hostname": "gs-4\n", "units_noted": ["slurmd"]}, None),
         ({"hostname": ["gs-4"], "units_noted": ["slurmd"]}, None),
         ({}, None),

@@ -46,7 +46,7 @@ class Hosts:
         self._busy: set[UUID] = set()
         self._lock = threading.Lock()
 
-    def play(self, step: Play, world: World, _access: Any, runner: Settings, **_: Any) -> RunResult:
+    def play(self, step: Play, world: World, _app: Any, _access: Any, runner: Settings, **_: Any) -> RunResult:
         touched = {m.id for m in step.members if step.playbook == "deploy" or m.component_key != CONTROLLER}
         touched = set() if step.playbook in READING else touched
         touched |= {member_id for kind, member_id in step.acts if kind == "restart"}

@@ -4,7 +4,9 @@ A story stops at its first failure, and a failed test keeps what explains it.
 """
 
 import os
+from pathlib import Path
 
+import ansible.module_utils
 import pytest
 from hypothesis import settings
 
@@ -12,6 +14,9 @@ from hypothesis import settings
 pytest.register_assert_rewrite("tests.e2e", "tests.contract", "tests.unit", "tests.canaries")
 
 from tests import vault_under_test  # noqa: E402, F401 - takes VAULT_* out of the environment before anything reads it
+
+# Ansible gives our module_utils this name on hosts; with it they are ordinary Python here too.
+ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[1] / "plugins" / "module_utils"))
 
 pytest_plugins = ["tests.post_mortem", "tests.stories", "tests.suite.selection"]
 

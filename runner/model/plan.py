@@ -132,7 +132,7 @@ class Play(Step):
     members: tuple[Member, ...]
     # What is done to whom, so that one tick does not do it twice.
     acts: frozenset[Act] = frozenset()
-    # For plays that change nodes: what the controller is told (see library/slurm_nodes.py).
+    # For plays that change nodes: what the controller is told (see plugins/modules/slurm_nodes.py).
     work: Detail = field(default_factory=dict)
     # Variables for every host of the run. Checked by whoever puts them here: they come out of an operation.
     terms: Detail = field(default_factory=dict)

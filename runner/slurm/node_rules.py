@@ -1,1 +1,1 @@
-../../module_utils/node_rules.py
+../../plugins/module_utils/slurm/node_rules.py

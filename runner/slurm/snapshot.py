@@ -127,7 +127,7 @@ class Node(_Observed):
 
 class Job(_Observed):
     id: Number
-    # What people and Slurm call this job and no other: 100, 100_7, 100_[5-9], 200+1. See module_utils/slurm_jobs.py.
+    # What people and Slurm call this job and no other: 100, 100_7, 100_[5-9], 200+1. See module_utils/slurm/jobs.py.
     address: str
     state: Word
     nodes: list[str] = Field(default_factory=list)

@@ -26,7 +26,7 @@ from runner.slurm import app as slurm_app
 from runner.translate import MemberEvent, RunResult
 
 ROOT = Path(__file__).resolve().parents[2]
-LINKED = ("action_plugins", "vars_plugins", "inventory_plugins", "module_utils", "roles")
+LINKED = ("plugins/action", "plugins/filter", "plugins/module_utils", "plugins/vars", "inventory_plugins", "roles")
 HONEST = "pass"
 SECRETS = """
 from ansible.plugins.lookup import LookupBase
@@ -118,11 +118,11 @@ class LocalPlays:
             (self.bundle / name).symlink_to(ROOT / name)
         shutil.copy(ROOT / "ansible.cfg", self.bundle)
         shutil.copytree(ROOT / "playbooks", self.bundle / "playbooks")
-        (self.bundle / "library").mkdir()
+        (self.bundle / "plugins" / "modules").mkdir()
         for name, text in STUBS.items():
             self.module(name, text)
-        (self.bundle / "lookup_plugins").mkdir()
-        (self.bundle / "lookup_plugins" / "runtime_secret.py").write_text(SECRETS)
+        (self.bundle / "plugins" / "lookup").mkdir()
+        (self.bundle / "plugins" / "lookup" / "runtime_secret.py").write_text(SECRETS)
         monkeypatch.setattr(plays, "bundle_dir", lambda: self.bundle)
         monkeypatch.setattr(inventory, "build", self._build)
 
@@ -135,7 +135,7 @@ class LocalPlays:
 
     def module(self, name: str, text: str) -> None:
         """A stub: Python that sets `answer`; it has `asked`, `host` and what SLURM below defines."""
-        (self.bundle / "library" / f"{name}.py").write_text(STUB.format(name=name, text=text))
+        (self.bundle / "plugins" / "modules" / f"{name}.py").write_text(STUB.format(name=name, text=text))
 
     def play(
         self, step: Play, world: World, *, seconds: int = 120, give_up: Callable[[], bool] = lambda: False

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from ansible.module_utils.slurm.samples import COLUMNS, HEALTH, LINES, USE, clipped, take_samples
 
-from module_utils.slurm_samples import COLUMNS, HEALTH, LINES, USE, clipped, take_samples
 from runner.cli.access import lines
 from runner.model.plan import Detail, SetInstance
 from runner.slurm import access_bundle

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from module_utils import converge_packages, converge_units
-from module_utils.adapter_error import AdapterError, from_os_error
-from module_utils.converge_files import converge_directories, converge_files, converge_links, note_paths
-from module_utils.converge_ledger import Ledger
-from module_utils.converge_packages import explain, restore_policy, services_held
-from module_utils.converge_units import listening, needs_restart
+from ansible.module_utils.host import packages as converge_packages
+from ansible.module_utils.host import units as converge_units
+from ansible.module_utils.host.errors import AdapterError, from_os_error
+from ansible.module_utils.host.files import converge_directories, converge_files, converge_links, note_paths
+from ansible.module_utils.host.ledger import Ledger
+from ansible.module_utils.host.packages import explain, restore_policy, services_held
+from ansible.module_utils.host.units import listening, needs_restart
 
 GROUP = grp.getgrgid(os.getgid()).gr_name
 

@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from module_utils import foreign_packages, host_database, restore_server
-from module_utils.adapter_error import AdapterError
-from module_utils.converge_ledger import Ledger
-from module_utils.foreign_data import judge_files
-from module_utils.host_database import Server, drop_databases, foreign_databases, has_databases, judge_database
-from module_utils.restore_server import fate_of, is_servers
+from ansible.module_utils.host import database as host_database
+from ansible.module_utils.host import foreign_packages
+from ansible.module_utils.host.database import Server, drop_databases, foreign_databases, has_databases, judge_database
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.host.ledger import Ledger
+from ansible.module_utils.host.restore import server as restore_server
+from ansible.module_utils.host.restore.server import fate_of, is_servers
+from ansible.module_utils.slurm.foreign_data import judge_files
 
 # -- files ----------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from ansible.module_utils.host import ledger as converge_ledger
 
-from module_utils import converge_ledger
 from runner.model.plan import Finish, ForgetSecrets
 from runner.model.platform import Allocation, AppInstance, Member, Operation
 from runner.model.world import World, observed_at

@@ -5,11 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-
-from module_utils.adapter_error import AdapterError
-from module_utils.converge_ledger import Ledger, read
-from module_utils.host_baseline import left_behind, take
-from module_utils.job_processes import end_jobs, running_jobs
+from ansible.module_utils.host.baseline import left_behind, take
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.host.ledger import Ledger, read
+from ansible.module_utils.slurm.job_processes import end_jobs, running_jobs
 
 STATUS = "Package: {}\nStatus: {}\nVersion: 1\n\n"
 LISTENS = "  sl  local_address\n   0: 00000000:{:04X} 00000000:0000 {} 00000000:00000000\n"

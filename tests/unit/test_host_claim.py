@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.host import claim as host_claim
+from ansible.module_utils.host import lock as host_lock
+from ansible.module_utils.host.claim import Claim, Holding, judge
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.host.ledger import Document, Ledger, read
+from ansible.module_utils.slurm import foreign_daemons
 from ansible.plugins.loader import action_loader
 
-from module_utils import foreign_daemons, host_claim, host_turn
-from module_utils.adapter_error import AdapterError
-from module_utils.converge_ledger import Document, Ledger, read
-from module_utils.host_claim import Claim, Holding, judge
 from runner.slurm.decide.claims import CHANGES_ALL, CHANGES_WORKERS, THROUGH_CONTROLLER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,14 +123,14 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     }
     for name, path in paths.items():
         monkeypatch.setattr(host_claim, name, path)
-    monkeypatch.setattr(host_turn, "RUN_DIRECTORY", tmp_path / "run")
-    monkeypatch.setattr(host_turn, "STATE_DIRECTORY", tmp_path / "state")
+    monkeypatch.setattr(host_lock, "RUN_DIRECTORY", tmp_path / "run")
+    monkeypatch.setattr(host_lock, "STATE_DIRECTORY", tmp_path / "state")
     (tmp_path / "etc").mkdir()
     yield tmp_path
 
 
 def turn(who: Claim, *, check_mode: bool = False, **how: bool) -> bool:
-    with host_turn.host_turn(Module(who, check_mode), "testing", **how) as ours:
+    with host_lock.host_lock(Module(who, check_mode), "testing", **how) as ours:
         return ours
 
 
@@ -288,17 +290,18 @@ STATES = {"slurmctld": "inactive", "slurmd": "active", "munge": "inactive"}
 # -- no module can forget it ---------------------------------------------------------------------------------
 
 READERS = {"host_probe", "slurm_snapshot"}
+MODULES = ROOT / "plugins" / "modules"
 
 
 def modules() -> list[str]:
-    return sorted(path.stem for path in (ROOT / "library").glob("*.py"))
+    return sorted(path.stem for path in MODULES.glob("*.py"))
 
 
 @pytest.mark.parametrize("name", modules())
 def test_every_module_but_the_readers_is_fenced(name: str) -> None:
-    source = (ROOT / "library" / f"{name}.py").read_text()
+    source = (MODULES / f"{name}.py").read_text()
     fenced = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    takes_turn = any(isinstance(call.func, ast.Name) and call.func.id == "host_turn" for call in fenced)
+    takes_turn = any(isinstance(call.func, ast.Name) and call.func.id == "host_lock" for call in fenced)
     assert takes_turn is (name not in READERS)
     if takes_turn or name == "host_probe":
         assert "**CLAIM_ARGUMENT" in source and re.search(r"^  claim: \{type: dict", source, re.MULTILINE)
@@ -306,7 +309,7 @@ def test_every_module_but_the_readers_is_fenced(name: str) -> None:
 
 def action(name: str) -> tuple[Any, dict[str, Any]]:
     """An action plugin's class as Ansible finds it, and what its file defines."""
-    action_loader.add_directory(str(ROOT / "action_plugins"))
+    action_loader.add_directory(str(ROOT / "plugins" / "action"))
     found = action_loader.get(name, class_only=True)
     return found, vars(sys.modules[found.__module__])
 
@@ -355,7 +358,7 @@ def called(document: object) -> set[str]:
         return set().union(*(called(one) for one in document))
     if not isinstance(document, dict):
         return set()
-    found = {key for key in document if (ROOT / "library" / f"{key}.py").exists()}
+    found = {key for key in document if (MODULES / f"{key}.py").exists()}
     for key, value in document.items():
         if key.rpartition(".")[2] in ("include_role", "import_role"):
             file = ROOT / "roles" / value["name"] / "tasks" / f"{value.get('tasks_from', 'main')}.yml"

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.host import gpus as host_gpus
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.host.gpus import gpu_type, judge_count, parse_gpus, read_gpus
+from ansible.module_utils.slurm.gres import gres, gres_conf
 
-from module_utils import host_gpus
-from module_utils.adapter_error import AdapterError
-from module_utils.host_gpus import gpu_type, gres, gres_conf, judge_count, parse_gpus, read_gpus
 from sandbox.fleet.gpus import MODELS, Gpus
 
 ROW = "{0}, GPU-{0}, 40960, 00000000:0{0}:00.0, NVIDIA A100-SXM4-40GB\n"
@@ -111,7 +112,7 @@ class StandIn:
         files = {name.rpartition("/")[2]: text for name, (_, text) in wanted.files("h").items()}
         table.write_text(files.get("sandbox-gpus", ""))
         tool = directory / "nvidia-smi"
-        text = (Path(host_gpus.__file__).parents[1] / "sandbox" / "fleet" / "nvidia-smi").read_text()
+        text = (Path(__file__).parents[2] / "sandbox" / "fleet" / "nvidia-smi").read_text()
         tool.write_text(text.replace("table=/etc/sandbox-gpus", f"table={table}"))
         tool.chmod(0o755)
         self.tool = str(tool)

@@ -1,12 +1,10 @@
-"""library/host_probe.py itself: how it ends if the host cannot be read."""
+"""The module host_probe: how it ends if the host cannot be read."""
 
 from typing import Any
 
 import pytest
 
-from tests.unit.library_modules import library_module
-
-host_probe = library_module("host_probe")
+from plugins.modules import host_probe
 
 
 class Ended(Exception):

@@ -1,5 +1,6 @@
 """The pure middle stands alone: it is imported where neither HTTP nor Ansible nor Vault is installed."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,3 +40,13 @@ def test_decisions_are_imported_without_http_ansible_or_vault(module: str) -> No
 def test_the_edges_do_need_them(module: str) -> None:
     done = imported_without(module)
     assert done.returncode == 1 and "No module named" in done.stderr, done.stderr
+
+
+def host_code() -> list[Path]:
+    return sorted((ROOT / "plugins" / "module_utils" / "host").rglob("*.py"))
+
+
+def test_code_for_hosts_in_general_does_not_name_slurm() -> None:
+    """Names of the app are in module_utils/app.py. Another app replaces that file and the package slurm."""
+    assert len(host_code()) > 20
+    assert [str(path) for path in host_code() if re.search("slurm|munge", path.read_text(), re.IGNORECASE)] == []

@@ -1,8 +1,8 @@
 """A worker whose host is compromised answers what it likes. Real playbooks, real ansible-runner, forged answers."""
 
+import inspect
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 import yaml
 
+from plugins.modules import slurm_snapshot
 from runner.act import plays
 from runner.model.names import host_name
 from runner.model.plan import Play
@@ -27,7 +28,7 @@ from tests.unit.worlds import add, allocation, controller, worker, world
 # The module's own way to read times that workers gave, before its stub.
 MOMENTS = (
     "from typing import Any\n"
-    + re.search(r"def read_moments.*?(?=\n\n\n)", (ROOT / "library" / "slurm_snapshot.py").read_text(), re.S)[0]  # type: ignore[index]
+    + inspect.getsource(slurm_snapshot.read_moments)
     + "\nread_moments(asked.get('started') or {})\n"
 )
 
@@ -80,7 +81,7 @@ def test_events_that_a_host_prints_are_believed_by_ansible_runner_alone(
     """Without both guards the same host speaks for the controller: that is what they are for."""
     chief, liar = controller(status="ready"), worker(add(2), 2)
     lie(local, liar, chief)
-    (local.bundle / "vars_plugins").unlink()
+    (local.bundle / "plugins" / "vars").unlink()
     known = world(members=(chief, liar))
     story = play(local, "add_worker", known, chief, liar)
     assert_honest(local, story, chief)
@@ -214,7 +215,7 @@ BUNDLE = [*(ROOT / "playbooks").rglob("*.yml"), *(ROOT / "roles").rglob("*.yml")
 
 
 def test_no_module_sets_facts_and_no_play_reads_them() -> None:
-    for path in [*BUNDLE, *(ROOT / "library").glob("*.py"), *(ROOT / "roles").rglob("*.j2")]:
+    for path in [*BUNDLE, *(ROOT / "plugins" / "modules").glob("*.py"), *(ROOT / "roles").rglob("*.j2")]:
         text = path.read_text()
         assert "ansible_facts" not in text and "ansible_local" not in text, path
 

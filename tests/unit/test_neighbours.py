@@ -4,8 +4,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from ansible.module_utils.host import claim as host_claim
 
-from module_utils import host_claim
 from runner.act import inventory
 from runner.model import neighbours
 from runner.model.errors import Forbidden, NotFound, PlatformError, Rejected, Unavailable

@@ -8,10 +8,11 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from ansible.module_utils.slurm import node_rules
+from ansible.module_utils.slurm.leave import obstacle
+from ansible.module_utils.slurm.parse import has_come, is_held, is_serving
 
-from module_utils import node_rules
-from module_utils.slurm_leaving import obstacle
-from module_utils.slurm_state import has_come, is_held, is_serving
+from plugins.modules import slurm_nodes
 from runner.model.limits import ERROR_CHARS
 from runner.model.world import Policy
 from runner.slurm import node_rules as runner_rules
@@ -20,7 +21,6 @@ from runner.slurm.readiness import deletion_problem, is_drained, worker_problem
 from runner.slurm.readiness import is_serving as runner_is_serving
 from runner.slurm.snapshot import Job, Node, Reservation
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
-from tests.unit.library_modules import library_module
 from tests.unit.lifecycle import serving
 from tests.unit.worlds import controller, snapshot
 
@@ -99,7 +99,7 @@ def in_runner(state: str, flags: frozenset[str], job: bool, named: bool, reserve
 
 
 def test_every_judge_of_a_node_agrees_with_the_table() -> None:
-    module = library_module("slurm_nodes")
+    module = slurm_nodes
     count = 0
     for case in cases():
         state, flags, job = case[:3]

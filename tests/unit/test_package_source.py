@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from module_utils import converge_packages, package_source
-from module_utils.adapter_error import AdapterError
-from module_utils.converge_packages import ENVIRONMENT, explain
+from ansible.module_utils.host import package_source
+from ansible.module_utils.host import packages as converge_packages
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.host.packages import ENVIRONMENT, explain
 
 SOURCE: dict[str, Any] = {
     "uri": "http://10.1.2.3:8080/a_b",

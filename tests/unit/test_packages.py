@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 import yaml
+from ansible.module_utils.host import package_source as source_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from module_utils import package_source as source_files
 from runner.act import package_policy
 from runner.intent import package_source
 from runner.intent.errors import IntentError

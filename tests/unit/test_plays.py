@@ -4,8 +4,8 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from ansible.module_utils.slurm.leave import owns
 
-from module_utils.slurm_leaving import owns
 from runner.act.plays import OwnEvents, PlayError
 from runner.model.names import host_name
 from runner.model.plan import Play

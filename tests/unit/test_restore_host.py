@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from module_utils import restore_packages
-from module_utils.converge_files import converge_directories, converge_files, converge_links, note_paths, note_trees
-from module_utils.converge_ledger import STATE_DIRECTORY, Ledger, read
-from module_utils.restore_entries import leaving, of_kind, remaining
-from module_utils.restore_homes import homes_of, settle_homes
-from module_utils.restore_packages import purge_packages
-from module_utils.restore_paths import paths_left, restore_paths
-from module_utils.restore_trees import doomed, mount_points, restore_trees
+from ansible.module_utils.app import STATE_DIRECTORY
+from ansible.module_utils.host.files import converge_directories, converge_files, converge_links, note_paths, note_trees
+from ansible.module_utils.host.ledger import Ledger, read
+from ansible.module_utils.host.restore import packages as restore_packages
+from ansible.module_utils.host.restore.entries import leaving, of_kind, remaining
+from ansible.module_utils.host.restore.homes import homes_of, settle_homes
+from ansible.module_utils.host.restore.packages import purge_packages
+from ansible.module_utils.host.restore.paths import paths_left, restore_paths
+from ansible.module_utils.host.restore.trees import doomed, mount_points, restore_trees
 
 GROUP = grp.getgrgid(os.getgid()).gr_name
 
@@ -181,7 +181,7 @@ def tree(**more: Any) -> dict[str, Any]:
 def test_a_tree_of_an_older_ledger_goes_only_with_a_package_we_brought(
     packages: dict[str, Any], baseline: Any, present: tuple[str, ...], goes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("module_utils.restore_trees.strangers", lambda path, _: [path / "later"])
+    monkeypatch.setattr("ansible.module_utils.host.restore.trees.new_entries", lambda path, _: [path / "later"])
     found = doomed({"/var/lib/mysql": tree()}, packages, baseline, present)
     assert found == ([Path("/var/lib/mysql/later")] if goes else [])
 
@@ -207,7 +207,7 @@ def test_ledgers_of_an_earlier_release_give_up_nothing_that_may_be_others(
     entries, baseline = ledger.entries, ledger.baseline
     trees = of_kind(entries, "tree")
     filled = {name: [Path(name) / "foreign", Path(name) / "node_state"] for name in trees}
-    monkeypatch.setattr("module_utils.restore_trees.strangers", lambda tree, _: filled[str(tree)])
+    monkeypatch.setattr("ansible.module_utils.host.restore.trees.new_entries", lambda tree, _: filled[str(tree)])
     monkeypatch.setattr(Path, "is_dir", lambda _: True)
     monkeypatch.setattr(Path, "iterdir", lambda tree: iter(filled[str(tree)]))
     gone = {str(one) for one in doomed(trees, of_kind(entries, "package"), baseline, ())}
@@ -224,7 +224,8 @@ def test_where_slurm_stays_only_what_our_daemon_made_goes(host: Host, monkeypatc
     (state / "node_state").write_text("of an earlier time")
     noted = {str(state): tree(entries=["node_state"], package="slurmctld", package_installed=True)}
     monkeypatch.setattr(
-        "module_utils.restore_trees.DAEMON_FILES", {str(state): ("node_state*", "job_state*", "hash.[0-9]")}
+        "ansible.module_utils.host.restore.trees.DAEMON_FILES",
+        {str(state): ("node_state*", "job_state*", "hash.[0-9]")},
     )
     for name in ("job_state", "job_state.old", "node_state.old"):
         (state / name).write_text("ours")

@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.host.restore import accounts
+from ansible.module_utils.host.restore import packages as restore_packages
+from ansible.module_utils.host.restore.server import ServerFate
 
-from module_utils import restore_packages
-from module_utils.adapter_error import AdapterError
-from tests.unit.library_modules import library_module
+from plugins.modules import restore_host
 
-restore_host = library_module("restore_host")
 EMPTY: dict[str, list[str]] = {kind: [] for kind in ("package", "account", "group", "unit", "port", "process", "path")}
-GONE = restore_host.ServerFate(stays=False, keeps_running=False)
-STAYS = restore_host.ServerFate(stays=True, keeps_running=True)
+GONE = ServerFate(stays=False, keeps_running=False)
+STAYS = ServerFate(stays=True, keeps_running=True)
 
 
 def ledger(*brought: str, found: tuple[str, ...] = (), **kinds: tuple[str, ...]) -> dict[str, dict[str, Any]]:
@@ -48,8 +49,8 @@ class Host:
         return name in (self.accounts if find is pwd.getpwnam else self.groups)
 
     def installed(self, monkeypatch: pytest.MonkeyPatch) -> "Host":
-        monkeypatch.setattr(restore_host, "_command", self.command)
-        monkeypatch.setattr(restore_host, "_exists", self.exists)
+        monkeypatch.setattr(accounts, "_command", self.command)
+        monkeypatch.setattr(accounts, "_exists", self.exists)
         monkeypatch.setattr(restore_host, "take", lambda: self.now)
         monkeypatch.setattr(restore_host, "statuses", lambda names: {n: "" for n in names if n in self.now["package"]})
         monkeypatch.setattr(restore_host, "still_needed", lambda _names: [])
@@ -116,7 +117,7 @@ def test_a_process_of_a_daemons_account_is_not_killed_and_the_account_is_residue
 def test_processes_of_a_user_that_we_made_are_ended_before_the_user_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host().installed(monkeypatch)
     host.accounts, host.groups = {"alice"}, set()
-    assert restore_host._remove_users(["alice"]) == ["user alice"]
+    assert accounts.remove_users(["alice"]) == ["user alice"]
     assert [one[0] for one in host.commands] == ["pkill", "userdel"]
 
 

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from module_utils.adapter_error import AdapterError
-from module_utils.converge_ledger import Ledger
-from module_utils.slurm_accounts import converge
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.host.ledger import Ledger
+from ansible.module_utils.slurm.accounts import converge
 
 OPS = {"users": ["ops"], "account": "default", "cluster": "gs0"}
 ADA, BEN = {"name": "ada", "account": "physics"}, {"name": "ben", "account": "default"}
@@ -65,8 +64,8 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeDatabase:
     return FakeDatabase(tmp_path)
 
 
-def have(database: FakeDatabase, people: list[dict[str, Any]] | None, dry: bool = False) -> list[str]:
-    return converge(database, {**OPS, "people": people}, Ledger("controller/slurmdbd", database.ledger), dry)
+def have(database: FakeDatabase, users: list[dict[str, Any]] | None, dry: bool = False) -> list[str]:
+    return converge(database, {**OPS, "declared_users": users}, Ledger("controller/slurmdbd", database.ledger), dry)
 
 
 def test_cluster_account_and_association_are_made_in_that_order_and_once(database: FakeDatabase) -> None:

@@ -1,35 +1,37 @@
 """slurm.conf is stable, and nothing from outside can add a line to it or take one over."""
 
+from pathlib import Path
+
 import pytest
+import yaml
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.slurm.conf import Partition, is_intact, keep_controller_name, render, replace_settings
 
-from module_utils.adapter_error import AdapterError
-from module_utils.slurm_conf import is_intact, keep_controller_name, render, replace_settings
-
+ROOT = Path(__file__).resolve().parents[2]
+MAIN = Partition("main", "workers", "worker", default=True)
 MANAGED: dict[str, object] = {"SlurmUser": "slurm", "ClusterName": "alpha", "MaxNodeCount": 10}
 
 
 def test_the_same_settings_in_another_order_give_the_same_bytes() -> None:
     reversed_order = dict(reversed(MANAGED.items()))
-    sets: dict[str, dict[str, object]] = {"b": {"Feature": "x"}, "a": {"Feature": "y"}}
-    assert render(MANAGED, {}, sets, {}) == render(reversed_order, {}, dict(reversed(sets.items())), {})
+    partitions = [Partition("b", "b-nodes", "x"), Partition("a", "a-nodes", "y", default=True)]
+    assert render(MANAGED, {}, partitions) == render(reversed_order, {}, partitions[::-1])
 
 
 def test_lines_are_sorted_and_partitions_follow_the_nodesets_they_name() -> None:
-    text = render(
-        MANAGED, {"MinJobAge": 60}, {"workers": {"Feature": "worker"}}, {"main": {"Nodes": "workers", "Default": True}}
-    )
+    text = render(MANAGED, {"MinJobAge": 60}, [MAIN])
     assert text.splitlines()[1:] == [
         "ClusterName=alpha",
         "MaxNodeCount=10",
         "MinJobAge=60",
         "SlurmUser=slurm",
         "NodeSet=workers Feature=worker",
-        "PartitionName=main Default=YES Nodes=workers",
+        "PartitionName=main Default=YES MaxTime=INFINITE Nodes=workers State=UP",
     ]
 
 
 def test_a_text_vouches_for_itself_until_a_byte_of_it_is_changed() -> None:
-    text = render(MANAGED, {"MinJobAge": 60}, {}, {})
+    text = render(MANAGED, {"MinJobAge": 60}, [])
     assert is_intact(text)
     for changed in (
         text + "\n",
@@ -62,18 +64,47 @@ def test_a_text_vouches_for_itself_until_a_byte_of_it_is_changed() -> None:
 )
 def test_a_request_that_could_do_more_than_set_one_setting_is_refused(requested: dict[str, object]) -> None:
     with pytest.raises(AdapterError) as refusal:
-        render(MANAGED, requested, {}, {})
+        render(MANAGED, requested, [])
     assert refusal.value.code == "config_refused"
     assert refusal.value.error_class == "intervention"
 
 
-def test_a_name_that_is_more_than_a_name_is_refused() -> None:
-    with pytest.raises(AdapterError):
-        render(MANAGED, {}, {"a b": {}}, {})
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        [Partition("a b", "n", "f")],
+        [Partition("a", "n m", "f")],
+        [Partition("a", "n", "f State=DOWN")],
+        [Partition("a", "n", "f", max_time="1 Nodes=ALL")],
+        [Partition("a", "n", "f"), Partition("A", "n", "f")],
+        [Partition("a", "n", "f", default=True), Partition("b", "n", "f", default=True)],
+        [Partition("a", "n", "f"), Partition("b", "n", "g")],
+    ],
+)
+def test_partitions_that_contradict_each_other_or_add_options_are_refused(partitions: list[Partition]) -> None:
+    with pytest.raises(AdapterError) as refusal:
+        render(MANAGED, {}, partitions)
+    assert refusal.value.code == "config_refused"
+
+
+def test_two_partitions_of_one_node_set_name_it_once() -> None:
+    text = render({}, {}, [MAIN, Partition("night", "workers", "worker", max_time="8:00:00", state="DOWN")])
+    assert text.splitlines()[1:] == [
+        "NodeSet=workers Feature=worker",
+        "PartitionName=main Default=YES MaxTime=INFINITE Nodes=workers State=UP",
+        "PartitionName=night Default=NO MaxTime=8:00:00 Nodes=workers State=DOWN",
+    ]
+
+
+def test_the_roles_default_gives_the_lines_that_running_clusters_have() -> None:
+    """Other bytes would be another configuration version, loaded on every cluster at its next tick."""
+    default = yaml.safe_load((ROOT / "roles" / "slurmctld" / "defaults" / "main.yml").read_text())
+    partitions = [Partition(**one) for one in default["slurmctld_partitions"]]
+    assert render(MANAGED, {}, partitions) == render(MANAGED, {}, [MAIN])
 
 
 def test_replacing_takes_out_what_is_empty_and_changes_the_rest() -> None:
-    text = render(MANAGED, {}, {"n": {"Feature": "x"}}, {})
+    text = render(MANAGED, {}, [Partition("p", "n", "x")])
     changed = replace_settings(text, {"SlurmUser": "", "maxnodecount": "5"})
     assert "SlurmUser" not in changed
     assert "maxnodecount=5" in changed.splitlines()
@@ -82,13 +113,13 @@ def test_replacing_takes_out_what_is_empty_and_changes_the_rest() -> None:
 
 
 def served(host: str) -> str:
-    return render(MANAGED | {"SlurmctldHost": host}, {}, {}, {})
+    return render(MANAGED | {"SlurmctldHost": host}, {}, [])
 
 
 def test_a_cluster_that_serves_under_a_name_keeps_its_slurm_conf_to_the_byte() -> None:
     new = MANAGED | {"SlurmctldHost": "ctl(192.0.2.7)"}
     live = served("ctl(ctl.example.org)")
-    assert render(keep_controller_name(new, live), {}, {}, {}) == live
+    assert render(keep_controller_name(new, live), {}, []) == live
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.slurm import conversion as slurm_conversion
+from ansible.module_utils.slurm.conversion import Patience, StillConverting, cpu_seconds, start_slurmdbd
 
-from module_utils import slurm_conversion
-from module_utils.adapter_error import AdapterError
-from module_utils.slurm_conversion import Patience, StillConverting, cpu_seconds, start_slurmdbd
 from runner.slurm import reports
 
 UNIT = {"name": "slurmdbd", "watches": ["package:slurmdbd"], "ready_port": 6819}

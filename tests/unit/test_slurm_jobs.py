@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from module_utils.adapter_error import AdapterError
-from module_utils.slurm_evict import Evictions
-from module_utils.slurm_jobs import Job, check_addresses, elements, find_targets, parse_jobs, with_jobs
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.slurm.evict import Evictions
+from ansible.module_utils.slurm.jobs import Job, check_addresses, elements, find_targets, parse_jobs, with_jobs
 
 FIXTURES = Path(__file__).parent / "fixtures" / "slurm"
 

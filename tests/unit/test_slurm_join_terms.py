@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 import yaml
-
-from module_utils.adapter_error import AdapterError
-from module_utils.join_terms import judge_terms, series
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.slurm.join_terms import judge_terms, series
 
 VARIABLES = Path(__file__).parents[2] / "roles" / "preflight" / "vars" / "main.yml"
 WINDOW = yaml.safe_load(VARIABLES.read_text())["preflight_slurm_window"]

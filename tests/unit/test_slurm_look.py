@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-from module_utils import slurm_look
+from ansible.module_utils.slurm import commands as slurm_look
 
 FIXTURES = Path(__file__).parent / "fixtures" / "slurm" / "24.11" / "idle"
 

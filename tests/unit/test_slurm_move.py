@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from module_utils import slurm_move, slurm_watch
-from module_utils.adapter_error import INTERVENTION, REPAIRABLE, RETRYABLE, AdapterError
-from module_utils.converge_ledger import Ledger
-from module_utils.slurm_conversion import StillConverting
-from module_utils.slurm_kept import Kept
-from module_utils.slurm_move import Mover
+from ansible.module_utils.host.errors import INTERVENTION, REPAIRABLE, RETRYABLE, AdapterError
+from ansible.module_utils.host.ledger import Ledger
+from ansible.module_utils.slurm import move as slurm_move
+from ansible.module_utils.slurm import watch as slurm_watch
+from ansible.module_utils.slurm.conversion import StillConverting
+from ansible.module_utils.slurm.kept import Kept
+from ansible.module_utils.slurm.move import Mover
 
 OLD, MINOR, NEXT = "22.05.8-4", "22.05.9-1", "23.02.1-1"
 UNITS: list[dict[str, Any]] = [{"name": "slurmdbd", "converts": True}, {"name": "slurmctld"}]

@@ -4,12 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from module_utils.adapter_error import AdapterError
-from module_utils.slurm_jobs import parse_jobs, with_jobs
-from module_utils.slurm_leaving import (
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.slurm.jobs import parse_jobs, with_jobs
+from ansible.module_utils.slurm.leave import (
     check_names,
     check_reason,
     obstacle,
@@ -17,8 +14,10 @@ from module_utils.slurm_leaving import (
     to_drain,
     to_resume,
 )
-from module_utils.slurm_reservations import parse_reservations
-from module_utils.slurm_state import parse_nodes
+from ansible.module_utils.slurm.parse import parse_nodes
+from ansible.module_utils.slurm.reservations import parse_reservations
+from hypothesis import given
+from hypothesis import strategies as st
 
 FIXTURES = Path(__file__).parent / "fixtures" / "slurm"
 VERSIONS = {"22.05": ("bw1", "bw2"), "24.11": ("tw1", "tw2")}

@@ -1,13 +1,13 @@
-"""library/slurm_nodes.py itself, over a cluster in mind: what it claims is what the controller shows afterwards."""
+"""The module slurm_nodes over a stand-in of a cluster: it claims what the controller shows afterwards."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from ansible.module_utils.host.errors import AdapterError
 
-from tests.unit.library_modules import library_module
+from plugins.modules import slurm_nodes
 
-slurm_nodes = library_module("slurm_nodes")
 NOTHING: dict[str, Any] = {
     "drain": [],
     "resume": [],
@@ -142,7 +142,7 @@ def test_what_a_person_set_down_is_drained_with_the_persons_reason(monkeypatch: 
 def test_nothing_is_restarted_over_a_node_that_could_not_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
     controller = FakeController(fan=node("DOWN", reason="broken fan"))
     controller.ignores = lambda _command: True
-    with pytest.raises(slurm_nodes.AdapterError) as refusal:
+    with pytest.raises(AdapterError) as refusal:
         call(monkeypatch, controller, hold_down=True)
     assert refusal.value.code == "not_held" and "broken fan" in refusal.value.message
 
@@ -152,7 +152,7 @@ def test_a_silent_controller_has_nothing_to_hold_but_takes_no_other_order(monkey
     controller.answers = False
     assert call(monkeypatch, controller, hold_down=True)["nodes"] == {}
     for asked in ({"delete": ["w"]}, {"cancel": ["9"]}, {"hold_down": True, "verify_delete": ["w"]}):
-        with pytest.raises(slurm_nodes.AdapterError) as refusal:
+        with pytest.raises(AdapterError) as refusal:
             call(monkeypatch, controller, **asked)
         assert refusal.value.code == "slurm_silent"
 

@@ -1,9 +1,8 @@
 """What the controller says of its partitions, and which names may be given back to it."""
 
 import pytest
-
-from module_utils.adapter_error import AdapterError
-from module_utils.slurm_partitions import parse_partitions, to_change
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.slurm.partitions import parse_partitions, to_change
 
 ONE = "PartitionName=main AllowGroups=ALL Default=YES MaxTime=UNLIMITED Nodes=w1 State={} TotalCPUs=2 TotalNodes=1"
 

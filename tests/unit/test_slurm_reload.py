@@ -1,8 +1,7 @@
 """Reconfigure where that is enough, restart where it is not: by series and by what changed."""
 
 import pytest
-
-from module_utils.slurm_reload import changed_settings, how_to_load, pushes_to_workers
+from ansible.module_utils.slurm.reload import changed_settings, how_to_load, pushes_to_workers
 
 BEFORE = {
     "slurm.conf": "ClusterName=a\nMinJobAge=60\nNodeSet=w Feature=x\nPartitionName=m Nodes=w\n",

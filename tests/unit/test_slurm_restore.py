@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from module_utils import slurm_backups, slurm_restore, slurm_watch
-from module_utils.adapter_error import REPAIRABLE, AdapterError
-from module_utils.slurm_backups import Backup
-from module_utils.slurm_kept import Kept
-from module_utils.slurm_restore import Restore
+from ansible.module_utils.host.errors import REPAIRABLE, AdapterError
+from ansible.module_utils.slurm import backups as slurm_backups
+from ansible.module_utils.slurm import restore as slurm_restore
+from ansible.module_utils.slurm import watch as slurm_watch
+from ansible.module_utils.slurm.backups import Backup
+from ansible.module_utils.slurm.kept import Kept
+from ansible.module_utils.slurm.restore import Restore
 
 DATABASE = "slurm_acct_db"
 OLD, NEXT = "22.05.8-4", "23.02.1-1"

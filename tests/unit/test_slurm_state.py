@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-
-from module_utils.slurm_jobs import parse_jobs, with_jobs
-from module_utils.slurm_state import (
+from ansible.module_utils.slurm.jobs import parse_jobs, with_jobs
+from ansible.module_utils.slurm.parse import (
     Node,
     expand_hostlist,
     is_serving,

@@ -1,10 +1,9 @@
 """Which version one may move to; what cannot be is refused before anything is touched."""
 
 import pytest
-
-from module_utils import slurm_versions
-from module_utils.adapter_error import AdapterError
-from module_utils.slurm_versions import choose
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.slurm import versions as slurm_versions
+from ansible.module_utils.slurm.versions import choose
 
 WINDOW = {
     "22.05": ["22.05"],

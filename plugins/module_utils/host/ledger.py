@@ -1,0 +1,150 @@
+"""What was on the host before we first touched it.
+
+The ledger is written before each change, so that a run killed in the middle has still noted it. The first
+note of a thing stands for ever; later runs only add who asked. Two members may share a host: a thing may go
+when its last owner goes. Contents we replace are kept beside the ledger, readable by root alone. The first time it is
+written it gets a picture of the whole host, to compare with when the last of us has left.
+
+Format 2 names the app instance that the host serves (claim.py writes it). Format 1 has no such name, and neither
+has the ledger of a role that ran without an instance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..app import STATE_DIRECTORY
+from .baseline import Picture, take
+from .errors import INTERVENTION, REPAIRABLE, AdapterError
+
+LEDGER = STATE_DIRECTORY / "ledger.json"
+FORMAT = 2
+
+Entries = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A ledger as it is on disk."""
+
+    entries: Entries = field(default_factory=dict)
+    baseline: Picture | None = None
+    instance: str | None = None
+
+
+class Ledger:
+    """Entries by `kind:name`, each with `before` (state at first sight) and `owners`."""
+
+    def __init__(self, owner: str, directory: Path = STATE_DIRECTORY) -> None:
+        self._owner = owner
+        self._directory = directory
+        self._path = directory / "ledger.json"
+        known = read(self._path) or Document()
+        self._entries, self.baseline, self.instance = known.entries, known.baseline, known.instance
+        self._dirty = False
+
+    def note(self, kind: str, name: str, before: dict[str, Any]) -> None:
+        """Remember a thing we are about to make ours. `before` counts only at the first note."""
+        key = f"{kind}:{name}"
+        if key not in self._entries:
+            self._entries[key] = {"before": before, "owners": [], "noted_at": _now()}
+            self._dirty = True
+        owners = self._entries[key]["owners"]
+        if self._owner not in owners:
+            owners.append(self._owner)
+            self._dirty = True
+
+    @property
+    def entries(self) -> Entries:
+        return self._entries
+
+    def knows(self, kind: str, name: str) -> bool:
+        return f"{kind}:{name}" in self._entries
+
+    def brought(self, package: str) -> bool:
+        """Whether we installed the package. One that the ledger does not know we did not."""
+        entry = self._entries.get(f"package:{package}")
+        return entry is not None and not entry["before"]["installed"]
+
+    def keep(self, content: bytes) -> str:
+        """Keep content that is about to be replaced; returns the name it is kept under."""
+        digest = hashlib.sha256(content).hexdigest()
+        kept = self._directory / "before"
+        kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target = kept / digest
+        if not target.exists():
+            write_atomically(target, content, mode=0o600)
+        return digest
+
+    def save(self) -> None:
+        if not self._dirty:
+            return
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._path.exists():
+            self.baseline = take()
+        write(self._path, Document(self._entries, self.baseline, self.instance))
+        self._dirty = False
+
+
+def read(path: Path) -> Document | None:
+    """The ledger; None where there is none."""
+    try:
+        document = json.loads(path.read_text())
+        version, instance = document["format"], document.get("instance")
+        if version not in (1, FORMAT):
+            raise AdapterError(
+                "ledger_newer",
+                f"{path} on the host has format {version!r}; this version of the adapter reads formats 1 and {FORMAT}."
+                " Nothing was changed. Use the version of the adapter that set the host up, or a later one.",
+                INTERVENTION,
+            )
+        if not isinstance(instance, str | None):
+            raise TypeError
+        return Document(dict(document["entries"]), document.get("baseline"), instance)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise AdapterError(
+            "ledger_unreadable",
+            f"{path} on the host cannot be read, so what was there before is not known. Clean the host by hand or"
+            " give it back to be rebuilt.",
+            REPAIRABLE,
+        ) from None
+
+
+def write(path: Path, document: Document) -> None:
+    content = {
+        "format": FORMAT,
+        "instance": document.instance,
+        "baseline": document.baseline,
+        "entries": dict(sorted(document.entries.items())),
+    }
+    write_atomically(path, json.dumps(content, indent=1, sort_keys=True).encode(), mode=0o600)
+
+
+def write_atomically(path: Path, content: bytes, mode: int, uid: int | None = None, gid: int | None = None) -> None:
+    """Readers see the old file or the new one; a secret never has a wider mode, not for a moment."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as handle:
+            handle.write(content)
+            if uid is not None or gid is not None:
+                os.fchown(handle.fileno(), -1 if uid is None else uid, -1 if gid is None else gid)
+            os.fchmod(handle.fileno(), mode)
+            handle.flush()
+            os.fsync(handle.fileno())
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,0 +1,63 @@
+"""Exclusive access of one member to a host, with one error format.
+
+A call that may change the host is judged first, under the lock (claim.py): the host must serve its instance or be
+free, and no newer claim on the member may exist.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import IO, Any
+
+from ..app import RUN_DIRECTORY, STATE_DIRECTORY
+from .claim import ABSENT, Claim, hold, judge, look
+from .errors import AdapterError, from_os_error
+
+
+@contextmanager
+def host_lock(
+    module: Any, doing: str, *, changes: bool = True, begin: bool = True, alone: bool = True, absent_ok: bool = False
+) -> Iterator[bool]:
+    """Gives whether the call's instance is on the host.
+
+    A call that `changes` nothing is not judged, and neither is a dry run. Without `begin` a host that has nothing of
+    ours gets neither mark nor ledger. `alone` waits for the other member that shares the host. With `absent_ok` a host
+    that has nothing of the instance is no error: there is nothing to take away from it.
+    """
+    changes = changes and not module.check_mode
+    try:
+        with _lock() if alone and (changes or RUN_DIRECTORY.is_dir()) else nullcontext():
+            yield _take(Claim.of(module.params), changes, begin, absent_ok)
+    except OSError as error:
+        problem = from_os_error(error, doing)
+        module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
+    except AdapterError as error:
+        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+
+
+def _take(claim: Claim, changes: bool, begin: bool, absent_ok: bool) -> bool:
+    found = look(claim)
+    try:
+        ours = judge(claim, found)
+    except AdapterError as error:
+        if changes and not (absent_ok and error.code in ABSENT):
+            raise
+        return False
+    if changes:
+        hold(claim, found, begin=begin)
+        if begin:
+            STATE_DIRECTORY.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return ours
+
+
+@contextmanager
+def _lock() -> Iterator[IO[str]]:
+    """Under /run: it must outlive a clean-up, or two calls could hold it at once."""
+    RUN_DIRECTORY.mkdir(mode=0o711, parents=True, exist_ok=True)
+    descriptor = os.open(RUN_DIRECTORY / "lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock

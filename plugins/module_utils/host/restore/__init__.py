@@ -1,0 +1,1 @@
+"""A host back to what it was before its first change."""

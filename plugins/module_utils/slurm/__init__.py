@@ -1,0 +1,1 @@
+"""What knows Slurm: its commands, their output, its configuration and its daemons."""

@@ -1,0 +1,160 @@
+"""slurm.conf as text: stable, and safe against what others put into it.
+
+The same settings give the same bytes, since the digest of these bytes is the version a cluster reports.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..host.errors import INTERVENTION, AdapterError
+
+KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+# One line, no comment, no continuation: a value can neither end its line nor start another.
+VALUE = re.compile(r"[^\x00-\x1f\x7f#\\]+")
+LISTENER = re.compile(r"^SlurmctldHost=(?P<host>[A-Za-z0-9.-]+)\((?P<at>[A-Za-z0-9.:-]+)\)$", re.MULTILINE)
+# Lines that describe nodes and partitions, and ones that pull in other files, are never a plain setting.
+STRUCTURAL = frozenset({"nodename", "nodeset", "partitionname", "include", "downnodes", "frontendname", "switchname"})
+HEADER = "# Written by gpuaas-slurm. A change made here is replaced; use the instance's configuration."
+# The first line vouches for the others, so that a change by hand shows without anybody having to remember what was
+# written.
+SEALED = re.compile(re.escape(HEADER) + r" Digest ([0-9a-f]{16})\.")
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition, and the node set of the workers in it: those that register with its feature."""
+
+    name: str
+    nodeset: str
+    feature: str
+    default: bool = False
+    max_time: str = "INFINITE"
+    state: str = "UP"
+
+    def options(self) -> dict[str, object]:
+        return {"Default": self.default, "MaxTime": self.max_time, "Nodes": self.nodeset, "State": self.state}
+
+
+# The same as an argument of a module.
+PARTITION_ARGUMENT: dict[str, Any] = {
+    "type": "list",
+    "elements": "dict",
+    "default": [],
+    "options": {
+        "name": {"type": "str", "required": True},
+        "nodeset": {"type": "str", "required": True},
+        "feature": {"type": "str", "required": True},
+        "default": {"type": "bool", "default": False},
+        "max_time": {"type": "str", "default": "INFINITE"},
+        "state": {"type": "str", "default": "UP", "choices": ["UP", "DOWN", "DRAIN", "INACTIVE"]},
+    },
+}
+
+
+def render(managed: dict[str, object], requested: dict[str, object], partitions: Sequence[Partition]) -> str:
+    """`managed` settings are the adapter's own; a request for one of them is refused, not silently dropped."""
+    ours = {key.lower() for key in managed}
+    for key in requested:
+        if key.lower() in ours or key.lower() in STRUCTURAL:
+            raise _refused(f"{key} is set by the adapter itself and cannot be requested")
+    settings = {**managed, **requested}
+    if len({key.lower() for key in settings}) != len(settings):
+        raise _refused("a setting is given twice, in different spelling")
+    lines = [_setting(key, settings[key]) for key in sorted(settings, key=str.lower)]
+    return _sealed("\n".join(lines + _partition_lines(partitions)) + "\n")
+
+
+def _partition_lines(partitions: Sequence[Partition]) -> list[str]:
+    """Node sets before the partitions that name them, each kind sorted."""
+    if len({one.name.lower() for one in partitions}) != len(partitions):
+        raise _refused("two partitions have the same name")
+    if sum(one.default for one in partitions) > 1:
+        raise _refused("more than one partition is the default")
+    nodesets = {one.nodeset: one.feature for one in partitions}
+    if any(nodesets[one.nodeset] != one.feature for one in partitions):
+        raise _refused("a node set is given with two features")
+    lines = [_line("NodeSet", name, {"Feature": nodesets[name]}) for name in sorted(nodesets)]
+    return lines + [
+        _line("PartitionName", one.name, one.options()) for one in sorted(partitions, key=lambda one: one.name)
+    ]
+
+
+def keep_controller_name(managed: dict[str, object], good: str | None) -> dict[str, object]:
+    """`managed` with the SlurmctldHost of the slurm.conf that last served, if that has a name and ours an address.
+
+    In releases before ledger format 2 the name that the platform records went into slurm.conf unresolved. Writing its
+    address instead would restart every daemon of a cluster that serves, so such a cluster keeps its name.
+    """
+    live = LISTENER.search(good or "")
+    ours = LISTENER.fullmatch(f"SlurmctldHost={managed.get('SlurmctldHost')}")
+    if live and ours and live["host"] == ours["host"] and not _is_address(live["at"]) and _is_address(ours["at"]):
+        return {**managed, "SlurmctldHost": f"{live['host']}({live['at']})"}
+    return managed
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_intact(text: str) -> bool:
+    """Whether the text is, to the byte, one that `render` gave."""
+    first, _, rest = text.partition("\n")
+    seal = SEALED.fullmatch(first)
+    return seal is not None and seal.group(1) == _digest(rest)
+
+
+def _sealed(body: str) -> str:
+    return f"{HEADER} Digest {_digest(body)}.\n{body}"
+
+
+def _digest(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()[:16]
+
+
+def replace_settings(text: str, replacements: dict[str, str]) -> str:
+    """The same configuration with some settings changed; `""` takes a setting out."""
+    names = {key.lower() for key in replacements}
+    kept = [line for line in text.splitlines() if line.partition("=")[0].strip().lower() not in names]
+    added = [f"{key}={value}" for key, value in replacements.items() if value]
+    return "\n".join(kept[:1] + added + kept[1:]) + "\n"
+
+
+def _setting(key: str, value: object) -> str:
+    if not KEY.fullmatch(key):
+        raise _refused(f"{key!r} is not the name of a setting")
+    return f"{key}={_value(key, value)}"
+
+
+def _line(kind: str, name: str, options: dict[str, object]) -> str:
+    if not NAME.fullmatch(name):
+        raise _refused(f"{name!r} is not a valid name for a {kind}")
+    rest = [_setting(key, options[key]) for key in sorted(options)]
+    if any(" " in item for item in rest):
+        raise _refused(f"an option of {kind} {name} has a space in it")
+    return " ".join([f"{kind}={name}", *rest])
+
+
+def _value(key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "YES" if value else "NO"
+    text = str(value).strip() if isinstance(value, str | int | float) else ""
+    if not VALUE.fullmatch(text):
+        raise _refused(f"the value of {key} does not belong in a configuration")
+    return text
+
+
+def _refused(why: str) -> AdapterError:
+    return AdapterError(
+        "config_refused", f"The requested Slurm configuration is refused: {why}. Correct it, then retry.", INTERVENTION
+    )

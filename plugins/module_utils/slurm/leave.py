@@ -1,0 +1,126 @@
+"""Which nodes may be drained, resumed or deleted: pure judgement over what the controller said.
+
+Everything here fails closed. A state that is absent, unknown or unreadable is never taken for drained: that
+mistake has killed running jobs elsewhere. A drain that a person set is theirs, and is told by its reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypedDict
+
+from ..host.errors import INTERVENTION, AdapterError
+from .jobs import naming
+from .node_rules import ANY_OPERATION, OUR_PREFIX, delete_obstacle, is_set_down_by_person
+
+_OPERATION = re.compile(r"gpuaas:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9A-Za-z-])")
+NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?")
+# scontrol reads these as every node there is.
+EVERY_NODE = frozenset({"all"})
+REASON_LENGTH = 200
+
+
+class Verdict(TypedDict):
+    did: str
+    code: str | None
+    reason: str | None
+
+
+def verdict(did: str, reason: str | None = None, code: str | None = None) -> Verdict:
+    return {"did": did, "code": code, "reason": reason}
+
+
+def check_names(names: Iterable[str]) -> list[str]:
+    """Sorted and without duplicates. A name that Slurm would read as more than one node is refused."""
+    listed = sorted(set(names))
+    for name in listed:
+        if not NODE_NAME.fullmatch(name) or name.lower() in EVERY_NODE:
+            raise AdapterError(
+                "node_name_refused",
+                f"{name!r} is not the name of one node. Correct the member's record, then retry.",
+                INTERVENTION,
+            )
+    return listed
+
+
+def check_reason(reason: str) -> str:
+    """One printable line with our prefix, since by that prefix the drain is known as ours later."""
+    text = " ".join("".join(c for c in reason if c.isprintable() or c.isspace()).split()).replace('"', "'")
+    if not text.startswith(OUR_PREFIX):
+        raise AdapterError(
+            "reason_refused",
+            f"A drain needs a reason that starts with {OUR_PREFIX}, so that it can be told from a person's.",
+            INTERVENTION,
+        )
+    return text[:REASON_LENGTH]
+
+
+def to_drain(names: Iterable[str], nodes: Mapping[str, Any]) -> tuple[list[str], dict[str, Verdict]]:
+    """Nodes to drain now, and a verdict on those that are left as they are."""
+    wanted, left = [], {}
+    for name in names:
+        node = nodes.get(name)
+        if node is None:
+            left[name] = verdict("absent", f"The controller has no node {name}.")
+        elif "DRAIN" in node["flags"]:
+            left[name] = standing_drain(node)
+        else:
+            wanted.append(name)
+    return wanted, left
+
+
+def standing_drain(node: Mapping[str, Any]) -> Verdict:
+    ours = (node["reason"] or "").startswith(OUR_PREFIX)
+    return verdict("already_draining" if ours else "held_by_person", node["reason"])
+
+
+def to_resume(names: Iterable[str], owner: str, nodes: Mapping[str, Any]) -> tuple[list[str], dict[str, Verdict]]:
+    """Nodes whose drain is `owner`'s own to lift, and a verdict on the others."""
+    wanted, left = [], {}
+    for name in names:
+        node = nodes.get(name)
+        if node is None:
+            left[name] = verdict("absent", f"The controller has no node {name}.")
+        elif "DRAIN" not in node["flags"]:
+            left[name] = verdict("left", f"Node {name} is not drained.")
+        elif not owns(owner, node["reason"]):
+            left[name] = verdict("left", f"The drain of {name} is another's: {node['reason'] or 'no reason given'}.")
+        else:
+            wanted.append(name)
+    return wanted, left
+
+
+def owns(owner: str, reason: str | None) -> bool:
+    """Whether a drain reason is this owner's; `gpuaas:` alone owns whatever the adapter set, also by hand."""
+    if owner == ANY_OPERATION:
+        return bool(_OPERATION.match(reason or ""))
+    if not owner.startswith(OUR_PREFIX) or not reason or not reason.startswith(owner):
+        return False
+    # One operation's id may be the start of another's.
+    return owner.endswith(":") or reason[len(owner) :][:1] in ("", ":", " ")
+
+
+def obstacle(name: str, seen: Mapping[str, Any]) -> Verdict | None:
+    """Why the node may not be deleted now, or None if nothing speaks against it."""
+    nodes, jobs, reservations = seen["nodes"], seen["jobs"], seen["reservations"]
+    if nodes is None or jobs is None or reservations is None:
+        what = "nodes" if nodes is None else "jobs" if jobs is None else "reservations"
+        return verdict(
+            "unknown", f"The controller did not say what {what} there are. It is tried again.", "state_unknown"
+        )
+    node = nodes.get(name)
+    if node is None:
+        return verdict("absent")
+    reserved_by = [one["name"] for one in reservations if name in one["nodes"]]
+    found = delete_obstacle(name, node["state"], node["flags"], node["jobs"], naming(name, jobs), reserved_by)
+    return verdict("unknown" if found.code == "state_unknown" else "kept", found.message, found.code) if found else None
+
+
+def set_down_by_person(nodes: Mapping[str, Any]) -> dict[str, str]:
+    """Nodes that a person set DOWN, with the reason. A registration of slurmd would put them back to work."""
+    return {
+        name: node["reason"] or "set down by a person"
+        for name, node in sorted(nodes.items())
+        if is_set_down_by_person(node["state"], node["flags"], node["reason"], node["reason_by"])
+    }

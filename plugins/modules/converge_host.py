@@ -1,0 +1,295 @@
+#!/usr/bin/python3
+"""Bring packages, users, files and units of a host to a stated condition, in one round trip."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.host.claim import CLAIM_ARGUMENT
+from ansible.module_utils.host.database import note_databases
+from ansible.module_utils.host.files import (
+    converge_directories,
+    converge_files,
+    converge_links,
+    note_paths,
+    note_trees,
+)
+from ansible.module_utils.host.foreign_packages import serve, theirs, withdraw
+from ansible.module_utils.host.ledger import Ledger
+from ansible.module_utils.host.lock import host_lock
+from ansible.module_utils.host.package_source import SOURCE_ARGUMENTS, clear_source, package_source
+from ansible.module_utils.host.packages import converge_packages, installed_versions
+from ansible.module_utils.host.proofs import prove
+from ansible.module_utils.host.units import dropin_path, note_units, show
+from ansible.module_utils.host.users import converge_users
+
+DOCUMENTATION = r"""
+module: converge_host
+short_description: Converge packages, users, files and units of one host in one round trip
+description:
+  - Every task costs a round trip, and a worker should join in seconds, so a role says its whole wish at once.
+  - Order is users, packages, directories, files, links, units. Packages start no service when installed.
+  - A unit is restarted only if it does not run or if its drop-in or something in its C(watches) is newer than it.
+  - Before the first change of a thing its state is noted in a ledger on the host, with the owner that asked.
+options:
+  owner: {type: str, required: true, description: Who asks, for the ledger, as component/role.}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
+  packages: {type: list, elements: str, default: [], description: Packages to have.}
+  source:
+    type: dict
+    description: Where Slurm's packages come from, if not from the host's own sources. Used for this call only.
+    suboptions:
+      uri: {type: str, description: Where its dists are.}
+      suite: {type: str, description: Its suite.}
+      components: {type: list, elements: str, description: Its components.}
+      signing_key: {type: str, description: "The OpenPGP key that signs it, in base64."}
+      private: {type: bool, description: Whether it asks for a login.}
+      denied: {type: str, description: The rule that allows none; a package that is missing is an error then.}
+  source_login: {type: str, description: "What opens the source, as user:password."}
+  declared_users:
+    type: list
+    elements: dict
+    description: >-
+      Users that may submit, all of them; who was on an earlier list and is not on this one is locked. Without it
+      nothing is done about users.
+    suboptions:
+      name: {type: str, required: true, description: Name of the user and its group.}
+      uid: {type: int, required: true, description: Its number.}
+      gid: {type: int, required: true, description: Its group's number.}
+      shell: {type: str, default: /bin/bash, description: Its shell.}
+  ssh_keys: {type: dict, default: {}, description: "Name to the public keys of a declared user, all of them."}
+  directories:
+    type: list
+    elements: dict
+    default: []
+    description: Directories to have.
+    suboptions:
+      path: {type: path, required: true, description: Where.}
+      owner: {type: str, default: root, description: User.}
+      group: {type: str, default: root, description: Group.}
+      mode: {type: str, default: "0755", description: Octal mode.}
+  files:
+    type: list
+    elements: dict
+    default: []
+    description: Files to have, written atomically.
+    suboptions:
+      path: {type: path, required: true, description: Where.}
+      content: {type: str, description: Text.}
+      secret: {type: str, description: Content in base64 that must never be shown.}
+      owner: {type: str, default: root, description: User.}
+      group: {type: str, default: root, description: Group.}
+      mode: {type: str, default: "0644", description: Octal mode.}
+      package:
+        type: str
+        description: >-
+          Have it only if we brought this package. Where the package was there before, its configuration is its owner's,
+          and a file that we once put there is withdrawn.
+  retired:
+    type: list
+    elements: path
+    default: []
+    description: Files that earlier versions wrote. Withdrawn if our ledger has them, after the other files are there.
+  links:
+    type: list
+    elements: dict
+    default: []
+    description: Symbolic links to have.
+    suboptions:
+      path: {type: path, required: true, description: Where.}
+      target: {type: str, required: true, description: Where to.}
+  trees:
+    type: list
+    elements: dict
+    default: []
+    description: Directories that fill up while the services run. What is there before is noted, nothing is changed.
+    suboptions:
+      path: {type: path, required: true, description: Where.}
+      package: {type: str, required: true, description: The package whose fate it shares.}
+  databases:
+    type: list
+    elements: dict
+    default: []
+    description: Databases to have in the host's MariaDB, made by SQL over its socket once it runs.
+    suboptions:
+      name: {type: str, required: true, description: The database.}
+      user: {type: str, required: true, description: Its user on localhost.}
+      password: {type: str, required: true, description: The user's password.}
+  units:
+    type: list
+    elements: dict
+    default: []
+    description: systemd services to run, in this order.
+    suboptions:
+      name: {type: str, required: true, description: Without .service.}
+      dropin: {type: str, description: Text of our drop-in.}
+      enabled: {type: bool, default: true, description: Start at boot.}
+      restart: {type: bool, default: false, description: Restart it even if nothing that it reads has changed.}
+      watches: {type: list, elements: str, default: [], description: "Paths, or package:NAME, it reads at its start."}
+      ready_port: {type: int, description: Up when it listens here.}
+      ready_path: {type: path, description: Up when this exists.}
+      timeout: {type: float, default: 45, description: Seconds to come up.}
+      package:
+        type: str
+        description: >-
+          The package it comes with. If that was there before us the unit is never restarted, and one that ran before us
+          is not even started.
+  proofs:
+    type: list
+    elements: dict
+    default: []
+    description: Commands that must succeed once the units run, or once they were started anew.
+    suboptions:
+      argv: {type: list, elements: str, required: true, description: The command.}
+      stdin: {type: str, description: What it is given.}
+      code: {type: str, required: true, description: The error's code if it fails.}
+      message: {type: str, required: true, description: The error's message; the command's own words follow it.}
+  digests:
+    type: dict
+    default: {}
+    description: Name to path of files whose digest is returned, null where there is none.
+author: [gpuaas-slurm]
+"""
+
+RETURN = r"""
+changes: {type: list, description: "What changed, by name.", returned: always}
+packages: {type: dict, description: Installed versions., returned: success}
+units: {type: dict, description: ActiveState of each unit., returned: success}
+digests: {type: dict, description: As asked., returned: success}
+"""
+
+
+def digest(path: str) -> str | None:
+    try:
+        return "sha256:" + hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+    except OSError:
+        return None
+
+
+def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, Any]]:
+    units: list[dict[str, Any]] = params["units"]
+    dropins = [
+        {"path": dropin_path(u["name"]), "content": u["dropin"], "owner": "root", "group": "root", "mode": "0644"}
+        for u in units
+        if u["dropin"] is not None
+    ]
+    ledger = Ledger(params["owner"])
+    foreign = theirs(params, ledger)
+    left_alone = [file["path"] for file in params["files"] if file["package"] in foreign]
+    params = {**params, "files": [file for file in params["files"] if file["package"] not in foreign] + dropins}
+    if not dry:
+        note_databases(ledger, params["databases"])
+        note_paths(ledger, params)
+        note_trees(ledger, params["trees"], foreign)
+    note_units(ledger, units)
+    changes = converge_users(params["declared_users"], params["ssh_keys"], ledger, dry)
+    source = package_source(params["source"], params["source_login"])
+    changes += converge_packages(params["packages"], ledger, dry, source)
+    if not dry:
+        clear_source()  # of a run that was killed
+        ledger.save()
+    changes += converge_directories(params["directories"], dry)
+    changes += converge_files(params["files"], dry)
+    if not dry:
+        changes += withdraw(left_alone + params["retired"], ledger)
+    changes += converge_links(params["links"], dry)
+    changes += serve(params, foreign, ledger, dry)
+    if not dry:
+        changes += prove(params["proofs"], units)
+    states = show([unit["name"] for unit in units])
+    return changes, {
+        "packages": installed_versions(params["packages"]),
+        "units": {name: state.get("ActiveState", "unknown") for name, state in states.items()},
+        "digests": {name: digest(path) for name, path in params["digests"].items()},
+    }
+
+
+def main() -> None:
+    path: dict[str, Any] = {"type": "path", "required": True}
+    ownership: dict[str, Any] = {
+        "owner": {"type": "str", "default": "root"},
+        "group": {"type": "str", "default": "root"},
+    }
+    several: dict[str, Any] = {"type": "list", "elements": "dict", "default": []}
+    module = AnsibleModule(
+        argument_spec={
+            **CLAIM_ARGUMENT,
+            "owner": {"type": "str", "required": True},
+            "packages": {"type": "list", "elements": "str", "default": []},
+            **SOURCE_ARGUMENTS,
+            "declared_users": {
+                "type": "list",
+                "elements": "dict",
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "uid": {"type": "int", "required": True},
+                    "gid": {"type": "int", "required": True},
+                    "shell": {"type": "str", "default": "/bin/bash"},
+                },
+            },
+            "ssh_keys": {"type": "dict", "default": {}, "no_log": False},
+            "directories": {
+                **several,
+                "options": {"path": path, **ownership, "mode": {"type": "str", "default": "0755"}},
+            },
+            "files": {
+                **several,
+                "options": {
+                    "path": path,
+                    "content": {"type": "str"},
+                    "secret": {"type": "str", "no_log": True},
+                    **ownership,
+                    "mode": {"type": "str", "default": "0644"},
+                    "package": {"type": "str"},
+                },
+                "required_one_of": [["content", "secret"]],
+                "mutually_exclusive": [["content", "secret"]],
+            },
+            "links": {**several, "options": {"path": path, "target": {"type": "str", "required": True}}},
+            "retired": {"type": "list", "elements": "path", "default": []},
+            "trees": {**several, "options": {"path": path, "package": {"type": "str", "required": True}}},
+            "databases": {
+                **several,
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "user": {"type": "str", "required": True},
+                    "password": {"type": "str", "required": True, "no_log": True},
+                },
+            },
+            "units": {
+                **several,
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "dropin": {"type": "str"},
+                    "enabled": {"type": "bool", "default": True},
+                    "restart": {"type": "bool", "default": False},
+                    "watches": {"type": "list", "elements": "str", "default": []},
+                    "ready_port": {"type": "int"},
+                    "ready_path": {"type": "path"},
+                    "timeout": {"type": "float", "default": 45},
+                    "package": {"type": "str"},
+                },
+            },
+            "proofs": {
+                **several,
+                "options": {
+                    "argv": {"type": "list", "elements": "str", "required": True},
+                    "stdin": {"type": "str"},
+                    "code": {"type": "str", "required": True},
+                    "message": {"type": "str", "required": True},
+                },
+            },
+            "digests": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    with host_lock(module, "converging the host"):
+        changes, seen = converge(module.params, module.check_mode)
+    module.exit_json(changed=bool(changes), changes=changes, **seen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+#!/usr/bin/python3
+"""Look at a host before anything on it is changed, and refuse it if the cluster could not run there."""
+
+from __future__ import annotations
+
+import os
+import platform
+import pwd
+import re
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.host.claim import ABSENT, CLAIM_ARGUMENT, Claim, Holding
+from ansible.module_utils.host.claim import judge as judge_claim
+from ansible.module_utils.host.claim import look as look_at_owner
+from ansible.module_utils.host.database import judge_database
+from ansible.module_utils.host.errors import INTERVENTION, AdapterError, from_os_error
+from ansible.module_utils.host.gpus import judge_count, read_gpus
+from ansible.module_utils.host.ledger import Document, Entries
+from ansible.module_utils.host.packages import installed_versions
+from ansible.module_utils.host.users import check_users
+from ansible.module_utils.slurm.foreign_daemons import refuse_foreign_daemons
+from ansible.module_utils.slurm.foreign_data import judge_files
+from ansible.module_utils.slurm.gres import gres, gres_conf
+from ansible.module_utils.slurm.join_terms import judge_terms
+
+DOCUMENTATION = r"""
+module: host_probe
+short_description: Read what a host is, and check that it can be a member
+description:
+  - Read-only. What it returns is the host's word; the action plugin of the same name checks it for the roles.
+options:
+  supported:
+    type: list
+    elements: dict
+    required: true
+    description: Systems we support, each with id, version and the name of its variables file.
+  reference_epoch: {type: float, description: The time by the clock of the machine that runs Ansible.}
+  max_skew_seconds: {type: float, default: 60, description: 'More difference to it, or to the controller, is refused.'}
+  min_free_mb: {type: int, default: 1024, description: Free space on /var below this is refused.}
+  users: {type: dict, default: {}, description: Name to uid that must match if the user exists.}
+  controller:
+    type: dict
+    description: What the host is held to if it is to join a running controller.
+    suboptions:
+      slurm_version: {type: str, required: true, description: What the controller runs.}
+      skew: {type: float, required: true, description: Its clock against the same reference.}
+      slurm_user: {type: dict, description: uid and gid of its slurm user.}
+      accepts: {type: dict, required: true, description: "Series of a controller to series of workers it takes."}
+      gpus: {type: int, description: How many GPUs the host must have; any number if not given.}
+  declared_users:
+    type: list
+    elements: dict
+    default: []
+    description: Users that the host is to get, each with name, uid and gid.
+  database:
+    type: dict
+    description: >-
+      The accounting database that the host is to get. One that is there and not ours, or a MariaDB that cannot have it,
+      is refused.
+    suboptions:
+      name: {type: str, required: true, description: The database.}
+      user: {type: str, required: true, description: Its user.}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
+author: [gpuaas-slurm]
+"""
+
+RETURN = r"""
+addresses: {type: list, returned: success, description: Addresses by which other hosts may reach this one.}
+cgroup: {type: dict, returned: success, description: version and writable of the cgroup hierarchy.}
+cpus: {type: int, returned: success, description: Number of CPUs.}
+epoch: {type: float, returned: success, description: "Time by the host's clock, in seconds."}
+free_mb: {type: int, returned: success, description: "Free space on /var, in MiB."}
+gpus: {type: list, returned: success, description: "Each GPU with index, uuid, memory_mb, bus, name, type and device."}
+gres: {type: str, returned: success, description: The GPUs as a node's Gres.}
+gres_conf: {type: str, returned: success, description: The GPUs as the host's part of gres.conf.}
+hostname: {type: str, returned: success, description: Short name of the host.}
+installed: {type: dict, returned: success, description: Versions of Slurm's packages that are installed.}
+memory_mb: {type: int, returned: success, description: "Memory as slurmd counts it, in MiB."}
+multiarch: {type: str, returned: success, description: Name of the directory of the host's libraries.}
+os_id: {type: str, returned: success, description: The operating system.}
+os_version: {type: str, returned: success, description: Its version.}
+process_control: {type: str, returned: success, description: "How Slurm can hold jobs here, cgroup or linuxproc."}
+python: {type: str, returned: success, description: Version of the Python that the module ran in.}
+skew: {type: float, returned: success, description: "Seconds that the clock is ahead of O(reference_epoch), if given."}
+slurm_version: {type: str, returned: success, description: The version of Slurm that the host has or would get.}
+systemd: {type: bool, returned: success, description: Whether the host runs systemd.}
+users: {type: dict, returned: success, description: "uid and gid of slurm and munge, null for one that is absent."}
+"""
+
+CAP_SYS_ADMIN, CAP_SYS_NICE = 21, 23
+SLURM_PACKAGES = ["slurmctld", "slurmd", "slurmdbd", "munge"]
+HOSTNAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+
+
+def os_release() -> dict[str, str]:
+    try:
+        lines = Path("/etc/os-release").read_text().splitlines()
+    except OSError:
+        return {}
+    return {key: value.strip('"') for key, _, value in (line.partition("=") for line in lines)}
+
+
+def memory_mb() -> int:
+    """As slurmd counts it, which reports and compares whole mebibytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1024 * 1024)
+
+
+def cgroup() -> dict[str, Any]:
+    """Which cgroup hierarchy the host gives, and whether Slurm could put jobs into it.
+
+    In a container the hierarchy is often there but read-only, or the daemon may not set another user's CPU
+    affinity. Then Slurm has to track processes by /proc.
+    """
+    version, writable = "none", False
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, where, kind, options, *_ = line.split()
+        if where == "/sys/fs/cgroup" and kind == "cgroup2":
+            return {"version": "v2", "writable": "rw" in options.split(",")}
+        if kind == "cgroup":
+            version = "v1"
+    return {"version": version, "writable": writable}
+
+
+def has_capability(number: int) -> bool:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff:"))
+    return bool(int(line.split()[1], 16) >> number & 1)
+
+
+def user_ids() -> dict[str, dict[str, int] | None]:
+    found: dict[str, dict[str, int] | None] = {}
+    for name in ("slurm", "munge"):
+        try:
+            entry = pwd.getpwnam(name)
+            found[name] = {"uid": entry.pw_uid, "gid": entry.pw_gid}
+        except KeyError:
+            found[name] = None
+    return found
+
+
+def addresses() -> list[str]:
+    """By which another host may know this one."""
+    done = subprocess.run(["hostname", "--all-ip-addresses"], capture_output=True, text=True, check=False)
+    return done.stdout.split()
+
+
+def probe() -> dict[str, Any]:
+    release, hierarchy = os_release(), cgroup()
+    in_cgroups = hierarchy["version"] == "v2" and hierarchy["writable"]
+    return {
+        "os_id": release.get("ID", "unknown"),
+        "os_version": release.get("VERSION_ID", "unknown"),
+        "multiarch": f"{platform.machine()}-linux-gnu",
+        "hostname": socket.gethostname().split(".")[0],
+        "addresses": addresses(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_mb": memory_mb(),
+        "gpus": (gpus := read_gpus()),
+        "gres": gres(gpus),
+        "gres_conf": gres_conf(gpus),
+        "cgroup": hierarchy,
+        "process_control": "cgroup"
+        if in_cgroups and has_capability(CAP_SYS_ADMIN) and has_capability(CAP_SYS_NICE)
+        else "linuxproc",
+        "users": user_ids(),
+        "epoch": time.time(),
+        "installed": installed_versions(SLURM_PACKAGES),
+        "free_mb": shutil.disk_usage("/var").free // (1024 * 1024),
+        "python": platform.python_version(),
+        "systemd": Path("/run/systemd/system").is_dir(),
+    }
+
+
+def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
+    """The version of Slurm that the host has or would get; raises what makes the host unfit."""
+    systems = [s for s in params["supported"] if (s["id"], s["version"]) == (found["os_id"], found["os_version"])]
+    if not systems:
+        known = ", ".join(f"{s['id']} {s['version']}" for s in params["supported"])
+        raise AdapterError(
+            "os_unsupported",
+            f"The host runs {found['os_id']} {found['os_version']}; supported are {known}."
+            " Allocate a host with one of these.",
+            INTERVENTION,
+        )
+    if os.geteuid() != 0:
+        raise AdapterError("not_root", "The login user may not become root. Give it sudo, then retry.", INTERVENTION)
+    if not found["systemd"]:
+        raise AdapterError("no_systemd", "The host does not run systemd. Allocate one that does.", INTERVENTION)
+    entries = judge_owner(Claim.of(params))
+    if not HOSTNAME.fullmatch(found["hostname"]):
+        raise AdapterError(
+            "hostname_invalid",
+            "The host's name has characters that may not stand in a Slurm node name. Rename it, then retry.",
+            INTERVENTION,
+        )
+    if found["free_mb"] < params["min_free_mb"]:
+        raise AdapterError(
+            "disk_full",
+            f"/var has {found['free_mb']} MiB free, {params['min_free_mb']} are needed. Free space, then retry.",
+            INTERVENTION,
+        )
+    for name, uid in params["users"].items():
+        present = found["users"].get(name)
+        if present and present["uid"] != int(uid):
+            raise AdapterError(
+                "uid_mismatch",
+                f"User {name} has uid {present['uid']} on the host, the cluster needs {uid}."
+                " Renumber it there, or use a clean host.",
+                INTERVENTION,
+            )
+    skew = found["skew"] or 0.0
+    # Who joins is held to its controller's clock, below: that the runner's own is wrong is no fault of the host.
+    if not params["controller"] and abs(skew) > params["max_skew_seconds"]:
+        raise AdapterError(
+            "clock_skew",
+            f"The host's clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the runner's, and munge"
+            " refuses credentials of hosts that differ so much. Put the time service of whichever is wrong right, then"
+            " retry.",
+            INTERVENTION,
+        )
+    check_users(params["declared_users"])
+    judge_foreign(entries, params["database"])
+    version = found["installed"].get("slurmd") or systems[0]["slurm"]
+    if params["controller"]:
+        judge_terms({**found, "slurm_version": version}, params["controller"], params["max_skew_seconds"])
+        judge_count(found["gpus"], params["controller"]["gpus"])
+    return str(version)
+
+
+def judge_owner(claim: Claim) -> Entries:
+    """A host that serves another instance, or another cluster altogether, is not ours to take. Gives our ledger."""
+    found: Holding = look_at_owner(claim)
+    try:
+        judge_claim(claim, found)
+    except AdapterError as error:
+        if error.code in ABSENT:
+            raise  # what concerns the number is for calls that change something
+    entries: Entries = (found.ledger or Document()).entries
+    refuse_foreign_daemons(entries)
+    return entries
+
+
+def judge_foreign(entries: Entries, database: dict[str, str] | None) -> None:
+    """Refuse a host with data of others that we would take for ours. What our ledger has is ours."""
+    judge_files(entries)
+    if database and f"database:{database['name']}" not in entries:
+        judge_database(database["name"], database["user"])
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            **CLAIM_ARGUMENT,
+            "supported": {"type": "list", "elements": "dict", "required": True},
+            "reference_epoch": {"type": "float"},
+            "max_skew_seconds": {"type": "float", "default": 60},
+            "min_free_mb": {"type": "int", "default": 1024},
+            "users": {"type": "dict", "default": {}},
+            "controller": {
+                "type": "dict",
+                "options": {
+                    "slurm_version": {"type": "str", "required": True},
+                    "skew": {"type": "float", "required": True},
+                    "slurm_user": {"type": "dict"},
+                    "accepts": {"type": "dict", "required": True},
+                    "gpus": {"type": "int"},
+                },
+            },
+            "declared_users": {"type": "list", "elements": "dict", "default": []},
+            "database": {
+                "type": "dict",
+                "options": {"name": {"type": "str", "required": True}, "user": {"type": "str", "required": True}},
+            },
+        },
+        supports_check_mode=True,
+    )
+    try:
+        found = probe()
+        reference = module.params["reference_epoch"]
+        found["skew"] = None if reference is None else found["epoch"] - reference
+        found["slurm_version"] = judge(found, module.params)
+    except OSError as error:
+        problem = from_os_error(error, "looking at the host")
+        module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
+    except AdapterError as error:
+        module.fail_json(msg=error.message, adapter_error=error.as_dict())
+    module.exit_json(changed=False, **found)
+
+
+if __name__ == "__main__":
+    main()

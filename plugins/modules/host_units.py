@@ -1,0 +1,123 @@
+#!/usr/bin/python3
+"""Stop a member's services in order, or restart those that are older than a moment."""
+
+from __future__ import annotations
+
+import socket
+import time
+from datetime import datetime
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.host.claim import CLAIM_ARGUMENT
+from ansible.module_utils.host.database import SERVER, foreign_databases
+from ansible.module_utils.host.errors import INTERVENTION, AdapterError
+from ansible.module_utils.host.ledger import LEDGER, Document, read
+from ansible.module_utils.host.lock import host_lock
+from ansible.module_utils.host.restore.entries import of_kind
+from ansible.module_utils.host.unit_actions import found_running, restart_older, stop_in_order
+from ansible.module_utils.host.units import show, started_monotonic
+
+DOCUMENTATION = r"""
+module: host_units
+short_description: Stop units in order, or restart those that are older than a moment
+description:
+  - Looks at what runs and does what is left to do, so it may be run again at any point.
+  - A unit that ran on the host before this cluster came, and a MariaDB with databases of others, is not stopped and is
+    named in what is returned.
+options:
+  stop:
+    type: list
+    elements: str
+    default: []
+    description: Units to stop and to keep from starting at boot, each once the one before has stopped.
+  restart:
+    type: list
+    elements: dict
+    default: []
+    description: Units to restart, in this order.
+    suboptions:
+      name: {type: str, required: true, description: Without .service.}
+      ready_port: {type: int, description: Up when it listens here.}
+      timeout: {type: float, default: 45, description: Seconds to come up.}
+  since:
+    type: str
+    description: A moment by this host's clock, in ISO 8601. What started after it is not restarted.
+  younger_than:
+    type: float
+    description: What started less than so many seconds ago is not restarted. For hosts that did not set the moment.
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
+author: [gpuaas-slurm]
+"""
+
+RETURN = r"""
+changes: {type: list, returned: always, description: "What changed, by name."}
+hostname: {type: str, returned: always, description: Short name of the host.}
+units: {type: dict, returned: always, description: ActiveState of each unit.}
+left: {type: dict, returned: always, description: "Units that were not stopped, and why."}
+started: {type: dict, returned: always, description: "When each unit's process started, by this host's clock."}
+elapsed: {type: float, returned: always, description: "Seconds since O(since) at the end, null without one."}
+"""
+
+
+def others() -> dict[str, str]:
+    """Units that are not ours to stop, and why."""
+    entries = (read(LEDGER) or Document()).entries
+    used = foreign_databases(of_kind(entries, "database"))
+    found = {SERVER: f"it holds databases of others: {', '.join(used[:5])}"} if used else {}
+    return found | found_running(entries)
+
+
+def read_moment(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise AdapterError(
+            "moment_invalid", f"{text!r} is not a moment in ISO 8601. Correct it.", INTERVENTION
+        ) from None
+
+
+def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
+    since = read_moment(params["since"]) if params["since"] else None
+    seconds = params["younger_than"] if since is None else time.time() - since
+    changes, left = stop_in_order(params["stop"], others(), dry)
+    changes += restart_older(params["restart"], seconds, dry)
+    states = show([*params["stop"], *(unit["name"] for unit in params["restart"])])
+    moment = time.time() - time.monotonic()
+    return {
+        "changes": changes,
+        "left": left,
+        "hostname": socket.gethostname().split(".")[0],
+        "units": {name: state.get("ActiveState", "unknown") for name, state in states.items()},
+        "started": {name: moment + at for name, state in states.items() if (at := started_monotonic(state))},
+        "elapsed": None if since is None else time.time() - since,
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            **CLAIM_ARGUMENT,
+            "stop": {"type": "list", "elements": "str", "default": []},
+            "restart": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "ready_port": {"type": "int"},
+                    "timeout": {"type": "float", "default": 45},
+                },
+            },
+            "since": {"type": "str"},
+            "younger_than": {"type": "float"},
+        },
+        supports_check_mode=True,
+    )
+    with host_lock(module, "asking its units", begin=False):
+        told = act(module.params, module.check_mode)
+    module.exit_json(changed=bool(told["changes"]), **told)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+#!/usr/bin/python3
+"""Change a host's munge key at an agreed moment, without touching anything that runs but munged."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.host.claim import CLAIM_ARGUMENT
+from ansible.module_utils.host.errors import INTERVENTION, REPAIRABLE, AdapterError
+from ansible.module_utils.host.files import content_of, converge_files, find, note_paths
+from ansible.module_utils.host.ledger import Ledger
+from ansible.module_utils.host.lock import host_lock
+from ansible.module_utils.host.units import needs_restart, show
+from ansible.module_utils.slurm.commands import run
+from ansible.module_utils.slurm.munge_switch import delay, is_live, started_at
+
+DOCUMENTATION = r"""
+module: munge_rotate
+short_description: Stage a new munge key, change to it at one moment on all hosts, and prove the change
+description:
+  - munged reads its key at its start and knows one key only. So the key is put beside the live one first, and a timer
+    of the host's own systemd moves it into place and restarts munged at the moment that all hosts were told.
+  - Every mode may be run again. A host that has the key already is left alone.
+options:
+  mode:
+    type: str
+    required: true
+    choices: [look, stage, switch, prove, drop]
+    description: >-
+      C(look) changes nothing; C(stage) writes the key beside the live one; C(switch) does that and sets the timer;
+      C(prove) waits until munged holds the key and tries it; C(drop) takes a staged key away again.
+  owner: {type: str, required: true, description: "Who asks, for the ledger, as component/role."}
+  key: {type: str, description: The new key in base64.}
+  at: {type: float, description: "When to switch, by the clock of the machine that runs Ansible."}
+  reference_epoch: {type: float, description: That clock now.}
+  calm:
+    type: bool
+    default: false
+    description: Whether this is the controller, which starts no job for a few seconds around the moment.
+  skew: {type: float, description: How far ahead of it this host's clock was when it was looked at.}
+  timeout: {type: float, default: 30, description: Seconds after the moment by which munged must hold the key.}
+  peer_credential: {type: str, description: A credential that another host made with the new key.}
+  slurm: {type: bool, default: false, description: Whether slurmctld must answer a request from here.}
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
+author: [gpuaas-slurm]
+"""
+
+RETURN = r"""
+changes: {type: list, returned: always, description: "What changed, by name."}
+ready: {type: bool, returned: success, description: "That the mode's condition holds; absent from a failure."}
+skew: {type: float, returned: "mode=look", description: How far ahead of the given clock this host's is at most.}
+credential: {type: str, returned: "mode=prove", description: "One that munged made now, as nobody."}
+switched_at: {type: float, returned: "mode=prove", description: "When munged began with the key, by this host's clock."}
+"""
+
+LIVE = Path("/etc/munge/munge.key")
+STAGED = Path("/etc/munge/munge.key.next")
+SOCKET = Path("/run/munge/munge.socket.2")
+TIMER = "gpuaas-slurm-munge-switch"
+# A new time on the key first: munged must be younger than its key, whatever happens between these steps.
+SWITCH = f"if [ -f {STAGED} ]; then touch {STAGED} && mv -f {STAGED} {LIVE}; fi; systemctl restart munge"
+# A job that is launched while hosts disagree about the key does not start there. So on the controller nothing is
+# started for a moment: partitions that are up wait, take jobs meanwhile, and come up again whatever became of us.
+CALM_SECONDS = 2
+CALM_SWITCH = f"""
+up=$(scontrol --all --oneliner show partition | sed -n 's/^PartitionName=\\([^ ]*\\) .*State=UP .*/\\1/p')
+for one in $up; do scontrol update "partitionname=$one" state=down; done
+python3 -c 'import sys, time; time.sleep(max(0, float(sys.argv[1]) - time.time()))' "$1"
+{SWITCH}
+sleep {CALM_SECONDS}
+for one in $up; do
+  tries=0
+  until scontrol update "partitionname=$one" state=up || [ $((tries += 1)) -gt 60 ]; do sleep 1; done
+done
+"""
+POLL_SECONDS = 0.1
+
+
+def look() -> None:
+    """A host whose munged does not run, or that has something in the way, cannot be prepared."""
+    found = find(STAGED)
+    # A file that the ledger does not know is somebody else's too.
+    if found.kind not in ("absent", "file") or (found.kind == "file" and not _is_ours()):
+        raise AdapterError(
+            "path_in_the_way",
+            f"{STAGED} on the host is a {found.kind}, which is not ours to replace. Move it away, then ask again.",
+            INTERVENTION,
+        )
+    state = show(["munge"]).get("munge", {})
+    if find(LIVE).kind != "file" or state.get("ActiveState") != "active":
+        raise AdapterError(
+            "munge_not_running",
+            f"munge is {state.get('ActiveState', 'unknown')} on the host, so its key cannot be changed while the"
+            " cluster runs. Put munge right there, then ask again.",
+            REPAIRABLE,
+        )
+    if not shutil.which("systemd-run"):
+        raise AdapterError("systemd_run_missing", "The host has no systemd-run. Install systemd there.", INTERVENTION)
+
+
+def holds(key: bytes) -> bool:
+    """Whether munged runs with this key: it is in place, and munged is younger than it."""
+    state = show(["munge"]).get("munge", {})
+    return (
+        is_live(LIVE, key)
+        and state.get("ActiveState") == "active"
+        and not needs_restart(state, [str(LIVE)])
+        and SOCKET.exists()
+    )
+
+
+def stage(params: dict[str, Any], key: bytes) -> list[str]:
+    look()
+    if is_live(LIVE, key):
+        return drop()
+    wanted = {"path": str(STAGED), "secret": params["key"], "owner": "munge", "group": "munge", "mode": "0400"}
+    ledger = Ledger(params["owner"])
+    note_paths(ledger, {"directories": [], "files": [wanted], "links": []})
+    ledger.save()
+    return converge_files([wanted], dry=False)
+
+
+def switch(params: dict[str, Any], key: bytes) -> list[str]:
+    changes = stage(params, key)
+    if holds(key) or _is_armed():
+        return changes  # it is done, or another member on this host has set the timer
+    now = time.time()
+    seen = [now - params["reference_epoch"], *([] if params["skew"] is None else [params["skew"]])]
+    seconds = delay(params["at"], now, seen)
+    script = ["/bin/sh", "-c", SWITCH]
+    if params["calm"]:
+        script = ["/bin/sh", "-c", CALM_SWITCH, "switch", f"{now + seconds:.3f}"]
+        seconds = max(0.0, seconds - CALM_SECONDS)
+    command = ["systemd-run", "--quiet", "--collect", f"--unit={TIMER}", f"--on-active={seconds:.3f}"]
+    command += ["--timer-property=AccuracySec=1ms", "--description=The cluster's new munge key takes effect"]
+    done = subprocess.run([*command, *script], capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode != 0:
+        raise AdapterError(
+            "timer_failed", f"systemd set no timer on the host: {done.stderr.strip()}. Look at its journal.", REPAIRABLE
+        )
+    return [*changes, f"timer {TIMER}"]
+
+
+def prove(params: dict[str, Any], key: bytes) -> dict[str, Any]:
+    ahead = max(0.0, (params["at"] or 0) - (params["reference_epoch"] or 0))
+    deadline = time.monotonic() + ahead + params["timeout"]
+    while not holds(key) or _is_switching():
+        if time.monotonic() > deadline:
+            raise AdapterError(
+                "munge_key_old",
+                f"munged did not take up the new key. Read `journalctl -u munge -u {TIMER}` on the host, then run"
+                " the deploy play for it.",
+                REPAIRABLE,
+            )
+        time.sleep(POLL_SECONDS)
+    if params["peer_credential"]:
+        done = subprocess.run(
+            ["unmunge", "--output=/dev/null", "--metadata=/dev/null"],
+            input=params["peer_credential"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+        if done.returncode != 0:
+            raise AdapterError(
+                "munge_mismatch",
+                f"munge does not accept a credential that the controller made ({done.stderr.strip()}). Compare clocks"
+                " and keys of the two hosts, then run the deploy play for this one.",
+                REPAIRABLE,
+            )
+    if params["slurm"]:
+        _ask_slurmctld(deadline)
+    code, credential, _ = run("runuser", "-u", "nobody", "--", "munge", "--no-input")
+    return {
+        "credential": credential.strip() if code == 0 else None,
+        "switched_at": started_at(show(["munge"])["munge"]),
+    }
+
+
+def _ask_slurmctld(deadline: float) -> None:
+    """A request and its answer: each end reads what the other one's munged wrote."""
+    while True:
+        code, answer, said = run("scontrol", "ping")
+        if code == 0 and " is UP" in answer:
+            return
+        if time.monotonic() > deadline:
+            raise AdapterError(
+                "slurmctld_not_answering",
+                f"slurmctld did not answer a request from this host ({said or answer.strip() or 'no words'}). Read"
+                " slurmctld's journal on the controller.",
+                REPAIRABLE,
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def drop() -> list[str]:
+    if find(STAGED).kind != "file" or not _is_ours():
+        return []
+    STAGED.unlink()
+    return [f"file {STAGED}"]
+
+
+def _is_ours() -> bool:
+    return Ledger("nobody").knows("path", str(STAGED))
+
+
+def _is_armed() -> bool:
+    return show([f"{TIMER}.timer"]).get(f"{TIMER}.timer", {}).get("ActiveState") == "active"
+
+
+def _is_switching() -> bool:
+    """On the controller the change is over only when partitions are up again."""
+    return show([TIMER]).get(TIMER, {}).get("ActiveState") in ("active", "activating")
+
+
+def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
+    mode, told = params["mode"], {"changes": [], "ready": True}
+    if mode == "look" or dry:
+        look()
+        return told | {"skew": time.time() - (params["reference_epoch"] or time.time())}
+    if mode == "drop":
+        return told | {"changes": drop()}
+    key = content_of({"path": str(LIVE), "secret": params["key"]})
+    if len(key) < 32:
+        raise AdapterError("secret_malformed", "The new key is too short to be one. Look at the vault.", INTERVENTION)
+    if mode == "stage":
+        return told | {"changes": stage(params, key)}
+    if mode == "switch":
+        return told | {"changes": switch(params, key)}
+    return told | prove(params, key)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            **CLAIM_ARGUMENT,
+            "mode": {"type": "str", "required": True, "choices": ["look", "stage", "switch", "prove", "drop"]},
+            "owner": {"type": "str", "required": True},
+            "key": {"type": "str", "no_log": True},
+            "at": {"type": "float"},
+            "reference_epoch": {"type": "float"},
+            "calm": {"type": "bool", "default": False},
+            "skew": {"type": "float"},
+            "timeout": {"type": "float", "default": 30},
+            "peer_credential": {"type": "str"},
+            "slurm": {"type": "bool", "default": False},
+        },
+        required_if=[
+            ("mode", "stage", ["key"]),
+            ("mode", "switch", ["key", "at", "reference_epoch"]),
+            ("mode", "prove", ["key"]),
+        ],
+        supports_check_mode=True,
+    )
+    mode = module.params["mode"]
+    # Waiting for the moment is no reason to keep the other member of the host waiting.
+    with host_lock(module, "changing the munge key", changes=mode not in ("look", "prove"), alone=mode != "prove"):
+        told = act(module.params, module.check_mode)
+    module.exit_json(changed=bool(told["changes"]), **told)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+#!/usr/bin/python3
+"""Drain, resume and delete nodes from their controller, and see what came of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NoReturn
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.host.claim import CLAIM_ARGUMENT
+from ansible.module_utils.host.errors import RETRYABLE, AdapterError
+from ansible.module_utils.host.lock import host_lock
+from ansible.module_utils.slurm.commands import look, look_at_nodes, nodes_command, run
+from ansible.module_utils.slurm.evict import Evictions
+from ansible.module_utils.slurm.hold import hold_down
+from ansible.module_utils.slurm.leave import (
+    Verdict,
+    check_names,
+    check_reason,
+    obstacle,
+    owns,
+    standing_drain,
+    to_drain,
+    to_resume,
+    verdict,
+)
+from ansible.module_utils.slurm.node_rules import drain_holder, is_drained
+
+DOCUMENTATION = r"""
+module: slurm_nodes
+short_description: Drain, resume and delete nodes, and report the cluster as it is afterwards
+description:
+  - Runs on the controller. One call does all that is asked, each kind for many nodes at once, and then looks.
+  - Order is resume, hold_down, drain, requeue, unpin, cancel, verify_delete, delete. What was done is read back from
+    the controller, never from what a command printed.
+  - Fails, and assumes nothing, if Slurm does not answer. What is seen of its daemons is then told with the failure.
+options:
+  drain:
+    type: list
+    elements: dict
+    default: []
+    description: Nodes to drain. One that is drained already keeps its reason, whoever gave it.
+    suboptions:
+      nodes: {type: list, elements: str, required: true, description: Their names.}
+      reason: {type: str, required: true, description: "Starts with gpuaas: and the operation."}
+  resume:
+    type: list
+    elements: dict
+    default: []
+    description: Nodes whose drain is to be lifted.
+    suboptions:
+      nodes: {type: list, elements: str, required: true, description: Their names.}
+      owner: {type: str, required: true, description: Only drains whose reason is this owner's are lifted.}
+  hold_down:
+    type: bool
+    default: false
+    description: >-
+      Before a restart of daemons. Nodes that a person set DOWN are drained too, with the person's reason, since the
+      next registration of their slurmd would put them back to work. Alone, it does not fail if Slurm does not answer.
+  requeue:
+    type: list
+    elements: str
+    default: []
+    description: >-
+      Jobs to put back into the queue, by address (100, 100_7, 200+1). Of a heterogeneous job the whole is requeued.
+  unpin: {type: list, elements: str, default: [], description: Pending jobs whose required nodes are cleared.}
+  cancel:
+    type: list
+    elements: str
+    default: []
+    description: >-
+      Jobs to cancel, by address. Component zero of a heterogeneous job stands for the whole; another one goes alone.
+  verify_delete:
+    type: list
+    elements: str
+    default: []
+    description: Nodes of which to say whether they could be deleted now. Changes nothing.
+  delete:
+    type: list
+    elements: str
+    default: []
+    description: Nodes to delete. Each is checked again right before, and one that is in use is kept.
+  claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
+author: [gpuaas-slurm]
+"""
+
+RETURN = r"""
+nodes:
+  type: dict
+  returned: success
+  description: >-
+    By node. did is one of drained, already_draining, held_by_person, held, resumed, left, deletable, deleted, absent,
+    kept, unknown; reason is a sentence or null; code is set where a node may not be deleted.
+jobs:
+  type: dict
+  returned: success
+  description: >-
+    By address. did is requeued, unpinned, cancelled, gone or kept; reason says why not, or what else ended with it.
+drains:
+  type: dict
+  returned: success
+  description: Each node that is set to drain, with its reason, held_by (us, person or slurm) and whether it is drained.
+changes: {type: list, returned: success, description: "What was asked of Slurm, in words."}
+snapshot: {type: dict, returned: success, description: As slurm_snapshot gives it.}
+"""
+
+
+SILENT = "slurm_silent"
+ANSWER_SECONDS = 10.0
+CHANGES = ("drain", "resume", "hold_down", "requeue", "unpin", "cancel", "delete")
+POLL_SECONDS = 0.2
+
+
+class Call:
+    """One call of the module: what is asked of Slurm, and the verdicts so far."""
+
+    def __init__(self, params: dict[str, Any], dry: bool) -> None:
+        self._params = params
+        self._dry = dry
+        self._command = nodes_command()
+        self.nodes: dict[str, Verdict] = {}
+        self.jobs: dict[str, Verdict] = {}
+        self.changes: list[str] = []
+
+    def answer(self) -> dict[str, Any]:
+        self._resume(self._params["resume"])
+        if self._params["hold_down"]:
+            self._hold_down()
+        self._drain(self._params["drain"])
+        self._evict()
+        self._verify(self._params["verify_delete"])
+        self._delete(self._params["delete"])
+        snapshot = look(self._command)
+        if snapshot["nodes"] is None and not self._only_holds():
+            _silent("after the changes")
+        nodes = snapshot["nodes"] or {}
+        drains = {name: _drain(node) for name, node in nodes.items() if "DRAIN" in node["flags"]}
+        return {
+            "nodes": self.nodes,
+            "jobs": self.jobs,
+            "drains": drains,
+            "changes": self.changes,
+            "snapshot": snapshot,
+        }
+
+    def _only_holds(self) -> bool:
+        """A daemon that is dead can be restarted: nothing could be held, and nothing else was asked."""
+        asked = {kind for kind in (*CHANGES, "verify_delete") if self._params[kind]}
+        return asked == {"hold_down"}
+
+    def _resume(self, orders: list[dict[str, Any]]) -> None:
+        for order in orders:
+            names, owner = check_names(order["nodes"]), order["owner"]
+            wanted, left = to_resume(names, owner, self._seen()["nodes"])
+            self.nodes.update(left)
+            said = self._do(wanted, f"nodes {','.join(wanted)} resumed", "update", "State=UNDRAIN")
+            after = self._answering(wanted)
+            for name in wanted:
+                node = after.get(name)
+                held = node is not None and "DRAIN" in node["flags"] and owns(owner, node["reason"])
+                if node is None:
+                    self.nodes[name] = verdict("absent", f"Node {name} went away meanwhile.")
+                else:
+                    self.nodes[name] = verdict("kept", said) if held else verdict("resumed")
+
+    def _answering(self, names: list[str]) -> dict[str, Any]:
+        """The nodes once these have answered slurmctld: it asks a resumed node anew, and distrusts it until then."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            nodes: dict[str, Any] = self._seen()["nodes"]
+            silent = [name for name in names if name in nodes and "NOT_RESPONDING" in nodes[name]["flags"]]
+            if not silent or self._dry or time.monotonic() > deadline:
+                return nodes
+            time.sleep(POLL_SECONDS)
+
+    def _drain(self, orders: list[dict[str, Any]]) -> None:
+        for order in orders:
+            names, reason = check_names(order["nodes"]), check_reason(order["reason"])
+            wanted, left = to_drain(names, self._seen()["nodes"])
+            self.nodes.update(left)
+            said = self._do(wanted, f"nodes {','.join(wanted)} drained", "update", "State=DRAIN", f"Reason={reason}")
+            after = self._seen()["nodes"]
+            for name in wanted:
+                node = after.get(name)
+                if node is None:
+                    self.nodes[name] = verdict("absent", f"Node {name} went away meanwhile.")
+                elif "DRAIN" not in node["flags"]:
+                    self.nodes[name] = verdict("kept", said, "not_drained")
+                elif node["reason"] == reason:
+                    self.nodes[name] = verdict("drained", reason)
+                else:
+                    self.nodes[name] = standing_drain(node)
+
+    def _hold_down(self) -> None:
+        if self._dry:
+            return
+        # The whole look asks only a daemon that runs: a question to a dead one waits long.
+        held = hold_down(lambda: look(self._command)["nodes"], self._run)
+        self.nodes.update({name: verdict("held", reason) for name, reason in held.items()})
+
+    def _evict(self) -> None:
+        evictions = Evictions(lambda: self._seen()["jobs"], self._run)
+        evictions.requeue(self._params["requeue"])
+        evictions.unpin(self._params["unpin"])
+        evictions.cancel(self._params["cancel"])
+        self.jobs = evictions.verdicts
+
+    def _run(self, change: str, command: tuple[str, ...]) -> str:
+        """Slurm's complaint, if any; whether it worked is for the next look."""
+        self.changes.append(change)
+        if self._dry:
+            return "Nothing was changed, this is a dry run."
+        _, output, errors = run(*command)
+        return errors or output.strip()
+
+    def _verify(self, names: list[str]) -> None:
+        seen = self._seen() if names else {}
+        for name in check_names(names):
+            self.nodes[name] = obstacle(name, seen) or verdict("deletable")
+
+    def _delete(self, asked: list[str]) -> None:
+        if not asked:
+            return
+        names, seen = check_names(asked), self._seen()
+        found = {name: obstacle(name, seen) for name in names}
+        wanted = [name for name in names if found[name] is None]
+        self.nodes.update({name: known for name, known in found.items() if known})
+        said = self._do(wanted, f"nodes {','.join(wanted)} deleted", "delete")
+        after = self._seen()["nodes"]
+        for name in wanted:
+            self.nodes[name] = verdict("kept", said, "state_unknown") if name in after else verdict("deleted")
+
+    def _do(self, names: list[str], change: str, verb: str, *settings: str) -> str:
+        """One scontrol call for all names. Returns Slurm's complaint; whether it worked is for the next look."""
+        if not names:
+            return ""
+        said = self._run(change, ("scontrol", verb, f"NodeName={','.join(names)}", *settings))
+        return said or "Slurm took the command, but the node is as it was. It is tried again."
+
+    def _seen(self) -> dict[str, Any]:
+        seen: dict[str, Any] = look_at_nodes(self._command)
+        if seen["nodes"] is None:
+            _silent("")
+        return seen
+
+
+def _drain(node: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "reason": node["reason"],
+        "held_by": drain_holder(node["flags"], node["reason"], node["reason_by"]),
+        "is_drained": is_drained(node["state"], node["flags"], node["jobs"]),
+    }
+
+
+def _silent(when: str) -> NoReturn:
+    raise AdapterError(
+        SILENT,
+        f"slurmctld does not answer on the controller{f' {when}' if when else ''}, so nothing is known about nodes and"
+        " jobs. Read `journalctl -u slurmctld` there if it lasts; it is tried again.",
+        RETRYABLE,
+    )
+
+
+def main() -> None:
+    names: dict[str, Any] = {"type": "list", "elements": "str", "required": True}
+    orders: dict[str, Any] = {"type": "list", "elements": "dict", "default": []}
+    jobs: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
+    module = AnsibleModule(
+        argument_spec={
+            **CLAIM_ARGUMENT,
+            "drain": {**orders, "options": {"nodes": names, "reason": {"type": "str", "required": True}}},
+            "resume": {**orders, "options": {"nodes": names, "owner": {"type": "str", "required": True}}},
+            "hold_down": {"type": "bool", "default": False},
+            "requeue": jobs,
+            "unpin": jobs,
+            "cancel": jobs,
+            "verify_delete": {"type": "list", "elements": "str", "default": []},
+            "delete": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    changes = any(module.params[kind] for kind in CHANGES)
+    with host_lock(module, "changing nodes", changes=changes, begin=False):
+        try:
+            told = Call(module.params, module.check_mode).answer()
+        except AdapterError as error:
+            # What can be seen without Slurm's answer goes with it: a slurmctld that does not run can be started.
+            seen = {"phase": "controller", "snapshot": look(nodes_command())} if error.code == SILENT else None
+            module.fail_json(msg=error.message, adapter_error=error.as_dict(), member_report=seen)
+    module.exit_json(changed=bool(told["changes"]), **told)
+
+
+if __name__ == "__main__":
+    main()

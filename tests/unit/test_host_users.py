@@ -1,0 +1,156 @@
+"""Declared users on a host: made with their numbers, locked when declared no more, and never somebody else's."""
+
+import grp
+import itertools
+import pwd
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.host import users as users_module
+from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.host.ledger import Ledger
+from ansible.module_utils.host.users import check_users, converge_users
+
+ADA = {"name": "ada", "uid": 2001, "gid": 2001, "shell": "/bin/bash"}
+BEN = {"name": "ben", "uid": 2002, "gid": 2002, "shell": "/bin/bash"}
+
+
+class FakeHost:
+    """A host's users and groups, and the commands that change them."""
+
+    def __init__(self, homes: Path) -> None:
+        self.homes = homes
+        self.users: dict[str, tuple[int, int, str]] = {"ops": (1000, 1000, "/bin/bash")}
+        self.groups: dict[str, int] = {"ops": 1000}
+        self.locked: set[str] = set()
+        self.commands: list[str] = []
+
+    def getpwnam(self, name: str) -> pwd.struct_passwd:
+        uid, gid, shell = self.users[name]
+        return pwd.struct_passwd((name, "x", uid, gid, "", str(self.homes / name), shell))
+
+    def getpwuid(self, uid: int) -> pwd.struct_passwd:
+        return (
+            next((self.getpwnam(name) for name, user in self.users.items() if user[0] == uid), None) or self._absent()
+        )
+
+    def getgrnam(self, name: str) -> grp.struct_group:
+        return grp.struct_group((name, "x", self.groups[name], []))
+
+    def getgrgid(self, gid: int) -> grp.struct_group:
+        return next((self.getgrnam(name) for name, one in self.groups.items() if one == gid), None) or self._absent()
+
+    @staticmethod
+    def _absent() -> Any:
+        raise KeyError
+
+    def command(self, *words: str) -> None:
+        self.commands.append(words[0])
+        name, options = words[-1], dict(itertools.pairwise(words))
+        if words[0] == "groupadd":
+            self.groups[name] = int(options["--gid"])
+        elif words[0] == "useradd":
+            self.users[name] = (int(options["--uid"]), int(options["--gid"]), options["--shell"])
+            (self.homes / name).mkdir(exist_ok=True)
+        elif "--expiredate" in options:
+            (self.locked.add if options["--expiredate"] == "1" else self.locked.discard)(name)
+        elif "--shell" in options:
+            uid, gid, _ = self.users[name]
+            self.users[name] = (uid, gid, options["--shell"])
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
+    (tmp_path / "home").mkdir()
+    fake = FakeHost(tmp_path / "home")
+    for module, names in ((pwd, ("getpwnam", "getpwuid")), (grp, ("getgrnam", "getgrgid"))):
+        for name in names:
+            monkeypatch.setattr(module, name, getattr(fake, name))
+    monkeypatch.setattr(users_module, "HOMES", fake.homes)
+    monkeypatch.setattr(users_module, "_command", fake.command)
+    monkeypatch.setattr(users_module, "_is_locked", lambda name: name in fake.locked)
+    return fake
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger("worker/slurmd", tmp_path / "state")
+
+
+def refusal(user: dict[str, Any]) -> AdapterError:
+    with pytest.raises(AdapterError) as raised:
+        check_users([user])
+    return raised.value
+
+
+def test_users_are_made_once_and_noted_as_ours(host: FakeHost, ledger: Ledger) -> None:
+    assert converge_users([ADA, BEN], {}, ledger, dry=False) == ["user ada", "user ben"]
+    assert host.users["ada"] == (2001, 2001, "/bin/bash")
+    assert ledger.entries["user:ada"]["before"]["present"] is False
+    assert ledger.entries[f"home:{host.homes / 'ada'}"]["before"] == {"kind": "absent"}
+    assert converge_users([ADA, BEN], {}, ledger, dry=False) == []
+
+
+def test_who_is_declared_no_more_is_locked_and_who_comes_back_is_unlocked(host: FakeHost, ledger: Ledger) -> None:
+    converge_users([ADA, BEN], {}, ledger, dry=False)
+    assert converge_users([BEN], {}, ledger, dry=False) == ["user ada locked"]
+    assert host.locked == {"ada"}
+    assert "ada" in host.users
+    assert converge_users([BEN], {}, ledger, dry=False) == []
+    assert converge_users([ADA, BEN], {}, ledger, dry=False) == ["user ada unlocked"]
+    assert host.locked == set()
+
+
+def test_the_last_one_taken_off_the_list_is_locked_too(host: FakeHost, ledger: Ledger) -> None:
+    converge_users([ADA], {}, ledger, dry=False)
+    converge_users([], {}, ledger, dry=False)
+    assert host.locked == {"ada"}
+
+
+def test_without_a_list_nobody_is_touched(host: FakeHost, ledger: Ledger) -> None:
+    converge_users([ADA], {}, ledger, dry=False)
+    assert converge_users(None, {}, ledger, dry=False) == []
+    assert host.locked == set()
+
+
+def test_a_user_that_was_there_before_is_used_as_it_is_and_never_locked(host: FakeHost, ledger: Ledger) -> None:
+    host.users["ada"], host.groups["ada"] = (2001, 2001, "/bin/zsh"), 2001
+    assert converge_users([ADA], {"ada": ["a key"]}, ledger, dry=False) == []
+    assert converge_users([], {}, ledger, dry=False) == []
+    assert host.commands == []
+    assert ledger.entries["user:ada"]["before"]["present"] is True
+
+
+def test_a_dry_run_tells_and_changes_nothing(host: FakeHost, ledger: Ledger) -> None:
+    assert converge_users([ADA], {}, ledger, dry=True) == ["user ada"]
+    assert host.commands == []
+
+
+@pytest.mark.parametrize(
+    ("user", "code"),
+    [
+        ({**ADA, "uid": 1000}, "uid_taken"),
+        ({**ADA, "gid": 1000}, "gid_taken"),
+        ({**ADA, "name": "ops"}, "uid_mismatch"),
+    ],
+)
+def test_a_number_that_is_somebody_elses_is_refused(host: FakeHost, user: dict[str, Any], code: str) -> None:
+    assert refusal(user).code == code
+    assert host.commands == []
+
+
+def test_a_group_of_that_name_with_another_number_is_refused(host: FakeHost) -> None:
+    host.groups["ada"] = 4000
+    assert refusal(ADA).code == "gid_taken"
+
+
+def test_one_who_cannot_be_had_keeps_all_from_being_made(host: FakeHost, ledger: Ledger) -> None:
+    with pytest.raises(AdapterError):
+        converge_users([ADA, {**BEN, "uid": 1000}], {}, ledger, dry=False)
+    assert host.commands == []
+
+
+def test_a_home_that_is_somebody_elses_is_refused(host: FakeHost) -> None:
+    (host.homes / "ada").mkdir()  # owned by whoever runs this test
+    assert refusal(ADA).code == "home_in_the_way"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from runner.loop import tick
+from runner.loop import run as loop
 from runner.model.names import CONTROLLER
 from runner.model.plan import Play
 from runner.model.platform import Member
@@ -28,7 +28,7 @@ def work(project: Project, **changes: Any) -> list[str]:
     """One tick in this process with these settings; gives its problems."""
     own = settings(project, **changes)
     with Client(own) as client:
-        return tick.run_tick(client, own, SLURM).problems
+        return loop.run(client, own, SLURM).problems
 
 
 class Hosts:
@@ -46,7 +46,7 @@ class Hosts:
         self._busy: set[UUID] = set()
         self._lock = threading.Lock()
 
-    def play(self, step: Play, world: World, _access: Any, runner: Settings, **_: Any) -> RunResult:
+    def play(self, step: Play, world: World, _app: Any, _access: Any, runner: Settings, **_: Any) -> RunResult:
         touched = {m.id for m in step.members if step.playbook == "deploy" or m.component_key != CONTROLLER}
         touched = set() if step.playbook in READING else touched
         touched |= {member_id for kind, member_id in step.acts if kind == "restart"}

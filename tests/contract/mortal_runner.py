@@ -96,7 +96,9 @@ def _live(given: Start, hosts: Path, dies_at: int) -> None:
 
 
 def _plays_on(path: Path, dies_at: int) -> Callable[..., RunResult]:
-    def play(step: Play, world: World, access: Mapping[str, str], *_: Any, listen: Any, **__: Any) -> RunResult:
+    def play(
+        step: Play, world: World, _app: Any, access: Mapping[str, str], *_: Any, listen: Any, **__: Any
+    ) -> RunResult:
         hosts = PaperHosts.load(path)
 
         def moment() -> None:

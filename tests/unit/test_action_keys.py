@@ -20,20 +20,20 @@ NOT_CALLS = {"clone", "now", "close"}
 METHODS = {name for name, _ in inspect.getmembers(Client, inspect.isfunction) if name[0] != "_"} - NOT_CALLS
 # Who calls: the runner with its service account; a person's commands; commands that read as either.
 RUNNER = {
-    "tick",
-    "world",
-    "missing",
-    "neighbours",
-    "left_over",
-    "report",
-    "ownership",
-    "policy",
-    "secrets",
-    "trust_verb",
-    "gpuaas",
+    "loop/tick",
+    "observe/world",
+    "observe/missing",
+    "observe/other_instances",
+    "observe/left_over",
+    "report/reporter",
+    "report/ownership",
+    "act/package_policy",
+    "act/play_secrets",
+    "cli/trust",
+    "inventory_plugins/gpuaas",
 }
-PERSON = {"operator"}
-EITHER = {"cli", "verbs", "explain"}
+PERSON = {"cli/requests"}
+EITHER = {"cli/main", "cli/member_operations", "cli/explain"}
 SAMPLES: dict[Any, Any] = {
     UUID: UUID(int=5),
     AppInstance: instance(),
@@ -101,9 +101,8 @@ def used_by(module: Path) -> set[str]:
 
 
 def modules() -> dict[str, set[str]]:
-    files = [*(ROOT / "runner").glob("*.py"), *(ROOT / "runner" / "decide").glob("*.py")]
-    files += [ROOT / "inventory_plugins" / "gpuaas.py"]
-    return {file.stem: used for file in files if (used := used_by(file))}
+    files = [*(ROOT / "runner").rglob("*.py"), ROOT / "inventory_plugins" / "gpuaas.py"]
+    return {"/".join(file.parts[-2:]).removesuffix(".py"): used for file in files if (used := used_by(file))}
 
 
 def listed(principal: str) -> set[str]:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(30)
 
 HOLDER = """
 import sys
-from runner.scratch import scratch
+from runner.act.scratch import scratch
 with scratch() as directory:
     (directory / "artifacts").mkdir()
     (directory / "artifacts" / "stdout").write_text("TASK")

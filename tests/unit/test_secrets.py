@@ -69,9 +69,9 @@ def test_an_agent_that_is_slow_to_listen_is_waited_for(tmp_path: Path, key: str)
 OWNER = """
 import signal, sys, threading
 from pathlib import Path
-from runner import secrets
+from runner.act import play_secrets
 signal.signal(signal.SIGINT, signal.default_int_handler)
-with secrets.ssh_agent(Path(sys.argv[1]), sys.stdin.read()):
+with play_secrets.ssh_agent(Path(sys.argv[1]), sys.stdin.read()):
     try:
         print("ready", flush=True)
         threading.Event().wait()

@@ -1,6 +1,7 @@
 """A tick: observe, decide, act, translate, report. It brings one instance as far as it gets now."""
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -220,13 +221,19 @@ class _Tick:
             self._summary.writes += 1
 
     def _wait_for_turn(self, step: Play) -> Turn | None:
-        """A place among the plays, or None if the runner is to end. What is claimed is renewed meanwhile."""
+        """A place among the plays, or None if the runner is to end. What is claimed is renewed meanwhile.
+
+        A routine look waits for one pass at most: by then something may be requested of the instance.
+        """
+        requested = self.is_requested
+        latest = math.inf if requested else time.monotonic() + self._settings.watch_seconds
 
         def give_up() -> bool:
-            return self._signals.stop.is_set() or self._report.renewal.is_lost
+            late = time.monotonic() > latest
+            return late or self._signals.stop.is_set() or self._report.renewal.is_lost
 
         with _set_aside(self._shared.at_work):
-            return self._shared.plays.enter(requested=self.is_requested, hosts=len(step.members), give_up=give_up)
+            return self._shared.plays.enter(requested=requested, hosts=len(step.members), give_up=give_up)
 
     def _end_turn(self) -> None:
         if self._turn:

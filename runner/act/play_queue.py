@@ -76,7 +76,7 @@ class PlayQueue:
                 turns.remove(turn)
 
     def admit(self) -> None:
-        """Start whatever may start, in order: who is first in the queue is not overtaken."""
+        """Start whatever may start, in order: no play overtakes the first in the queue."""
         for turn in sorted(self.waiting, key=lambda one: one.order):
             lively = [one for one in self.running if not self.is_stalled(one)]
             if len(lively) >= self.bounds.plays:
@@ -131,6 +131,6 @@ class PlayGate:
             self._changed.notify_all()
 
     def stop_stalled(self) -> None:
-        """Stop every play that has stalled, because nobody is to wait for it."""
+        """Stop every play that has stalled: the run is about to end."""
         with self._changed:
             self._queue.stop_stalled()

@@ -55,7 +55,7 @@ class Schedule:
 
     @property
     def is_ending(self) -> bool:
-        """Whether only routine looks are under way that nobody waits for."""
+        """Whether only routine looks are under way, which do not keep a run going."""
         return bool(self._under_way) and not self._goes_on
 
     @property

@@ -146,7 +146,7 @@ class _Tick:
 
     @property
     def is_requested(self) -> bool:
-        """Whether somebody asks for something; else a tick is a routine look."""
+        """Whether work is requested of the instance; otherwise its tick is a routine look."""
         world = self._world
         asks = bool(world.operations or world.instance_operations) or self._app.has_new_config(world.instance)
         return asks or world.instance.status not in SETTLED

@@ -19,7 +19,7 @@ class SharedRead(Generic[T]):
         self._answer: Future[T] = Future()
 
     def get(self, read: Callable[[], T], not_before: float) -> T:
-        """The answer of a read that began at `not_before` or later. A failure reaches everybody who waits for it."""
+        """The answer of a read that began at `not_before` or later. A failure reaches every caller that waits for it."""
         with self._lock:
             answer = self._answer
             mine = self._began < not_before
@@ -32,6 +32,6 @@ class SharedRead(Generic[T]):
             except BaseException as error:
                 with self._lock:
                     if self._answer is answer:
-                        self._began = float("-inf")  # who comes later asks anew
+                        self._began = float("-inf")  # a later caller reads again
                 answer.set_exception(error)
         return answer.result()

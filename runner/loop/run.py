@@ -70,6 +70,7 @@ class _Run:
         self._alone = alone
         self._schedule = Schedule(shared.settings.watch_seconds, forever=forever)
         self._ticks: dict[Future[Summary], UUID] = {}
+        self._seen: set[UUID] = set()
         self._first = True
         self._total = Summary()
 
@@ -85,6 +86,7 @@ class _Run:
             self._wait(min(LOOK_SECONDS, self._schedule.seconds_to_pass(time.monotonic())))
         while self._ticks:
             self._wait(None)
+        self._total.instances = len(self._seen)
         return self._total
 
     def _pass(self) -> None:
@@ -104,6 +106,7 @@ class _Run:
         if self._alone:
             self._alone.make_sure(instances)
         for one in self._schedule.begin(instances, first=self._first):
+            self._seen.add(one.id)
             requested = partial(self._schedule.requested, one.id)
             self._ticks[self._pool.submit(tick_instance, self._client, self._shared, one, read_at, requested)] = one.id
         self._first = False

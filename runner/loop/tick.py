@@ -53,7 +53,7 @@ Watcher = Callable[[str, MemberEvent], None]
 
 @dataclass
 class Summary:
-    """What a tick came to: for the exit code, the log and --json."""
+    """What a tick, or all ticks of a run, came to: for the exit code, the log and --json."""
 
     instances: int = 0
     plays: int = 0
@@ -62,11 +62,10 @@ class Summary:
     problems: list[str] = field(default_factory=list)
 
     def add(self, other: "Summary") -> None:
-        self.instances += other.instances
         self.plays += other.plays
         self.writes += other.writes
         self.failed_operations += other.failed_operations
-        self.problems += other.problems
+        self.problems += [one for one in other.problems if one not in self.problems]
 
 
 @dataclass
@@ -97,7 +96,7 @@ def tick_instance(
     client: Client, shared: Shared, instance: AppInstance, read_at: float, requested: Callable[[], None]
 ) -> Summary:
     """One tick of one instance, whose record was asked for at `read_at`. Calls `requested` if there is such work."""
-    summary = Summary(instances=1)
+    summary = Summary()
     with (
         structlog.contextvars.bound_contextvars(
             correlation_id=instance.correlation_id,

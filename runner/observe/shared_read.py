@@ -19,7 +19,7 @@ class SharedRead(Generic[T]):
         self._answer: Future[T] = Future()
 
     def get(self, read: Callable[[], T], not_before: float) -> T:
-        """The answer of a read that began at `not_before` or later. A failure reaches every caller that waits for it."""
+        """The answer of a read that began at `not_before` or later. Callers that wait for it share its failure."""
         with self._lock:
             answer = self._answer
             mine = self._began < not_before

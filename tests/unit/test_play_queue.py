@@ -101,7 +101,7 @@ def test_at_twice_the_bound_the_oldest_stalled_play_is_stopped_and_only_that_one
     assert not older.stopped
 
 
-def test_a_stalled_play_is_left_alone_while_nobody_waits(clock: Clock) -> None:
+def test_a_stalled_play_is_left_alone_while_no_other_waits(clock: Clock) -> None:
     plays = queue(clock, plays=1)
     hanging = joined(plays)
     clock.now = STALL
@@ -177,7 +177,7 @@ def test_bounds_hold_whatever_happens(bound: int, memory_mb: int, events: list[t
         began = [one for one in plays.running if one not in before]
         if began:
             assert sum(not plays.is_stalled(one) for one in plays.running) <= bound
-            assert all(not (late.order < one.order) for one in began for late in plays.waiting), "somebody overtook"
+            assert all(not (late.order < one.order) for one in began for late in plays.waiting), "one was overtaken"
 
 
 def test_a_play_that_waits_gives_up_when_its_runner_ends() -> None:

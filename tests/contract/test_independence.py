@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from runner.act import play_queue
 from runner.act.play_queue import PlayGate
 from runner.loop import run as loop
 from runner.loop import tick
@@ -173,11 +174,14 @@ def test_while_the_platform_does_not_answer_for_one_instance_another_is_served(
     assert problems and all(silent in problem for problem in problems)
 
 
-def test_requested_work_is_played_before_routine_looks_that_came_first(scene: Scene) -> None:
+def test_requested_work_is_played_before_routine_looks_that_came_first(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(play_queue, "LOOK_SECONDS", 30)  # looks do not give up their places meanwhile
     first, *stale, asking = scene.deployed(4)
     scene.hosts.hanging = {first}
     scene.add(first)
-    runner = scene.start(parallel_plays=1, watch_seconds=2)
+    runner = scene.start(parallel_plays=1, stall_seconds=3600)
     scene.wait(lambda: scene.hosts.hung == {first}, "the only place is taken")
     for one in stale:
         known = scene.read(one)["status_detail"] | {"observed_at": "2026-01-01T00:00:00Z"}
@@ -263,7 +267,7 @@ def test_a_signal_lets_plays_end_gives_back_what_waits_and_a_second_one_stops_th
     hanging, waiting = scene.deployed(2)
     scene.hosts.hanging = {hanging}
     scene.add(hanging)
-    runner = scene.start(forever=True, parallel_plays=1)
+    runner = scene.start(forever=True, parallel_plays=1, stall_seconds=3600)
     scene.wait(lambda: scene.hosts.hung == {hanging}, "its play hangs")
     scene.add(waiting)
     scene.wait(lambda: runner.waiting == 1, "the other waits for its turn")

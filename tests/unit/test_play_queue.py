@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runner.act import play_queue
 from runner.act.play_queue import FORK_MB, PLAY_MB, Bounds, PlayGate, PlayQueue, Turn
 
 STALL = 60
@@ -95,6 +96,9 @@ def test_at_twice_the_bound_the_oldest_stalled_play_is_stopped_and_only_that_one
     plays.admit()
     assert not runs(waiting)
     assert [one.stopped for one in (oldest, older, third, fourth)] == [True, False, False, False]
+    oldest.heard()
+    plays.admit()
+    assert not older.stopped, "the first one has not ended yet"
     plays.leave(oldest)
     plays.admit()
     assert runs(waiting)
@@ -189,7 +193,8 @@ def test_a_play_that_waits_gives_up_when_its_runner_ends() -> None:
     assert gate.enter(requested=True, hosts=1, give_up=lambda: False)
 
 
-def test_a_play_that_ends_lets_the_next_one_begin() -> None:
+def test_a_play_that_ends_lets_the_next_one_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play_queue, "LOOK_SECONDS", 60)
     gate = PlayGate(Bounds(1, 1, 2048, STALL))
     first = gate.enter(requested=True, hosts=1, give_up=lambda: False)
     assert first

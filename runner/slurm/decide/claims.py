@@ -1,6 +1,6 @@
 """No play changes a host without a claim and a number. runner/model/claims.py has the invariant.
 
-It stands behind the rest of the policy, as guards/host_keys.py does: the play is planned first, then whatever it changes is
+It comes after the rest of the policy, as guards/host_keys.py does: the play is planned first, then what it changes is
 claimed, then it is planned again and runs. Which members are left out because another runner holds them is decided
 where the play is made; a play that still names one of them waits.
 """

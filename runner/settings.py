@@ -98,8 +98,16 @@ class Settings(BaseSettings):
     )
     api_timeout_seconds: float = Field(10, gt=0, le=300)
     api_patience_seconds: float = Field(30, ge=0, le=600, description="how long one call is retried in all")
-    parallel_instances: int = Field(4, ge=1, le=64)
-    watch_seconds: float = Field(15, ge=0.2, le=3600, description="pause between ticks of run --watch")
+    parallel_instances: int = Field(
+        16, ge=1, le=64, description="instances whose records are read or written at once; plays are counted apart"
+    )
+    parallel_plays: int = Field(8, ge=1, le=64, description="plays at once; stalled ones come on top, to twice as many")
+    forks: int = Field(32, ge=1, le=512, description="hosts that one play works on at once")
+    memory_mb: int = Field(
+        2048, ge=128, le=1_048_576, description="memory in MiB for all plays together, with their forks"
+    )
+    stall_seconds: int = Field(60, ge=1, le=3600, description="a play without an event for this long counts as stalled")
+    watch_seconds: float = Field(15, ge=0.2, le=3600, description="time from one pass over the instances to the next")
     log_format: Literal["auto", "json", "text"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

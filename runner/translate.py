@@ -20,7 +20,7 @@ from runner.model.world import Outcome
 Event = Mapping[str, Any]
 TASK_FAILED = "task_failed"
 # Codes that are this side's own to find out: a host that returns one must not be handled as if it were so.
-OUR_CODES = frozenset({host_keys.MISMATCH, "host_unreachable", "play_timeout", TASK_FAILED})
+OUR_CODES = frozenset({host_keys.MISMATCH, "host_unreachable", "play_timeout", "play_stalled", TASK_FAILED})
 # How a task looks that could not have a secret: the first where it must not be told, the second in a lookup's words.
 WANTING = ("its output is withheld because it handles a secret", "runtime secret not available")
 

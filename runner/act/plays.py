@@ -11,10 +11,12 @@ from typing import Any
 from runner import log
 from runner.act import dns, inventory
 from runner.act.bundle import bundle_dir
-from runner.act.scratch import SOCKETS, scratch
+from runner.act.play_queue import Turn
+from runner.act.scratch import SOCKETS, end_processes, scratch
 from runner.model.app import App
 from runner.model.names import CONTROLLER, host_name
 from runner.model.plan import AdapterError, Play
+from runner.model.platform import MemberStatus
 from runner.model.world import Outcome, World
 from runner.settings import Settings
 from runner.translate import Event, MemberEvent, RunResult, add_event, parse_event
@@ -35,8 +37,12 @@ def play(
     *,
     listen: Listener,
     give_up: Callable[[], bool],
+    turn: Turn,
 ) -> RunResult:
-    """Run the playbook on the step's members; `listen` hears of each as it happens."""
+    """Run the playbook on the step's members; `listen` hears of each as it happens.
+
+    `give_up` ends the play without a conclusion. A turn that is stopped ends it with an error that is retried.
+    """
     import ansible_runner  # here, because a quiet tick needs no Ansible
 
     hosts, problems = inventory.build(
@@ -69,7 +75,10 @@ def play(
 
     def on_event(event: dict[str, Any]) -> bool:
         nonlocal story
-        heard = parse_event(event, members) if is_own(event) else None
+        own = is_own(event)
+        if own:
+            turn.heard()
+        heard = parse_event(event, members) if own else None
         story = add_event(story, heard)
         if isinstance(heard, MemberEvent):
             if heard.dropped:
@@ -83,20 +92,21 @@ def play(
             playbook=str(bundle_dir() / "playbooks" / f"{step.playbook}.yml"),
             inventory=hosts,
             limit=",".join(sorted(members)),
-            envvars={**environment, **access},
+            envvars={**environment, **access, "ANSIBLE_FORKS": str(turn.forks)},
             event_handler=on_event,
-            cancel_callback=give_up,
+            cancel_callback=lambda: give_up() or turn.stopped,
             timeout=settings.play_timeout_seconds,
             quiet=True,
             suppress_env_files=True,
         )
         log.get().debug("play ended", playbook=step.playbook, status=run.status, rc=run.rc, stats=run.stats)
         if run.status == "canceled":
-            return (
-                RunResult()
-            )  # a person or another runner ended it: that is nobody's failure, and the next tick goes on
+            end_processes(directory)  # Ansible's forks are not in its process group
+            # A person or another runner ended it: the next tick goes on.
+            return RunResult() if give_up() else stopped(story, step, stalled(settings), app.final_phases)
         if run.status == "timeout":
-            return _out_of_time(story, app.final_phases)
+            end_processes(directory)
+            return stopped(story, step, OUT_OF_TIME, app.final_phases)
         if story.nothing_matched and not story.outcomes:
             raise PlayError(f"playbooks/{step.playbook}.yml matched no host: nothing was done")
         if run.rc != 0 and not any(outcome.error for outcome in story.outcomes.values()):
@@ -125,13 +135,31 @@ class OwnEvents:
         return False
 
 
-def _out_of_time(story: RunResult, final_phases: Collection[str]) -> RunResult:
-    """A run that took too long says nothing good about a member it had not finished with."""
-    error = AdapterError("play_timeout", "the play took too long and was stopped before its end", "retryable")
-    outcomes = {
-        member_id: known if known.phase in final_phases else replace(known, error=known.error or error)
-        for member_id, known in story.outcomes.items()
-    }
+OUT_OF_TIME = AdapterError("play_timeout", "the play took too long and was stopped before its end", "retryable")
+
+
+def stalled(settings: Settings) -> AdapterError:
+    message = (
+        f"the play reported nothing for {settings.stall_seconds} s and was stopped, because others were waiting. It is"
+        " retried. Look at what hangs on the host if that does not help"
+    )
+    return AdapterError("play_stalled", message, "retryable")
+
+
+def stopped(story: RunResult, step: Play, error: AdapterError, final_phases: Collection[str]) -> RunResult:
+    """The result of a play that was stopped: an error for each member that it had not finished with.
+
+    A controller that serves and that a play for workers only asks gets none unless it was heard of.
+    """
+    outcomes = dict(story.outcomes)
+    for member in step.members:
+        known = outcomes.get(member.id)
+        only_asked = member.component_key == CONTROLLER and member.status == MemberStatus.READY
+        if known is None and only_asked and len(step.members) > 1:
+            continue
+        known = known or Outcome()
+        if known.phase not in final_phases:
+            outcomes[member.id] = replace(known, error=known.error or error)
     return replace(story, outcomes=outcomes)
 
 

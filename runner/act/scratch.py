@@ -40,7 +40,7 @@ def sweep() -> None:
             lock = _open(directory)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _end_processes(directory)
+                end_processes(directory)
                 _remove(directory)
                 log.get().info("removed what a killed runner left", directory=str(directory))
             finally:
@@ -62,8 +62,8 @@ def _open(directory: Path) -> int:
     return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
-def _end_processes(directory: Path) -> None:
-    """End the play of a dead runner. Ansible runs without it: ansible-runner lets it ignore the loss of its terminal.
+def end_processes(directory: Path) -> None:
+    """End what is left of a play that was stopped, or of a dead runner's: Ansible ignores the loss of its terminal.
 
     A play's processes have paths of the directory in their environment, and only they.
     """
@@ -72,7 +72,7 @@ def _end_processes(directory: Path) -> None:
         with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             if mark in (process / "environ").read_bytes():
                 os.kill(int(process.name), signal.SIGKILL)
-                log.get().info("ended a process of a killed runner", process=int(process.name))
+                log.get().info("ended a process that a play left", process=int(process.name))
 
 
 def _remove(directory: Path) -> None:

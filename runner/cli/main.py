@@ -18,9 +18,12 @@ from runner.cli import access, configure, instance_operations, member_operations
 from runner.cli.commands import CANNOT, FAILED, NOT_ALONE, OK, Json, Which, as_reader, load
 from runner.cli.explain import explain
 from runner.loop import hardening, manual
+from runner.loop import run as loop
 from runner.loop.dry_run import dry_run
+from runner.loop.live_look import look
 from runner.loop.process_lock import AnotherRunner, ProcessLock
-from runner.loop.tick import Signals, Summary, choose, look, run_tick
+from runner.loop.run import choose
+from runner.loop.tick import Signals
 from runner.model.errors import PlatformError, RequestError
 from runner.model.platform import AppInstance, Member
 from runner.observe.world import observe
@@ -90,28 +93,19 @@ def run(
     progress: Annotated[bool, typer.Option("--progress", help="Show members and phases while plays run.")] = False,
     as_json: Json = False,
 ) -> None:
-    """One tick over this project's instances.
+    """Tick this project's instances. Goes on ticking the others as long as one is being worked on.
 
     Exit code 0: nothing failed; 1: an operation failed; 2: could not run; 3: left to another runner on this machine.
     """
     loaded = load()
     signals = _handle_signals()
-    total = Summary()
     with Client(loaded) as client, ProcessLock(loaded) as alone:
         only = requests.find_instance(client, loaded, instance).id if instance else None
         with view.Progress() if progress else contextlib.nullcontext() as shown:
             watcher = shown.hear if shown else None
-            while True:
-                try:
-                    summary = run_tick(client, loaded, SLURM, only=only, signals=signals, watch=watcher, alone=alone)
-                except PlatformError as error:
-                    if not watch:
-                        raise
-                    summary = Summary(problems=[str(error)])
-                    log.get().error("tick could not start", problem=str(error))
-                total.add(summary)
-                if not watch or signals.stop.wait(loaded.watch_seconds):
-                    break
+            total = loop.run(
+                client, loaded, SLURM, only=only, forever=watch, signals=signals, watch=watcher, alone=alone
+            )
     if as_json:
         view.print_json(vars(total))
     for problem in [] if watch else total.problems:

@@ -1,28 +1,29 @@
-"""The loop: observe, decide, act, translate, report. One tick brings each instance as far as it gets now."""
+"""A tick: observe, decide, act, translate, report. It brings one instance as far as it gets now."""
 
+import contextlib
+import math
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
-from uuid import UUID
 
 import structlog
 
 from runner import log
 from runner.act import effects, play_secrets
+from runner.act.play_queue import Bounds, PlayGate, Turn
 from runner.act.plays import PlayError, play
-from runner.act.scratch import sweep
 from runner.act.vault import SPENT, SecretsError
-from runner.loop.process_lock import ProcessLock
 from runner.model.app import App
 from runner.model.errors import Conflict, PlatformError
 from runner.model.names import host_name
 from runner.model.plan import AdapterError, ForgetSecrets, Pin, Plan, Play, Resolve, Warn
-from runner.model.platform import AppInstance, InstanceStatus
+from runner.model.platform import Allocation, AppInstance
 from runner.model.world import Outcome, World
 from runner.observe import left_over
-from runner.observe.world import observe
+from runner.observe.shared_read import SharedRead
+from runner.observe.world import SETTLED, observe
+from runner.platform.answers import Listing
 from runner.platform.client import Client
 from runner.report.leases import LostLease, Outdated
 from runner.report.reporter import Reporter
@@ -52,7 +53,7 @@ Watcher = Callable[[str, MemberEvent], None]
 
 @dataclass
 class Summary:
-    """What a tick came to: for the exit code, the log and --json."""
+    """What a tick, or all ticks of a run, came to: for the exit code, the log and --json."""
 
     instances: int = 0
     plays: int = 0
@@ -61,11 +62,10 @@ class Summary:
     problems: list[str] = field(default_factory=list)
 
     def add(self, other: "Summary") -> None:
-        self.instances += other.instances
         self.plays += other.plays
         self.writes += other.writes
         self.failed_operations += other.failed_operations
-        self.problems += other.problems
+        self.problems += [one for one in other.problems if one not in self.problems]
 
 
 @dataclass
@@ -76,64 +76,43 @@ class Signals:
     abort: threading.Event = field(default_factory=threading.Event)
 
 
-def choose(client: Client, settings: Settings, only: UUID | None = None) -> list[AppInstance]:
-    """The instances that are ours: this app, this project, not gone."""
-    found = [client.instance(only)] if only else client.instances(app_slug=settings.app_slug)
-    mine = []
-    for instance in found:
-        if instance.project_id != settings.project_id or instance.app_slug != settings.app_slug:
-            log.get(app_instance_id=instance.id).warning("instance ignored: another project's or another app's")
-        elif instance.status != InstanceStatus.DELETED:
-            mine.append(instance)
-    return mine
+@dataclass
+class Shared:
+    """What the ticks of one run have in common."""
+
+    settings: Settings
+    app: App
+    signals: Signals = field(default_factory=Signals)
+    watch: Watcher | None = None
+    allocations: SharedRead[Listing[Allocation]] = field(default_factory=SharedRead)
+
+    def __post_init__(self) -> None:
+        own = self.settings
+        self.plays = PlayGate(Bounds(own.parallel_plays, own.forks, own.memory_mb, own.stall_seconds))
+        self.at_work = threading.Semaphore(own.parallel_instances)
 
 
-def run_tick(
-    client: Client,
-    settings: Settings,
-    app: App,
-    *,
-    only: UUID | None = None,
-    signals: Signals | None = None,
-    watch: Watcher | None = None,
-    alone: ProcessLock | None = None,
+def tick_instance(
+    client: Client, shared: Shared, instance: AppInstance, read_at: float, requested: Callable[[], None]
 ) -> Summary:
-    """One tick over every instance, side by side. Raises PlatformError when not even the list can be read."""
-    sweep()
-    instances = choose(client, settings, only)
-    if alone:
-        alone.make_sure(instances)
-    total = Summary()
-    signals = signals or Signals()
-    with ThreadPoolExecutor(max_workers=settings.parallel_instances) as pool:
-        for summary in pool.map(lambda one: _instance_tick(client, settings, app, one, signals, watch), instances):
-            total.add(summary)
-    return total
-
-
-def look(client: Client, settings: Settings, app: App, world: World) -> Any:
-    """A snapshot from a read-only play, for a person who wants to plan with live data."""
-    step = app.look(world)
-    if step is None:
-        return None
-    with play_secrets.access(client, settings, world.instance) as access:
-        return play(step, world, app, access, settings, listen=lambda _: None, give_up=lambda: False).snapshot
-
-
-def _instance_tick(
-    client: Client, settings: Settings, app: App, instance: AppInstance, signals: Signals, watch: Watcher | None
-) -> Summary:
-    summary = Summary(instances=1)
-    with structlog.contextvars.bound_contextvars(
-        correlation_id=instance.correlation_id,
-        org_id=str(instance.org_id),
-        project_id=str(instance.project_id),
-        app_slug=instance.app_slug,
-        app_instance_id=str(instance.id),
+    """One tick of one instance, whose record was asked for at `read_at`. Calls `requested` if there is such work."""
+    summary = Summary()
+    with (
+        structlog.contextvars.bound_contextvars(
+            correlation_id=instance.correlation_id,
+            org_id=str(instance.org_id),
+            project_id=str(instance.project_id),
+            app_slug=instance.app_slug,
+            app_instance_id=str(instance.id),
+        ),
+        shared.at_work,
     ):
         try:
             with client.clone() as own:
-                _Tick(own, settings, app, instance, summary, signals, watch).run()
+                tick = _Tick(own, shared, instance, summary, read_at)
+                if tick.is_requested:
+                    requested()
+                tick.run()
         except LostLease as error:
             log.get().warning("left to another runner", problem=str(error))
         except (PlatformError, PlayError) as error:
@@ -152,25 +131,34 @@ def _instance_tick(
 class _Tick:
     """One instance's tick."""
 
-    def __init__(
-        self,
-        client: Client,
-        settings: Settings,
-        app: App,
-        instance: AppInstance,
-        summary: Summary,
-        signals: Signals,
-        watch: Watcher | None,
-    ) -> None:
+    def __init__(self, client: Client, shared: Shared, instance: AppInstance, summary: Summary, read_at: float) -> None:
         self._client = client
-        self._settings = settings
-        self._app = app
+        self._shared = shared
+        self._settings = shared.settings
+        self._app = shared.app
+        self._signals = shared.signals
         self._summary = summary
-        self._signals = signals
-        self._watch = watch
-        self._world = observe(client, instance, settings, app)
-        self._report = Reporter(client, settings, self._world, app)
+        self._turn: Turn | None = None
+        self._world = self._observe(instance, read_at)
+        self._report = Reporter(client, self._settings, self._world, self._app)
         self._warned: list[Warn] = []
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether work is requested of the instance; otherwise its tick is a routine look."""
+        world = self._world
+        asks = bool(world.operations or world.instance_operations) or self._app.has_new_config(world.instance)
+        return asks or world.instance.status not in SETTLED
+
+    def _observe(self, instance: AppInstance, read_at: float, *, everything: bool = False) -> World:
+        """The list of allocations is shared with other instances. It is never older than the instance's record."""
+
+        def allocations() -> Listing[Allocation]:
+            return self._shared.allocations.get(self._client.allocations, read_at)
+
+        return observe(
+            self._client, instance, self._settings, self._app, everything=everything, allocations=allocations
+        )
 
     def run(self) -> None:
         try:
@@ -180,6 +168,14 @@ class _Tick:
                 self._warn(plan)
                 if plan.idle or (plan.play and self._signals.stop.is_set()):
                     return
+                if plan.play and not self._turn:
+                    self._turn = self._wait_for_turn(plan.play)
+                    if not self._turn:
+                        self._report.renewal.check()
+                        return
+                    if self._turn.waited:
+                        self._read_again()  # much may have changed meanwhile
+                        continue
                 try:
                     self._write(plan)
                 except Outdated as change:
@@ -189,10 +185,11 @@ class _Tick:
                     log.get().info("decided again", why=str(change))
                     self._read_again()
                     continue
-                if plan.play:
-                    self._act(plan.play)
+                if plan.play and self._turn:
+                    self._act(plan.play, self._turn)
             raise AssertionError("the plan does not settle: this is a bug in decide")
         finally:
+            self._end_turn()
             self._report.release()
             self._summary.failed_operations += self._report.failed_operations
 
@@ -222,29 +219,53 @@ class _Tick:
                     self._world = self._report.apply(step, self._world)
             self._summary.writes += 1
 
-    def _act(self, step: Play) -> None:
+    def _wait_for_turn(self, step: Play) -> Turn | None:
+        """A place among the plays, or None if the runner is to end. What is claimed is renewed meanwhile.
+
+        A routine look waits for one pass at most: by then something may be requested of the instance.
+        """
+        requested = self.is_requested
+        latest = math.inf if requested else time.monotonic() + self._settings.watch_seconds
+
+        def give_up() -> bool:
+            late = time.monotonic() > latest
+            return late or self._signals.stop.is_set() or self._report.renewal.is_lost
+
+        with _set_aside(self._shared.at_work):
+            return self._shared.plays.enter(requested=requested, hosts=len(step.members), give_up=give_up)
+
+    def _end_turn(self) -> None:
+        if self._turn:
+            self._shared.plays.leave(self._turn)
+            self._turn = None
+
+    def _act(self, step: Play, turn: Turn) -> None:
         self._summary.plays += 1
         log.get().info("play", playbook=step.playbook, members=len(step.members), why=step.why)
         self._report.renewal.check()
-        story = left_over.name_left_over_hosts(self._client, self._play(step))
+        with _set_aside(self._shared.at_work):
+            story = self._play(step, turn)
+            self._end_turn()
+        story = left_over.name_left_over_hosts(self._client, story)
         self._report.renewal.check()
         # Whatever happened meanwhile counts: read everything anew before judging the outcome.
         self._read_again(snapshot=story.snapshot, outcomes=story.outcomes, played=self._world.played | step.acts)
 
     def _read_again(self, **changes: object) -> None:
         """The world as it is now, with what this tick has done and found out so far."""
+        read_at = time.monotonic()
         fresh = self._client.instance(self._world.instance.id)
-        world = observe(self._client, fresh, self._settings, self._app, everything=True)
+        world = self._observe(fresh, read_at, everything=True)
         known = {name: getattr(self._world, name) for name in OF_THIS_TICK}
         world = world.later(**(known | changes))
         self._report.renew_copies(world)
         self._world = world
 
-    def _play(self, step: Play) -> RunResult:
+    def _play(self, step: Play, turn: Turn) -> RunResult:
         def listen(heard: MemberEvent) -> None:
             self._report.hear(heard)
-            if self._watch:
-                self._watch(host_name(self._report.members[heard.member_id]), heard)
+            if self._shared.watch:
+                self._shared.watch(host_name(self._report.members[heard.member_id]), heard)
 
         def give_up() -> bool:
             return self._report.renewal.is_lost or self._signals.abort.is_set()
@@ -253,7 +274,9 @@ class _Tick:
             refused: list[SecretsError] = []
             instance, credential = self._world.instance, step.package_credential
             with play_secrets.access(self._client, self._settings, instance, credential, refused) as access:
-                story = play(step, self._world, self._app, access, self._settings, listen=listen, give_up=give_up)
+                story = play(
+                    step, self._world, self._app, access, self._settings, listen=listen, give_up=give_up, turn=turn
+                )
             return without_secret(story, _told(refused[-1])) if refused else story
         except SecretsError as error:
             # Nobody was touched: every member of the play has the same reason.
@@ -264,6 +287,16 @@ class _Tick:
                 # An alarm is heard by whoever watches exit codes, also where no operation is there to fail.
                 self._summary.problems.append(f"instance {self._world.instance.id}: {error.code}: {error.message}")
             return RunResult({member.id: Outcome(error=problem) for member in step.members})
+
+
+@contextlib.contextmanager
+def _set_aside(at_work: threading.Semaphore) -> Iterator[None]:
+    """Let another instance be worked on, while this one waits for something else than the platform."""
+    at_work.release()
+    try:
+        yield
+    finally:
+        at_work.acquire()
 
 
 def _told(error: SecretsError) -> AdapterError:

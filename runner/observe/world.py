@@ -1,25 +1,39 @@
 """Reads one instance from the platform."""
 
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from runner.model import neighbours
 from runner.model.app import App
-from runner.model.platform import AppInstance, InstanceStatus, Operation
+from runner.model.platform import Allocation, AppInstance, InstanceStatus, Operation
 from runner.model.world import Policy, World, is_stale
 from runner.observe import missing, other_instances
 from runner.platform.client import Client
 from runner.settings import Settings
 
 OPEN = "accepted,running"
+# Statuses in which an instance has nothing to do by itself.
+SETTLED = (InstanceStatus.RUNNING, InstanceStatus.FAILED, InstanceStatus.STOPPED)
 
 
-def observe(client: Client, instance: AppInstance, settings: Settings, app: App, *, everything: bool = False) -> World:
-    """Read one instance. A quiet one costs two requests: its open operations, of both kinds."""
+def observe(
+    client: Client,
+    instance: AppInstance,
+    settings: Settings,
+    app: App,
+    *,
+    everything: bool = False,
+    allocations: Callable[[], Iterable[Allocation]] | None = None,
+) -> World:
+    """Read one instance. A quiet one costs two requests: its open operations, of both kinds.
+
+    `allocations` reads the project's list, if the caller shares one read among instances.
+    """
     now = client.now()
     policy = _policy(settings)
     operations = client.member_operations(instance.id, status=OPEN)
     instance_operations = client.instance_operations(instance.id, status=OPEN)
-    settled = instance.status in (InstanceStatus.RUNNING, InstanceStatus.FAILED, InstanceStatus.STOPPED)
+    settled = instance.status in SETTLED
     stale = instance.status == InstanceStatus.RUNNING and is_stale(instance, now, policy)
     # Our own note that a member is half way: an operation that was cancelled leaves no other trace in what we read.
     unsettled = bool((instance.status_detail or {}).get("unsettled"))
@@ -32,7 +46,7 @@ def observe(client: Client, instance: AppInstance, settings: Settings, app: App,
     operations = client.member_operations(instance.id, status=OPEN)
     also, lost = missing.member_operations(client, instance, members, (*operations, *instance_operations))
     whole, lost_whole = missing.instance_operations(client, instance, instance_operations)
-    listed = {allocation.id: allocation for allocation in client.allocations()}
+    listed = {allocation.id: allocation for allocation in (allocations or client.allocations)()}
     asked_for, unknown = missing.allocations(client, listed, members, (*operations, *also))
     return World(
         instance=instance,

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from runner.loop import tick
+from runner.act import plays
+from runner.act.play_queue import Turn
+from runner.loop import run as loop
 from runner.model.names import CONTROLLER
 from runner.model.plan import Play
 from runner.model.platform import Member
@@ -28,7 +30,7 @@ def work(project: Project, **changes: Any) -> list[str]:
     """One tick in this process with these settings; gives its problems."""
     own = settings(project, **changes)
     with Client(own) as client:
-        return tick.run_tick(client, own, SLURM).problems
+        return loop.run(client, own, SLURM).problems
 
 
 class Hosts:
@@ -43,10 +45,25 @@ class Hosts:
         self.overlaps: list[UUID] = []
         self.numbers: dict[UUID, list[tuple[str, int]]] = {}
         self.meanwhile: Callable[[], None] = lambda: None
+        self.hanging: set[str] = set()  # instances whose plays do not end as long as they are in here
+        self.hung: set[str] = set()  # those that hang now
+        self.order: list[tuple[str, str]] = []  # instance and playbook of each play, as they began
+        self.at_once = self.most_at_once = 0
         self._busy: set[UUID] = set()
         self._lock = threading.Lock()
 
-    def play(self, step: Play, world: World, _app: Any, _access: Any, runner: Settings, **_: Any) -> RunResult:
+    def play(
+        self,
+        step: Play,
+        world: World,
+        _app: Any,
+        _access: Any,
+        runner: Settings,
+        *,
+        give_up: Callable[[], bool],
+        turn: Turn,
+        **_: Any,
+    ) -> RunResult:
         touched = {m.id for m in step.members if step.playbook == "deploy" or m.component_key != CONTROLLER}
         touched = set() if step.playbook in READING else touched
         touched |= {member_id for kind, member_id in step.acts if kind == "restart"}
@@ -56,12 +73,31 @@ class Hosts:
             self.runs.append((runner.runner_id, step.playbook, frozenset(touched)))
             for member_id in touched & step.fences.keys():
                 self.numbers.setdefault(member_id, []).append((runner.runner_id, step.fences[member_id]))
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+            self.order.append((str(world.instance.id), step.playbook))
         self.meanwhile()
         time.sleep(0.2)
+        stopped = self._hang(str(world.instance.id), give_up, turn)
         with self._lock:
+            self.at_once -= 1
             self._busy -= touched
+            if stopped:
+                error = plays.stalled(runner)
+                return RunResult() if give_up() else plays.stopped(RunResult(), step, error, SLURM.final_phases)
             self._tell_slurm(step)
             return RunResult({m.id: self._outcome(step, m, world) for m in step.members}, self.snapshot())
+
+    def _hang(self, instance_id: str, give_up: Callable[[], bool], turn: Turn) -> bool:
+        """Whether the play was stopped while it hung."""
+        while instance_id in self.hanging:
+            self.hung.add(instance_id)
+            if give_up() or turn.stopped:
+                self.hung.discard(instance_id)
+                return True
+            time.sleep(0.02)
+        self.hung.discard(instance_id)
+        return False
 
     @property
     def changing(self) -> list[tuple[str, str]]:

@@ -18,7 +18,6 @@ from runner.act.play_secrets import SOCKET_VARIABLE, ask_server
 from runner.act.scratch import scratch
 from runner.cli import main
 from runner.loop import tick
-from runner.model.app import App
 from runner.model.names import CONTROLLER
 from runner.model.plan import Play
 from runner.model.platform import Member
@@ -98,7 +97,7 @@ def _live(given: Start, hosts: Path, dies_at: int) -> None:
 
 def _plays_on(path: Path, dies_at: int) -> Callable[..., RunResult]:
     def play(
-        step: Play, world: World, _app: App, access: Mapping[str, str], *_: Any, listen: Any, **__: Any
+        step: Play, world: World, _app: Any, access: Mapping[str, str], *_: Any, listen: Any, **__: Any
     ) -> RunResult:
         hosts = PaperHosts.load(path)
 

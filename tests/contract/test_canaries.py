@@ -19,6 +19,7 @@ import structlog
 from runner import log
 from runner.act import play_secrets
 from runner.act.vault import MAKERS
+from runner.loop import run as loop
 from runner.loop import tick
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
@@ -268,7 +269,7 @@ def test_a_surprise_in_the_middle_is_told_with_its_traceback_and_without_a_secre
     log.configure(own)
     since = planted.project.platform.control.requests()["last"]
     with Client(own) as client:
-        summary = tick.run_tick(client, own, SLURM)
+        summary = loop.run(client, own, SLURM)
     said = capsys.readouterr()
     planted.nothing_shows(said.out + said.err + str(summary.problems), since)
     assert summary.problems and "a surprise" in said.err and "Traceback" in said.err

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from runner.loop import run as loop
 from runner.loop import tick
 from runner.platform import clock
 from runner.platform.client import Client
@@ -45,7 +46,7 @@ def project(dialable: Project) -> Project:
 def run(project: Project, name: str, **changes: Any) -> tick.Summary:
     own = settings(project, runner_id=name, lease_seconds=LEASE, **changes)
     with Client(own) as client:
-        return tick.run_tick(client, own, SLURM)
+        return loop.run(client, own, SLURM)
 
 
 def listed(project: Project, instance_id: str, what: str) -> list[Doc]:

@@ -11,6 +11,7 @@ import pytest
 
 from runner.act import keyscan
 from runner.act.keyscan import Seen
+from runner.loop import run as loop
 from runner.loop import tick
 from runner.model.plan import AdapterError
 from runner.platform.client import Client
@@ -52,7 +53,7 @@ def shows(monkeypatch: pytest.MonkeyPatch, key: Callable[[], str]) -> list[set[s
 def one_tick(project: Project, **changes: Any) -> tick.Summary:
     own = settings(project, **changes)
     with Client(own) as client:
-        return tick.run_tick(client, own, SLURM)
+        return loop.run(client, own, SLURM)
 
 
 def test_pins_stand_in_the_records_before_anything_is_played_and_all_hosts_are_asked_at_once(

@@ -7,7 +7,7 @@ import httpx
 import pytest
 import yaml
 
-from runner.loop import tick
+from runner.loop import run as loop
 from runner.model.errors import PlatformError
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
@@ -35,7 +35,7 @@ def work(project: Project) -> list[str]:
     own = settings(project)
     with Client(own) as client:
         try:
-            return tick.run_tick(client, own, SLURM).problems
+            return loop.run(client, own, SLURM).problems
         except PlatformError as error:
             return [str(error)]
 

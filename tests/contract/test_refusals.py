@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from runner.loop import run as loop
 from runner.loop import tick
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
@@ -16,7 +17,7 @@ from tests.runner_process import settings
 def work(project: Project) -> tick.Summary:
     own = settings(project)
     with Client(own) as client:
-        return tick.run_tick(client, own, SLURM)
+        return loop.run(client, own, SLURM)
 
 
 def shown(project: Project, made: Doc, what: str = "") -> Any:

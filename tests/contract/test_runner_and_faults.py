@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.loop import tick
+from runner.loop import run as loop
 from runner.platform import client as client_module
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
@@ -21,7 +21,7 @@ def deploy_through(project: Project, *, ticks: int = 2) -> Doc:
     own = settings(project)
     with Client(own) as client:
         for _ in range(ticks):
-            assert tick.run_tick(client, own, SLURM).problems == []
+            assert loop.run(client, own, SLURM).problems == []
     return made
 
 
@@ -136,10 +136,10 @@ def test_a_platform_that_is_away_too_long_is_a_problem_and_the_next_tick_complet
     own = settings(dialable, api_patience_seconds=0)
     dialable.platform.control.inject_fault("status", r"/members/", method="PATCH", status=503, times=1)
     with Client(own) as client:
-        (problem,) = tick.run_tick(client, own, SLURM).problems
+        (problem,) = loop.run(client, own, SLURM).problems
         assert "the next tick tries again" in problem
         for _ in range(2):
-            assert tick.run_tick(client, own, SLURM).problems == []
+            assert loop.run(client, own, SLURM).problems == []
     assert_as_undisturbed(dialable, made, hosts)
 
 
@@ -153,9 +153,9 @@ def test_words_that_are_new_to_us_are_left_alone_and_do_not_stop_others(dialable
     dialable.platform.control.inject_fault("status", r"/app-instances$", method="GET", status=200, body=listed, times=1)
     with Client(own) as client:
         # Its operations are asked for, which this platform does not know: that is told, and the others are served.
-        problems = tick.run_tick(client, own, SLURM).problems
+        problems = loop.run(client, own, SLURM).problems
         assert all(strange["id"] in problem for problem in problems)
-        assert tick.run_tick(client, own, SLURM).problems == []
+        assert loop.run(client, own, SLURM).problems == []
     assert_as_undisturbed(dialable, made, hosts)
 
 

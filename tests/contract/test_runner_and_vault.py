@@ -9,7 +9,7 @@ import structlog
 
 from runner.act import play_secrets
 from runner.act.vault import SPENT, SecretsError, Vault
-from runner.loop import tick
+from runner.loop import run as loop
 from runner.model.platform import Delivery
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
@@ -130,7 +130,7 @@ def test_a_spent_wrapping_token_is_an_error_in_the_log_in_the_record_and_in_the_
 
     monkeypatch.setattr(Client, "deliver_credential", overheard)
     with structlog.testing.capture_logs() as said, Client(own) as client:
-        summary = tick.run_tick(client, own, SLURM)
+        summary = loop.run(client, own, SLURM)
     assert [line["code"] for line in said if line["log_level"] == "error"] == [SPENT]
     assert summary.problems and SPENT in summary.problems[0], "this is what makes the exit code 2"
     path = f"{dialable.path}/app-instances/{made['id']}/members"

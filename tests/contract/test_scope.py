@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from runner.loop import tick
+from runner.loop import run as loop
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
 from tests.commands import ends
@@ -35,7 +35,7 @@ def deploy(project: Project, **scope: str) -> Doc:
 def work(project: Project, slug: str) -> list[str]:
     own = settings(project, app_slug=slug)
     with Client(own) as client:
-        return tick.run_tick(client, own, SLURM).problems
+        return loop.run(client, own, SLURM).problems
 
 
 def writes(project: Project, since: int) -> list[Doc]:

@@ -7,6 +7,7 @@ import fcntl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from uuid import UUID
 
 import pytest
 
+from runner.act.play_queue import Turn
+from runner.loop import run as loop
 from runner.loop import tick
 from runner.loop.dry_run import dry_run
 from runner.loop.process_lock import ProcessLock
@@ -65,7 +68,7 @@ def race(project: Project, done: Callable[[], bool], **changes: Any) -> list[tic
     def one(own: Settings) -> tick.Summary:
         with Client(own) as client:
             together.wait(30)
-            return tick.run_tick(client, own, SLURM)
+            return loop.run(client, own, SLURM)
 
     with ThreadPoolExecutor(len(runners)) as pool:
         for _ in range(15):
@@ -149,7 +152,7 @@ def test_a_lease_lost_while_a_play_ran_stops_the_runner_before_its_next_write(pr
     hosts.meanwhile = take_over
     own = settings(project, runner_id="left")
     with Client(own) as client:
-        tick.run_tick(client, own, SLURM)
+        loop.run(client, own, SLURM)
     assert taken_at, "the worker was played"
     after = [row for row in project.platform.control.audit() if row["seq"] > int(taken_at[0])]
     assert [row["action"] for row in after if "+left" in row["user_agent"]] == []
@@ -202,7 +205,7 @@ class Scene:
     def tick(self, who: str) -> tick.Summary:
         own = self.settings(who)
         with Client(own) as client:
-            summary = tick.run_tick(client, own, SLURM)
+            summary = loop.run(client, own, SLURM)
         assert summary.problems == []
         return summary
 
@@ -346,7 +349,7 @@ def test_a_lease_lost_between_the_claim_and_the_play_stops_the_tick(scene: Scene
     own = scene.settings("left")
     with Client(own) as client:
         one = tick._Tick(
-            client, own, SLURM, client.instance(UUID(scene.instance_id)), tick.Summary(), tick.Signals(), None
+            client, tick.Shared(own, SLURM), client.instance(UUID(scene.instance_id)), tick.Summary(), time.monotonic()
         )
         one._write(decide(one._world))
         assert one._report.claimed, "the operation is claimed"
@@ -354,7 +357,7 @@ def test_a_lease_lost_between_the_claim_and_the_play_stops_the_tick(scene: Scene
         with pytest.raises(LostLease):
             one._write(decide(one._world))
         with pytest.raises(LostLease):
-            one._act(Play("too late", "remove_worker", ()))
+            one._act(Play("too late", "remove_worker", ()), Turn(requested=True, forks=1, number=1))
         one._report.release()
     assert scene.hosts.runs == []
     assert scene.members()[scene.worker()]["status"] == "ready"
@@ -365,7 +368,7 @@ def test_a_lease_is_renewed_before_the_play_begins(scene: Scene) -> None:
     own = scene.settings("left")
     with Client(own) as client:
         one = tick._Tick(
-            client, own, SLURM, client.instance(UUID(scene.instance_id)), tick.Summary(), tick.Signals(), None
+            client, tick.Shared(own, SLURM), client.instance(UUID(scene.instance_id)), tick.Summary(), time.monotonic()
         )
         one._report.renewal._lease_seconds = 0.6
         one._write(decide(one._world))
@@ -490,7 +493,7 @@ def test_without_etags_one_runner_does_the_work_and_says_so_once(
     own = settings(project, runner_id="only", state_directory=tmp_path / "state")
     with Client(own) as client, ProcessLock(own) as alone:
         for _ in range(3):
-            assert tick.run_tick(client, own, SLURM, alone=alone).problems == []
+            assert loop.run(client, own, SLURM, alone=alone).problems == []
     assert instance_of(project, made["id"])["status"] == "running"
     assert {member["status"] for member in listed(project, made["id"], "members")} == {"ready"}
     assert (tmp_path / "state").stat().st_mode & 0o077 == 0

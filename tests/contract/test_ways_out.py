@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from runner.loop import run as loop
 from runner.loop import tick
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
@@ -48,7 +49,7 @@ def revoke(project: Project) -> None:
 def work(project: Project) -> None:
     own = settings(project, observe_seconds=0)
     with Client(own) as client:
-        assert tick.run_tick(client, own, SLURM).problems == []
+        assert loop.run(client, own, SLURM).problems == []
 
 
 def shown(project: Project, made: Doc, what: str = "") -> Any:
@@ -131,7 +132,7 @@ def test_a_retry_of_what_has_not_failed_is_refused(keyed: Project, hosts: Hosts)
     answer(mine, "op", "retry", made["id"])
     own = settings(keyed)
     with Client(own) as client:
-        assert tick.run_tick(client, own, SLURM).failed_operations == 1
+        assert loop.run(client, own, SLURM).failed_operations == 1
     (ended,) = shown(keyed, made, "/operations")
     assert (ended["status"], ended["error"]["code"]) == ("failed", "instance_state")
     assert shown(keyed, made)["status"] == "running" and len(hosts.runs) == played

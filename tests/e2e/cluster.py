@@ -137,9 +137,9 @@ class Cluster:
         made: Doc = answer(self.variables, "op", "add", self.instance_id, "--allocations", ",".join(hosts))
         return made
 
-    def start_run(self, **changes: str) -> Runner:
-        """A runner that leads its own process group, as under a service manager."""
-        arguments = ("run", "--instance", self.instance_id, "--json")
+    def start_run(self, *arguments: str, **changes: str) -> Runner:
+        """A runner of this instance, or as asked, that leads its own process group, as under a service manager."""
+        arguments = arguments or ("run", "--instance", self.instance_id, "--json")
         call = begin(["gpuaas-slurm", *arguments], self.variables)
         runner = Runner(
             [COMMAND, *arguments],

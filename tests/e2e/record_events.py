@@ -15,7 +15,8 @@ from uuid import UUID
 
 from runner import translate
 from runner.act import play_secrets, plays
-from runner.loop.tick import run_tick
+from runner.act.play_queue import Turn
+from runner.loop.run import run
 from runner.model.app import ReportReader
 from runner.model.plan import Play
 from runner.observe.world import observe
@@ -85,14 +86,14 @@ def record(suite: str) -> None:
         cluster = deploy(fleet, "gs-1", "gs-2")
         with Client(settings) as client:
             with recording(into / "deploy.jsonl"):
-                run_tick(client, settings, SLURM)
+                run(client, settings, SLURM)
             cluster.add("gs-3", "gs-4")
             with recording(into / "apt_fails.jsonl"):
-                run_tick(client, settings, SLURM)
+                run(client, settings, SLURM)
             cluster.add("gs-5")
             fleet.kill("gs-5")
             with recording(into / "unreachable.jsonl"):
-                run_tick(client, settings, SLURM)
+                run(client, settings, SLURM)
             with recording(into / "no_host_matched.jsonl"):
                 _play_nobody(client, settings, cluster)
 
@@ -104,7 +105,8 @@ def _play_nobody(client: Client, settings: Settings, cluster: Cluster) -> None:
     try:
         with play_secrets.access(client, settings, instance) as access:
             step = Play("nobody is left", "add_worker", ())
-            plays.play(step, world, SLURM, access, settings, listen=lambda _: None, give_up=lambda: False)
+            turn = Turn(requested=True, forks=1, number=1)
+            plays.play(step, world, SLURM, access, settings, listen=lambda _: None, give_up=lambda: False, turn=turn)
     except plays.PlayError as error:
         sys.stdout.write(f"{error}\n")
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from runner.act import inventory, plays
+from runner.act.play_queue import Turn
 from runner.model import names
 from runner.model.plan import Play
 from runner.model.platform import Member
@@ -138,10 +139,19 @@ class LocalPlays:
         (self.bundle / "plugins" / "modules" / f"{name}.py").write_text(STUB.format(name=name, text=text))
 
     def play(
-        self, step: Play, world: World, *, seconds: int = 120, give_up: Callable[[], bool] = lambda: False
+        self,
+        step: Play,
+        world: World,
+        *,
+        seconds: int = 120,
+        give_up: Callable[[], bool] = lambda: False,
+        turn: Turn | None = None,
     ) -> RunResult:
         settings = Settings.model_construct(play_timeout_seconds=seconds)
-        return plays.play(step, world, slurm_app.SLURM, {}, settings, listen=self.heard.append, give_up=give_up)
+        turn = turn or Turn(requested=True, forks=4, number=1)
+        return plays.play(
+            step, world, slurm_app.SLURM, {}, settings, listen=self.heard.append, give_up=give_up, turn=turn
+        )
 
     def by_hand(self, playbook: str, world: World, *members: Member) -> "subprocess.CompletedProcess[str]":
         """The same play as a person starts it."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from runner.act import keyscan, plays
 from runner.act.inventory import build
+from runner.act.play_queue import Turn
 from runner.cli.trust import noted
 from runner.intent import host_keys
 from runner.intent.connection import read_target
@@ -21,6 +22,7 @@ from runner.model.errors import RequestError
 from runner.model.plan import AdapterError, Pin, Play, SetMember, Step, shown, stamp
 from runner.model.platform import Allocation, Member
 from runner.model.world import Outcome, World
+from runner.settings import Settings
 from runner.slurm.app import SLURM
 from runner.slurm.decide import decide
 from runner.slurm.member_reports import MemberReports
@@ -145,7 +147,8 @@ def test_nobody_is_played_without_the_controller_they_go_by(monkeypatch: pytest.
     first, other = controller(status="reconciling"), worker(add(2), 2)
     now = without_keys(world(members=(first, other)), 1).later(key_scan_errors={first.id: silent})
     step = Play("", "deploy", (first, other), frozenset({("join", first.id), ("join", other.id)}))
-    story = plays.play(step, now, SLURM, {}, None, listen=lambda _: None, give_up=lambda: False)  # type: ignore[arg-type]
+    turn = Turn(requested=True, forks=1, number=1)
+    story = plays.play(step, now, SLURM, {}, Settings.model_construct(), listen=print, give_up=bool, turn=turn)
     assert story.outcomes == {first.id: Outcome(error=silent)}
 
 

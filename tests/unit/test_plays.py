@@ -1,16 +1,19 @@
 """How a run of real ansible-runner ends: well, out of time, stopped, with nobody to play, or not at all."""
 
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 from ansible.module_utils.slurm.leave import owns
 
-from runner.act.plays import OwnEvents, PlayError
+from runner.act.play_queue import Turn
+from runner.act.plays import OwnEvents, PlayError, stopped
 from runner.model.names import host_name
-from runner.model.plan import Play
+from runner.model.plan import AdapterError, Play
 from runner.slurm.node_rules import ANY_OPERATION
 from runner.slurm.readiness import controller_problem, worker_problem
+from runner.translate import RunResult
 from tests.unit.lifecycle import serving
 from tests.unit.local_plays import STUBS, LocalPlays
 from tests.unit.worlds import add, controller, worker, world
@@ -70,6 +73,61 @@ def test_a_play_that_is_stopped_concludes_nothing(local: LocalPlays) -> None:
     story = local.play(Play("test", "observe", members), world(members=members), give_up=lambda: bool(local.heard))
     assert local.heard, "it was stopped before it began"
     assert (story.outcomes, story.snapshot, story.nothing_matched) == ({}, None, False)
+
+
+def test_a_play_whose_turn_is_stopped_fails_whoever_had_not_finished_and_may_be_retried(local: LocalPlays) -> None:
+    """And nothing of it goes on: Ansible's forks do not end with it."""
+    local.playbook("observe", SLOW)
+    members = (controller(status="ready"), serving(2), serving(3))
+    turn = Turn(requested=True, forks=2, number=1)
+
+    def seen() -> bool:
+        turn.stopped = len(local.heard) == len(members)
+        return False
+
+    story = local.play(Play("test", "observe", members), world(members=members), give_up=seen, turn=turn)
+    done, *cut = (story.outcomes[one.id] for one in members)
+    assert done.error is None
+    assert [(one.error.code, one.error.klass) for one in cut if one.error] == [("play_stalled", "retryable")] * 2
+    assert turn.last_event is not None, "events of the play reach its turn"
+    left = [one for one in Path("/proc").glob("[0-9]*/environ") if str(local.bundle).encode() in read_or_none(one)]
+    assert left == []
+
+
+def read_or_none(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize(("status", "names"), [("ready", [2]), ("reconciling", [1, 2])])
+def test_a_stopped_play_fails_members_it_never_heard_of_but_not_a_controller_it_only_asks(
+    status: str, names: list[int]
+) -> None:
+    members = (controller(status=status), worker(add(2), 2))
+    error = AdapterError("play_stalled", "it hangs", "retryable")
+    story = stopped(RunResult(), Play("test", "add_worker", members), error, ("serving",))
+    assert [number for number, one in enumerate(members, 1) if one.id in story.outcomes] == names
+    assert {one.error for one in story.outcomes.values()} == {error}
+
+
+def test_a_play_works_on_as_many_hosts_at_once_as_its_turn_says(
+    local: LocalPlays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, str] = {}
+
+    def run(**options: Any) -> Any:
+        given.update(options["envvars"])
+        raise PlayError("not run")
+
+    monkeypatch.setattr("ansible_runner.run", run)
+    members = (controller(status="ready"),)
+    with pytest.raises(PlayError):
+        local.play(
+            Play("test", "observe", members), world(members=members), turn=Turn(requested=True, forks=7, number=1)
+        )
+    assert given["ANSIBLE_FORKS"] == "7"
 
 
 def test_a_late_registration_is_a_fact_for_the_runner_and_an_error_by_hand(local: LocalPlays) -> None:

@@ -1,0 +1,122 @@
+"""A run: ticks over every instance of the project, each in a thread of its own, so that none waits for another."""
+
+import concurrent.futures
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from uuid import UUID
+
+from runner import log
+from runner.act.scratch import sweep
+from runner.loop.process_lock import ProcessLock
+from runner.loop.schedule import Schedule
+from runner.loop.tick import Shared, Signals, Summary, Watcher, tick_instance
+from runner.model.app import App
+from runner.model.errors import PlatformError
+from runner.model.platform import AppInstance, InstanceStatus
+from runner.platform.client import Client
+from runner.settings import Settings
+
+# A thread is made only when it is needed; most of them wait for a play. How many work at once is a setting.
+MAX_THREADS = 1_000
+# How long a signal, or a play that has stalled, may stay unnoticed.
+LOOK_SECONDS = 1.0
+
+
+def choose(client: Client, settings: Settings, only: UUID | None = None) -> list[AppInstance]:
+    """The instances that are ours: this app, this project, not gone."""
+    found = [client.instance(only)] if only else client.instances(app_slug=settings.app_slug)
+    mine = []
+    for instance in found:
+        if instance.project_id != settings.project_id or instance.app_slug != settings.app_slug:
+            log.get(app_instance_id=instance.id).warning("instance ignored: another project's or another app's")
+        elif instance.status != InstanceStatus.DELETED:
+            mine.append(instance)
+    return mine
+
+
+def run(
+    client: Client,
+    settings: Settings,
+    app: App,
+    *,
+    only: UUID | None = None,
+    forever: bool = False,
+    signals: Signals | None = None,
+    watch: Watcher | None = None,
+    alone: ProcessLock | None = None,
+) -> Summary:
+    """Tick every instance until the work is done, or until a signal. PlatformError if the first list cannot be read."""
+    shared = Shared(settings, app, signals or Signals(), watch)
+    with ThreadPoolExecutor(MAX_THREADS) as pool:
+        return _Run(client, shared, pool, only, forever, alone).run()
+
+
+class _Run:
+    def __init__(
+        self,
+        client: Client,
+        shared: Shared,
+        pool: ThreadPoolExecutor,
+        only: UUID | None,
+        forever: bool,
+        alone: ProcessLock | None,
+    ) -> None:
+        self._client = client
+        self._shared = shared
+        self._pool = pool
+        self._only = only
+        self._forever = forever
+        self._alone = alone
+        self._schedule = Schedule(shared.settings.watch_seconds, forever=forever)
+        self._ticks: dict[Future[Summary], UUID] = {}
+        self._seen: set[UUID] = set()
+        self._first = True
+        self._total = Summary()
+
+    def run(self) -> Summary:
+        stop = self._shared.signals.stop
+        while not stop.is_set():
+            if self._schedule.is_pass_due(time.monotonic()):
+                self._pass()
+            if self._schedule.is_over:
+                break
+            if self._schedule.is_ending:
+                self._shared.plays.stop_stalled()
+            self._wait(min(LOOK_SECONDS, self._schedule.seconds_to_pass(time.monotonic())))
+        while self._ticks:
+            self._wait(None)
+        self._total.instances = len(self._seen)
+        return self._total
+
+    def _pass(self) -> None:
+        read_at = time.monotonic()
+        self._schedule.begin_pass(read_at)
+        if self._only and self._schedule.is_under_way(self._only):
+            return
+        sweep()
+        try:
+            instances = choose(self._client, self._shared.settings, self._only)
+        except PlatformError as error:
+            if self._first and not self._forever:
+                raise
+            log.get().error("tick could not start", problem=str(error))
+            self._total.problems += [str(error)] if self._forever else []
+            return
+        if self._alone:
+            self._alone.make_sure(instances)
+        for one in self._schedule.begin(instances, first=self._first):
+            self._seen.add(one.id)
+            requested = partial(self._schedule.requested, one.id)
+            self._ticks[self._pool.submit(tick_instance, self._client, self._shared, one, read_at, requested)] = one.id
+        self._first = False
+
+    def _wait(self, seconds: float | None) -> None:
+        """Until a tick ends, a signal comes, or the time is over."""
+        if not self._ticks:
+            self._shared.signals.stop.wait(seconds)
+            return
+        done, _ = concurrent.futures.wait(self._ticks, seconds, concurrent.futures.FIRST_COMPLETED)
+        for tick in done:
+            self._schedule.ended(self._ticks.pop(tick))
+            self._total.add(tick.result())

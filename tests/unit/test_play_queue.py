@@ -1,0 +1,213 @@
+"""Which plays run now: order, bounds, and what becomes of plays that have stalled. A test sets the time."""
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.act import play_queue
+from runner.act.play_queue import FORK_MB, PLAY_MB, Bounds, PlayGate, PlayQueue, Turn
+
+STALL = 60
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def queue(clock: Clock, plays: int = 2, memory_mb: int = 100_000, forks: int = 32) -> PlayQueue:
+    return PlayQueue(Bounds(plays, forks, memory_mb, STALL), clock)
+
+
+def joined(of: PlayQueue, *, requested: bool = True, hosts: int = 1) -> Turn:
+    turn = of.join(requested=requested, hosts=hosts)
+    of.admit()
+    return turn
+
+
+def runs(turn: Turn) -> bool:
+    return turn.last_event is not None
+
+
+def test_no_more_plays_run_at_once_than_the_bound(clock: Clock) -> None:
+    plays = queue(clock, plays=2)
+    first, second, third = (joined(plays) for _ in range(3))
+    assert (runs(first), runs(second), runs(third)) == (True, True, False)
+    plays.leave(first)
+    plays.admit()
+    assert runs(third)
+
+
+def test_requested_work_goes_before_routine_looks_and_otherwise_by_arrival(clock: Clock) -> None:
+    plays = queue(clock, plays=1)
+    running = joined(plays)
+    early, late = joined(plays, requested=False), joined(plays, requested=False)
+    asked, asked_later = joined(plays), joined(plays)
+    order = []
+    for _ in range(4):
+        plays.leave(running)
+        plays.admit()
+        (running,) = plays.running
+        order.append(running)
+    assert order == [asked, asked_later, early, late]
+
+
+def test_a_stalled_play_does_not_count_against_the_bound(clock: Clock) -> None:
+    plays = queue(clock, plays=1)
+    hanging, waiting = joined(plays), joined(plays)
+    clock.now = STALL - 1
+    plays.admit()
+    assert not runs(waiting)
+    clock.now = STALL
+    plays.admit()
+    assert runs(waiting) and not hanging.stopped
+
+
+def test_an_event_keeps_a_play_from_being_stalled(clock: Clock) -> None:
+    plays = queue(clock, plays=1)
+    busy, waiting = joined(plays), joined(plays)
+    clock.now = STALL - 1
+    busy.heard()
+    clock.now = STALL + 5
+    plays.admit()
+    assert not runs(waiting)
+
+
+def test_at_twice_the_bound_the_oldest_stalled_play_is_stopped_and_only_that_one(clock: Clock) -> None:
+    plays = queue(clock, plays=2)
+    oldest, older = joined(plays), joined(plays)
+    clock.now = 10
+    older.heard()
+    clock.now = 10 + STALL
+    third, fourth = joined(plays), joined(plays)
+    assert runs(third) and runs(fourth) and not (oldest.stopped or older.stopped), "twice the bound run"
+    clock.now = 20 + 2 * STALL
+    waiting = joined(plays)
+    plays.admit()
+    assert not runs(waiting)
+    assert [one.stopped for one in (oldest, older, third, fourth)] == [True, False, False, False]
+    oldest.heard()
+    plays.admit()
+    assert not older.stopped, "the first one has not ended yet"
+    plays.leave(oldest)
+    plays.admit()
+    assert runs(waiting)
+    assert not older.stopped
+
+
+def test_a_stalled_play_is_left_alone_while_no_other_waits(clock: Clock) -> None:
+    plays = queue(clock, plays=1)
+    hanging = joined(plays)
+    clock.now = STALL
+    joined(plays)
+    clock.now = 100 * STALL
+    plays.admit()
+    assert not hanging.stopped
+
+
+def test_lively_plays_are_never_stopped(clock: Clock) -> None:
+    plays = queue(clock, plays=1)
+    first = joined(plays)
+    clock.now = STALL
+    second = joined(plays)
+    first.heard()
+    second.heard()
+    joined(plays)
+    plays.stop_stalled()
+    assert not (first.stopped or second.stopped)
+
+
+def test_memory_bounds_the_plays_at_once_and_a_stalled_one_makes_room(clock: Clock) -> None:
+    small = PLAY_MB + FORK_MB
+    plays = queue(clock, plays=8, memory_mb=2 * small)
+    first, second, third = (joined(plays) for _ in range(3))
+    assert (runs(first), runs(second), runs(third)) == (True, True, False)
+    assert not (first.stopped or second.stopped)
+    clock.now = STALL
+    second.heard()
+    plays.admit()
+    assert first.stopped and not second.stopped
+    plays.leave(first)
+    plays.admit()
+    assert runs(third)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "forks", "memory_mb", "expected"),
+    [
+        (3, 32, 2048, 3),
+        (100, 32, 2048, 32),
+        (100, 32, PLAY_MB + 5 * FORK_MB, 5),
+        (100, 4, 2048, 4),
+        (100, 32, 128, 2),
+        (0, 32, 2048, 1),
+    ],
+)
+def test_a_play_gets_as_many_forks_as_its_hosts_the_setting_and_memory_allow(
+    hosts: int, forks: int, memory_mb: int, expected: int
+) -> None:
+    assert Bounds(8, forks, memory_mb, STALL).forks_for(hosts) == expected
+
+
+EVENTS = st.lists(st.tuples(st.sampled_from(["join", "leave", "wait", "heard"]), st.integers(0, 40)), max_size=60)
+
+
+@given(st.integers(1, 4), st.integers(128, 1000), EVENTS)
+def test_bounds_hold_whatever_happens(bound: int, memory_mb: int, events: list[tuple[str, int]]) -> None:
+    clock = Clock()
+    plays = queue(clock, plays=bound, memory_mb=memory_mb, forks=8)
+    for kind, number in events:
+        before = list(plays.running)
+        if kind == "join":
+            plays.join(requested=number % 2 == 0, hosts=number)
+        elif kind == "wait":
+            clock.now += number
+        elif plays.running:
+            one = plays.running[number % len(plays.running)]
+            plays.leave(one) if kind == "leave" else one.heard()
+        plays.admit()
+        assert len(plays.running) <= 2 * bound
+        assert sum(one.megabytes for one in plays.running) <= memory_mb or len(plays.running) == 1
+        began = [one for one in plays.running if one not in before]
+        if began:
+            assert sum(not plays.is_stalled(one) for one in plays.running) <= bound
+            assert all(not (late.order < one.order) for one in began for late in plays.waiting), "one was overtaken"
+
+
+def test_a_play_that_waits_gives_up_when_its_runner_ends() -> None:
+    gate = PlayGate(Bounds(1, 1, 2048, STALL))
+    first = gate.enter(requested=True, hosts=1, give_up=lambda: False)
+    assert first and not first.waited
+    assert gate.enter(requested=True, hosts=1, give_up=lambda: True) is None
+    gate.leave(first)
+    assert gate.enter(requested=True, hosts=1, give_up=lambda: False)
+
+
+def test_a_play_that_ends_lets_the_next_one_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play_queue, "LOOK_SECONDS", 60)
+    gate = PlayGate(Bounds(1, 1, 2048, STALL))
+    first = gate.enter(requested=True, hosts=1, give_up=lambda: False)
+    assert first
+    entered: list[Turn | None] = []
+    asked = threading.Event()
+
+    def wait() -> bool:
+        asked.set()
+        return False
+
+    other = threading.Thread(target=lambda: entered.append(gate.enter(requested=False, hosts=1, give_up=wait)))
+    other.start()
+    assert asked.wait(10) and not entered
+    gate.leave(first)
+    other.join(10)
+    assert entered and entered[0] and entered[0].waited

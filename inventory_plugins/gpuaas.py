@@ -67,7 +67,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
         from runner.act import dns, inventory, package_policy
         from runner.cli import requests
         from runner.intent.errors import IntentError
-        from runner.loop import manual, tick
+        from runner.loop import manual
+        from runner.loop.run import choose
         from runner.model.errors import PlatformError, RequestError
         from runner.platform.client import Client
         from runner.slurm.app import SLURM
@@ -80,7 +81,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
                 wanted = self.get_option("instance")
                 only = requests.find_instance(client, loaded, wanted).id if wanted else None
                 allocations = {one.id: one for one in client.allocations()}
-                for instance in tick.choose(client, loaded, only):
+                for instance in choose(client, loaded, only):
                     record = client.members(instance.id)
                     members = [one for one in record if one.status != "deleted"]
                     tree, problems = inventory.build(

@@ -71,6 +71,10 @@ class Scene:
         body = {"operation": "drain", "component_key": "worker", "member_ids": [self.worker(instance_id)["id"]]}
         assert self.project.operator.post(f"{self.path(instance_id)}/member-operations", body).status_code == 201
 
+    def make_stale(self, instance_id: str) -> None:
+        known = self.read(instance_id)["status_detail"] | {"observed_at": "2026-01-01T00:00:00Z"}
+        assert self.project.adapter.patch(self.path(instance_id), {"status_detail": known}).status_code == 200
+
     def start(self, *, forever: bool = False, **changes: Any) -> Runner:
         own = settings(self.project, **{"watch_seconds": 0.2, "observe_seconds": 3600, **changes})
         gates: list[PlayGate] = []
@@ -184,8 +188,7 @@ def test_requested_work_is_played_before_routine_looks_that_came_first(
     runner = scene.start(parallel_plays=1, stall_seconds=3600)
     scene.wait(lambda: scene.hosts.hung == {first}, "the only place is taken")
     for one in stale:
-        known = scene.read(one)["status_detail"] | {"observed_at": "2026-01-01T00:00:00Z"}
-        assert scene.project.adapter.patch(scene.path(one), {"status_detail": known}).status_code == 200
+        scene.make_stale(one)
     scene.wait(lambda: runner.waiting == 2, "two looks wait for their turn")
     scene.add(asking)
     scene.wait(lambda: runner.waiting == 3, "the requested play waits as well")
@@ -193,6 +196,19 @@ def test_requested_work_is_played_before_routine_looks_that_came_first(
     scene.hosts.hanging.clear()
     scene.ends(runner)
     assert scene.hosts.order[0] == (asking, "add_worker")
+
+
+def test_a_run_whose_work_is_done_does_not_wait_for_a_look_that_hangs(scene: Scene) -> None:
+    working, looked_at = scene.deployed(2)
+    scene.hosts.hanging = {working, looked_at}
+    scene.add(working)
+    runner = scene.start(stall_seconds=1)
+    scene.wait(lambda: scene.hosts.hung == {working}, "its play takes its time")
+    scene.make_stale(looked_at)
+    scene.wait(lambda: scene.hosts.hung == {working, looked_at}, "the look hangs")
+    scene.hosts.hanging.discard(working)
+    assert scene.ends(runner).failed_operations == 0
+    assert scene.status(working) == "succeeded" and scene.hosts.hanging == {looked_at}
 
 
 def test_no_more_plays_run_at_once_than_the_setting_allows(scene: Scene) -> None:

@@ -105,7 +105,7 @@ STORIES = (
     Story("killed_anywhere", 600, {"trixie": "test"}),
     Story("two_runners", 150, {"trixie": "full"}),
     # contract/test_independence.py holds the same in every merge, without hosts.
-    Story("hanging", 400, {"bookworm": "full"}),
+    Story("hanging", 770, {"bookworm": "full"}),
     Story("worker_faults", 500, {"trixie": "test"}),
     Story("artifacts", 240, {"trixie": "test"}, bare=True),
     Story("canaries", 220, {"bookworm": "test"}),

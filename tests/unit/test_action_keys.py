@@ -20,6 +20,7 @@ NOT_CALLS = {"clone", "now", "close"}
 METHODS = {name for name, _ in inspect.getmembers(Client, inspect.isfunction) if name[0] != "_"} - NOT_CALLS
 # Who calls: the runner with its service account; a person's commands; commands that read as either.
 RUNNER = {
+    "loop/run",
     "loop/tick",
     "observe/world",
     "observe/missing",

@@ -126,7 +126,7 @@ def _changed(
     absent = [name for name in unset if _spelt(name) not in map(_spelt, config.get("slurm") or {})]
     if absent:
         raise RequestError(
-            f"{', '.join(absent)} is not set in the instance's config: {', '.join(sorted(slurm)) or 'none'}"
+            f"{', '.join(absent)} is not set in the instance's config; these settings are: {', '.join(sorted(slurm)) or 'none'}"
         )
     slurm = {key: value for key, value in slurm.items() if _spelt(key) not in map(_spelt, settings)} | settings
     config["slurm"] = slurm

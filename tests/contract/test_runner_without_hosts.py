@@ -178,7 +178,7 @@ def test_a_person_changes_the_configuration_whatever_the_spelling_and_what_is_no
 
     assert configure("--slurm", "MinJobAge=60", "--slurm", "KillWait=9") == {"slurm": {"MinJobAge": 60, "KillWait": 9}}
     assert configure("--slurm", "minjobage=70", "--unset", "killwait") == {"slurm": {"minjobage": 70}}
-    for options, said in ((("--unset", "KillWait"), "KillWait is not among"), ((), "nothing to change")):
+    for options, said in ((("--unset", "KillWait"), "KillWait is not set"), ((), "nothing to change")):
         refused = gpuaas_slurm(mine, "configure", made["id"], *options)
         ends(refused, 2)
         assert said in refused.stderr, refused.stderr

@@ -125,9 +125,8 @@ def _changed(
     slurm = {key: value for key, value in (config.get("slurm") or {}).items() if _spelt(key) not in map(_spelt, unset)}
     absent = [name for name in unset if _spelt(name) not in map(_spelt, config.get("slurm") or {})]
     if absent:
-        raise RequestError(
-            f"{', '.join(absent)} is not set in the instance's config; these settings are: {', '.join(sorted(slurm)) or 'none'}"
-        )
+        present = ", ".join(sorted(slurm)) or "none"
+        raise RequestError(f"{', '.join(absent)} is not set in the instance's config; these settings are: {present}")
     slurm = {key: value for key, value in slurm.items() if _spelt(key) not in map(_spelt, settings)} | settings
     config["slurm"] = slurm
     if users is not None:

@@ -92,11 +92,12 @@ STORIES = (
     Story("health", 320, DEBIAN_13_IN_FULL),
     Story("rotation,instance", 480, DEBIAN_13_IN_FULL),
     Story("access,gpus,users", 230, DEBIAN_13_IN_FULL),
-    Story("bulk", 140, DEBIAN_13_IN_FULL),
     # Both in `full`; e2e decommission shows on Debian 13 in every merge what becomes of a server that others use.
     Story("foreign_data", 240, {"bookworm": "full", "trixie": "full"}, bare=True),
     # Both in `full`; unit/test_slurm_jobs.py and test_jobs_in_the_way.py hold the same rules in every merge.
     Story("jobs", 150, {"bookworm": "full", "trixie": "full"}),
+    # Both in `full`; worker_faults adds several workers in one run in every merge.
+    Story("bulk", 140, {"bookworm": "full", "trixie": "full"}),
     # Both Debians in `full`: long, and `change` moves packages in every merge.
     Story("upgrade", 700, {"bookworm": "full", "trixie": "full"}),
     # Both in `full`; unit/test_former_notes.py reads the recorded notes and ledgers in every merge.
@@ -108,10 +109,12 @@ STORIES = (
     Story("hanging", 770, {"bookworm": "full"}),
     Story("worker_faults", 500, {"trixie": "test"}),
     Story("artifacts", 240, {"trixie": "test"}, bare=True),
-    Story("canaries", 220, {"bookworm": "test"}),
     Story("host_keys", 130, {"bookworm": "test"}),
     Story("host_faults", 90, {"bookworm": "test"}, bare=True),
-    Story("image", 180, {"bookworm": "test"}),
+    # contract/test_canaries.py looks for the same secrets in every merge, in what the runner and its plays write.
+    Story("canaries", 220, {"bookworm": "full"}),
+    # unit/test_supply_chain.py holds the lock, the Containerfile and what goes into the image together in every merge.
+    Story("image", 180, {"bookworm": "full"}),
     Story("liar", 150, {"bookworm": "full"}),
     Story("platform_faults", 65, {"bookworm": "test"}),
     Story("neighbours", 240, {"bookworm": "full"}),

@@ -6,7 +6,7 @@ from runner.act.vault import SecretsError, Vault
 from runner.intent.connection import read_address
 from runner.intent.host_keys import fingerprint, pin
 from runner.model.names import host_name
-from runner.model.plan import AdapterError, ForgetSecrets, Pin, Resolve, SetMember, Step, stamp
+from runner.model.plan import AdapterError, ForgetSecrets, Pin, SetMember, Step, stamp
 from runner.model.world import World
 from runner.platform.client import Client
 from runner.settings import Settings
@@ -21,7 +21,7 @@ def forget_secrets(step: ForgetSecrets, world: World, settings: Settings) -> Wor
     return world.after(step)
 
 
-def ask_policy(_step: Resolve, world: World, client: Client, settings: Settings) -> World:
+def ask_policy(world: World, client: Client, settings: Settings) -> World:
     return world.later(packages=package_policy.ask(client, settings, world.instance))
 
 

@@ -214,7 +214,7 @@ class _Tick:
                     self._world = effects.forget_secrets(step, self._world, self._settings)
                 case Resolve():
                     self._report.start(step)
-                    self._world = effects.ask_policy(step, self._world, self._client, self._settings)
+                    self._world = effects.ask_policy(self._world, self._client, self._settings)
                 case _:
                     self._world = self._report.apply(step, self._world)
             self._summary.writes += 1

@@ -257,7 +257,7 @@ class Reporter:
             stored = {**member.adapter_detail, **member.unread}
             said = {**self._app.full_detail(member), **member.unread, **changes}
             # Whatever is written, the number only grows, and only by a claim.
-            said[claims.FENCE] = _fence(member) + 1 if numbers else stored.get(claims.FENCE, 0)
+            said[claims.FENCE] = (claims.number(member) or 0) + 1 if numbers else stored.get(claims.FENCE, 0)
             said = self._app.fit_detail(member.component_key, said)
             if member.status == status and {claims.FENCE: 0, **stored} == said:
                 return member
@@ -353,10 +353,6 @@ class Reporter:
         elif isinstance(subject, Member):
             ids = {"member_id": subject.id, "operation_id": at_work(subject), **ids}
         return log.get(**ids)
-
-
-def _fence(member: Member) -> int:
-    return claims.number(member) or 0
 
 
 def _version(thing: AppInstance | Member | Operation) -> object:

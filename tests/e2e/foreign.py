@@ -13,6 +13,8 @@ mariadb-dump --skip-dump-date --databases $names
 mariadb --batch --execute="SELECT Host, User, Priv FROM mysql.global_priv WHERE User <> 'slurm' ORDER BY 1, 2;
   SELECT Host, Db, User FROM mysql.db WHERE User <> 'slurm' ORDER BY 1, 2, 3"
 """
+# What the adapter made in the server and must drop again.
+OURS = "SHOW DATABASES LIKE 'slurm%'; SELECT User FROM mysql.user WHERE User = 'slurm'"
 CONFIGURATION = (
     "find /etc/mysql -type f -o -type l | sort | xargs sha256sum; find /etc/mysql | sort; mariadbd --print-defaults"
 )

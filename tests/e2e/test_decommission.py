@@ -17,7 +17,7 @@ from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.hosts import HostSpec
 from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, deploy, fleet_named, kill, nothing_is_claimed, until
-from tests.e2e.foreign import Server, put_homes_elsewhere, serve_somebody, server, sql, use_it_meanwhile
+from tests.e2e.foreign import OURS, Server, put_homes_elsewhere, serve_somebody, server, sql, use_it_meanwhile
 from tests.e2e.host_picture import difference, picture
 from tests.platform_process import Doc
 from tests.runner_process import answer, gpuaas_slurm
@@ -155,9 +155,7 @@ def test_the_servers_data_configuration_and_process_are_what_they_were(story: St
     if not story.server:
         pytest.skip("MariaDB came with the cluster here")
     assert server(story.fleet, "gs-1") == story.server
-    assert (
-        sql(story.fleet, "gs-1", "SHOW DATABASES LIKE 'slurm%'; SELECT User FROM mysql.user WHERE User = 'slurm'") == ""
-    )
+    assert sql(story.fleet, "gs-1", OURS) == ""
 
 
 def test_homes_on_another_file_system_stay_though_their_removal_was_asked_for(story: Story) -> None:

@@ -16,13 +16,11 @@ from sandbox.fleet.hosts import HostSpec
 from sandbox.fleet.images import SUITES
 from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, deploy, fleet_named, until
-from tests.e2e.foreign import on, put_homes_elsewhere, serve_somebody, server, sql, use_it_meanwhile
+from tests.e2e.foreign import OURS, on, put_homes_elsewhere, serve_somebody, server, sql, use_it_meanwhile
 from tests.e2e.host_picture import difference, picture
 from tests.runner_process import answer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story("shared")]
-
-OURS = "SHOW DATABASES LIKE 'slurm%'; SELECT User FROM mysql.user WHERE User = 'slurm'"
 
 
 @dataclass
@@ -41,9 +39,9 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
         yield Shared(fleet, cluster)
 
 
-def gone(cluster: Cluster) -> bool:
+def stands(cluster: Cluster, status: str) -> bool:
     ends(cluster.run(), 0)
-    return bool(cluster.instance()["status"] == "deleted")
+    return bool(cluster.instance()["status"] == status)
 
 
 def refused_deploy(fleet: Fleet, code: str, named: str) -> None:
@@ -57,7 +55,7 @@ def refused_deploy(fleet: Fleet, code: str, named: str) -> None:
     assert named in error["message"]
     assert difference(before, picture(fleet, "gs-2")) == []
     answer(cluster.variables, "op", "decommission", cluster.instance_id)
-    until(lambda: gone(cluster), 120, "the refused instance is deleted", every=1)
+    until(lambda: stands(cluster, "deleted"), 120, "the refused instance is deleted", every=1)
     assert difference(before, picture(fleet, "gs-2")) == []
 
 
@@ -130,16 +128,11 @@ def test_a_stop_leaves_a_server_that_others_use_and_a_start_needs_no_restart_of_
     assert cluster.on("gs-1", "sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster") != ""
 
 
-def stands(cluster: Cluster, status: str) -> bool:
-    ends(cluster.run(), 0)
-    return bool(cluster.instance()["status"] == status)
-
-
 def test_a_server_that_others_came_to_use_outlives_the_cluster(shared: Shared) -> None:
     cluster, fleet = shared.cluster, shared.fleet
     before = server(fleet, "gs-1")
     answer(cluster.variables, "op", "decommission", cluster.instance_id)
-    until(lambda: gone(cluster), 300, "the instance is deleted", every=1)
+    until(lambda: stands(cluster, "deleted"), 300, "the instance is deleted", every=1)
     detail = cluster.controller()["adapter_detail"]
     assert detail["residue"] == [] and "afterwards, shop" in detail["data_left"][0], detail
     after = server(fleet, "gs-1")
@@ -175,7 +168,7 @@ def test_a_server_and_homes_that_were_there_outlive_a_second_cluster(shared: Sha
     assert difference(before["gs-3"], picture(fleet, "gs-3"), "/home/ada") == []
 
     answer(cluster.variables, "op", "decommission", cluster.instance_id, "--remove-homes")
-    until(lambda: gone(cluster), 300, "the second instance is deleted", every=1)
+    until(lambda: stands(cluster, "deleted"), 300, "the second instance is deleted", every=1)
     assert server(fleet, "gs-2") == in_use
     assert sql(fleet, "gs-2", OURS) == ""
     left = difference(before["gs-2"], picture(fleet, "gs-2"))

@@ -102,9 +102,7 @@ def read_or_none(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize(("status", "names"), [("ready", [2]), ("reconciling", [1, 2])])
-def test_a_stopped_play_fails_members_it_never_heard_of_but_not_a_controller_it_only_asks(
-    status: str, names: list[int]
-) -> None:
+def test_a_stopped_play_fails_silent_members_but_no_controller_it_only_asks(status: str, names: list[int]) -> None:
     members = (controller(status=status), worker(add(2), 2))
     error = AdapterError("play_stalled", "it hangs", "retryable")
     story = stopped(RunResult(), Play("test", "add_worker", members), error, ("serving",))

@@ -1,4 +1,4 @@
-"""Logs: JSON lines for machines, readable text on a terminal, the same ids on every line."""
+"""Structured logs: JSON lines, or text on a terminal, with the same ids on every line."""
 
 import logging
 import sys
@@ -12,7 +12,7 @@ Logger = structlog.typing.FilteringBoundLogger
 
 
 def configure(settings: Settings) -> None:
-    """Send structured lines to stderr, so that stdout stays for what a command answers."""
+    """Write log lines to stderr, so that stdout has only the output of the command."""
     text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     renderer: Any = (
@@ -26,7 +26,7 @@ def configure(settings: Settings) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            _short_on_terminal if text else _keep,
+            _short_on_terminal if text else _unchanged,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -41,7 +41,7 @@ def get(**ids: Any) -> Logger:
     return logger
 
 
-def _keep(_logger: Any, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+def _unchanged(_logger: Any, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     return event
 
 

@@ -1,4 +1,4 @@
-"""One model of everything that can be set: environment first, then the file named by GPUAAS_CONFIG."""
+"""All settings: from the environment first, then from the file that GPUAAS_CONFIG names."""
 
 import os
 import socket
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-# Read once at start, then taken out of our environment so that no child process inherits them.
+# Read once at start, then removed from the environment, so that child processes do not inherit them.
 SECRET_VARIABLES = ("GPUAAS_CLIENT_SECRET", "GPUAAS_OPERATOR_TOKEN", "VAULT_SECRET_ID", "VAULT_TOKEN")
 MOUNT = r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$"
 
@@ -28,7 +28,7 @@ def default_runner_id() -> str:
 
 
 def _default_state_directory() -> Path:
-    """systemd's word first; else where a system service, or a person, keeps such things."""
+    """The directory that systemd gives; else the usual one of a system service or a user."""
     given = os.environ.get("STATE_DIRECTORY")
     if given:
         return Path(given.partition(":")[0])
@@ -38,7 +38,7 @@ def _default_state_directory() -> Path:
 
 
 class Settings(BaseSettings):
-    """What the runner needs to know before its first call."""
+    """Each variable is GPUAAS_ and the field's name in upper case, unless an alias is given."""
 
     model_config = SettingsConfigDict(env_prefix="GPUAAS_", extra="ignore", validate_default=True)
 
@@ -128,9 +128,9 @@ class Settings(BaseSettings):
     @field_validator("base_url", "vault_addr", "vault_agent_addr")
     @classmethod
     def _without_login(cls, url: AnyHttpUrl | None) -> AnyHttpUrl | None:
-        """Addresses are shown in messages."""
+        """Addresses appear in messages, so they must not contain a password."""
         if url is not None and (url.username or url.password):
-            raise ValueError("an address holds no user and no password; there are settings for that")
+            raise ValueError("an address must not contain a user or a password; there are settings for that")
         return url
 
     @field_validator("vault_skip_verify")
@@ -169,16 +169,16 @@ def _file_values(path: Path) -> dict[str, Any]:
 
 
 def load() -> Settings:
-    """Read and validate; SettingsError names every wrong one, and no value that could be a secret."""
+    """Read and validate. SettingsError names every wrong setting, and quotes no value that could be a secret."""
     config = os.environ.get("GPUAAS_CONFIG")
     values = _file_values(Path(config)) if config else {}
     try:
         return Settings(**values)
     except ValidationError as error:
-        raise SettingsError([_sentence(problem["loc"], problem["msg"]) for problem in error.errors()]) from None
+        raise SettingsError([_message(problem["loc"], problem["msg"]) for problem in error.errors()]) from None
 
 
-def _sentence(location: tuple[int | str, ...], message: str) -> str:
+def _message(location: tuple[int | str, ...], message: str) -> str:
     name = str(location[0])
     variable = name if name.isupper() else f"GPUAAS_{name.upper()}"
     if message == "Field required":
@@ -186,7 +186,7 @@ def _sentence(location: tuple[int | str, ...], message: str) -> str:
     return f"{variable}: {message}"
 
 
-def forget_secrets() -> None:
-    """Take secrets out of our environment: what we start later must not inherit them."""
+def clear_secrets() -> None:
+    """Remove secrets from the environment, so that child processes do not inherit them."""
     for variable in SECRET_VARIABLES:
         os.environ.pop(variable, None)

@@ -1,4 +1,4 @@
-"""Play events to what they mean for members. Pure; reads only data that roles emit on purpose.
+"""Translates play events into outcomes of members. Pure; reads only data that roles emit on purpose.
 
 That is: what the member_report plugin returns on this side, `adapter_error` in a failed task's result, and the outcome
 of each host (failed, unreachable, no host matched). Task names and stdout decide nothing. What comes from a host is
@@ -8,7 +8,7 @@ read by the app (`ReportReader`), for the host's own member only.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 from uuid import UUID
 
 from runner.intent import host_keys
@@ -17,26 +17,27 @@ from runner.model.app import ReportReader
 from runner.model.plan import AdapterError, Detail, ErrorClass
 from runner.model.world import Outcome
 
-Event = Mapping[str, Any]
+Event = Mapping[str, Any]  # as ansible-runner gives it
+NoHostsMatched = Literal["no hosts matched"]
 TASK_FAILED = "task_failed"
-# Codes that are this side's own to find out: a host that returns one must not be handled as if it were so.
+# Codes that only the runner may set. A host that returns one would choose how its member is handled.
 OUR_CODES = frozenset({host_keys.MISMATCH, "host_unreachable", "play_timeout", "play_stalled", TASK_FAILED})
-# How a task looks that could not have a secret: the first where it must not be told, the second in a lookup's words.
-WANTING = ("its output is withheld because it handles a secret", "runtime secret not available")
+# Messages of a task that did not get its secret: of one with a hidden result, and of the lookup.
+NO_SECRET_MESSAGES = ("its output is withheld because it handles a secret", "runtime secret not available")
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run has told so far: an outcome for each member it reached, and the newest snapshot."""
+    """The result of a run so far: an outcome for each member it reached, and the newest snapshot."""
 
     outcomes: Mapping[UUID, Outcome] = field(default_factory=dict)
     snapshot: Any = None
-    nothing_matched: bool = False
+    no_hosts_matched: bool = False
 
 
 @dataclass(frozen=True)
 class MemberEvent:
-    """One event that says something of one member."""
+    """One event about one member."""
 
     member_id: UUID
     phase: str | None = None
@@ -44,122 +45,144 @@ class MemberEvent:
     snapshot: Any = None
     error: AdapterError | None = None
     at: datetime | None = None  # by the clock of the machine that Ansible runs on
-    dropped: tuple[str, ...] = ()  # keys of the report that were not believed
+    dropped: tuple[str, ...] = ()  # keys of the report that were not accepted
 
 
-def parse_event(event: Event, members: Mapping[str, ReportReader]) -> MemberEvent | Literal["nothing matched"] | None:
-    """The meaning of one event; None for the many that have none. `members` is by inventory name."""
-    kind = event.get("event")
-    data = event.get("event_data") or {}
-    if kind == "playbook_on_no_hosts_matched":
-        return "nothing matched"
-    member = members.get(str(data.get("host")))
-    if member is None or kind not in ("runner_on_ok", "runner_on_failed", "runner_on_unreachable"):
+@dataclass(frozen=True)
+class PlayEvent:
+    """The fields of an event that the runner uses. The result is a host's data: it may be anything."""
+
+    kind: str
+    run_id: object
+    created: datetime | None
+    host: str | None
+    task: str | None
+    action: str
+    errors_are_ignored: bool
+    message: object
+    stderr: str
+    is_hidden: bool
+    report: Mapping[str, Any] | None
+    error: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, event: Event) -> Self:
+        data = _object(event.get("event_data"))
+        result = _object(data.get("res"))
+        report = result.get("member_report")
+        return cls(
+            kind=str(event.get("event")),
+            run_id=data.get("playbook_uuid"),
+            created=_time(event.get("created")),
+            host=_text(data.get("host")),
+            task=_text(data.get("task")),
+            action=str(data.get("task_action")),
+            errors_are_ignored=bool(data.get("ignore_errors")),
+            message=result.get("msg"),
+            stderr=str(result.get("module_stderr") or result.get("stderr") or "").lstrip(),
+            is_hidden="censored" in result,
+            report=report if isinstance(report, dict) else None,
+            error=_object(result.get("adapter_error")),
+        )
+
+
+def parse_event(raw: Event, members: Mapping[str, ReportReader]) -> MemberEvent | NoHostsMatched | None:
+    """What one event means for a member; None for the many events that mean nothing. `members` is by inventory name."""
+    event = PlayEvent.read(raw)
+    if event.kind == "playbook_on_no_hosts_matched":
+        return "no hosts matched"
+    member = members.get(event.host or "")
+    if member is None or event.kind not in ("runner_on_ok", "runner_on_failed", "runner_on_unreachable"):
         return None
-    result = data.get("res")
-    result = result if isinstance(result, dict) else {}
-    heard = _report(event, member, result)
-    if kind == "runner_on_unreachable":
-        return replace(heard, error=_unreachable(data, result))
-    if kind == "runner_on_failed":
-        return None if data.get("ignore_errors") else replace(heard, error=_failed(data, result))
-    return heard if _is_report(data, member, result) else None
+    report = _report(event, member)
+    if event.kind == "runner_on_ok":
+        return report
+    if event.kind == "runner_on_failed" and event.errors_are_ignored:
+        return None
+    error = _failed(event) if event.kind == "runner_on_failed" else _unreachable(event)
+    return replace(report or MemberEvent(member.id, at=event.created), error=error)
 
 
-def _is_report(data: Mapping[str, Any], member: ReportReader, result: Mapping[str, Any]) -> bool:
-    """Whether the result is a report. Any module on any host may return one that looks the same."""
-    return member.accepts(str(data.get("task_action"))) and isinstance(result.get("member_report"), dict)
+def _report(event: PlayEvent, member: ReportReader) -> MemberEvent | None:
+    """The member's report. The action is checked, because any module on any host may return the same keys."""
+    if event.report is None or not member.accepts(event.action):
+        return None
+    read = member.read(event.report, event.created)
+    return MemberEvent(member.id, read.phase, read.detail, read.snapshot, at=event.created, dropped=read.dropped)
 
 
-def _report(event: Event, member: ReportReader, result: Mapping[str, Any]) -> MemberEvent:
-    at = _time(event.get("created"))
-    if not _is_report(event["event_data"], member, result):
-        return MemberEvent(member.id, at=at)
-    read = member.read(result["member_report"], at)
-    return MemberEvent(member.id, read.phase, read.detail, read.snapshot, at=at, dropped=read.dropped)
-
-
-def add_event(story: RunResult, heard: MemberEvent | Literal["nothing matched"] | None) -> RunResult:
-    """The story with one more event in it. The first error of a member stands."""
-    if heard is None:
-        return story
-    if heard == "nothing matched":
-        return replace(story, nothing_matched=True)
-    assert isinstance(heard, MemberEvent)
-    before = story.outcomes.get(heard.member_id, Outcome())
-    outcome = Outcome(heard.phase or before.phase, {**before.detail, **heard.detail}, before.error or heard.error)
-    outcomes = {**story.outcomes, heard.member_id: outcome}
-    return replace(story, outcomes=outcomes, snapshot=heard.snapshot or story.snapshot)
+def add_event(result: RunResult, event: MemberEvent | NoHostsMatched | None) -> RunResult:
+    """The result with one more event. The first error of a member is kept."""
+    if event is None:
+        return result
+    if event == "no hosts matched":
+        return replace(result, no_hosts_matched=True)
+    assert isinstance(event, MemberEvent)
+    before = result.outcomes.get(event.member_id, Outcome())
+    outcome = Outcome(event.phase or before.phase, {**before.detail, **event.detail}, before.error or event.error)
+    outcomes = {**result.outcomes, event.member_id: outcome}
+    return replace(result, outcomes=outcomes, snapshot=event.snapshot or result.snapshot)
 
 
 def translate(events: Iterable[Event], members: Mapping[str, ReportReader]) -> RunResult:
-    """A whole recorded run at once."""
-    story = RunResult()
+    """The result of a whole recorded run."""
+    result = RunResult()
     for event in events:
-        story = add_event(story, parse_event(event, members))
-    return story
+        result = add_event(result, parse_event(event, members))
+    return result
 
 
-def without_secret(story: RunResult, why: AdapterError) -> RunResult:
-    """The story of a play to which a secret was refused: a task that failed for want of it says so, with the reason."""
-    return replace(
-        story,
-        outcomes={
-            member_id: replace(known, error=replace(why, host=known.error.host, task=known.error.task))
-            if known.error and known.error.code == TASK_FAILED and any(word in known.error.message for word in WANTING)
-            else known
-            for member_id, known in story.outcomes.items()
-        },
-    )
+def name_refused_secret(result: RunResult, cause: AdapterError) -> RunResult:
+    """Give members whose task failed for lack of a secret the error with which the secret was refused."""
+
+    def explained(outcome: Outcome) -> Outcome:
+        error = outcome.error
+        if not error or error.code != TASK_FAILED or not any(one in error.message for one in NO_SECRET_MESSAGES):
+            return outcome
+        return replace(outcome, error=replace(cause, host=error.host, task=error.task))
+
+    return replace(result, outcomes={member_id: explained(one) for member_id, one in result.outcomes.items()})
 
 
-def _failed(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
-    host, task = _text(data.get("host")), _text(data.get("task"))
-    given = result.get("adapter_error")
-    if isinstance(given, dict) and _is_code(given.get("code")):
-        klass: Any = given.get("class")
+def _failed(event: PlayEvent) -> AdapterError:
+    code = event.error.get("code")
+    if isinstance(code, str) and host_data.CODE.fullmatch(code) and code not in OUR_CODES:
+        klass: Any = event.error.get("class")
         return AdapterError(
-            given["code"],
-            host_data.message(given.get("message") or result.get("msg")),
+            code,
+            host_data.message(event.error.get("message") or event.message),
             klass if klass in get_args(ErrorClass) else "intervention",
-            host,
-            task,
-            _uuid(given.get("instance")),
+            event.host,
+            event.task,
+            _uuid(event.error.get("instance")),
         )
-    if _is_refused_by_sudo(result):
+    if _is_refused_by_sudo(event):
         message = (
-            f"the login user may not become root: {host_data.message(result.get('msg'))}. Install"
+            f"the login user may not become root: {host_data.message(event.message)}. Install"
             " deploy/sudoers.d/gpuaas-slurm on the host, with that user's name, then ask again"
         )
-        return AdapterError("not_root", message, "intervention", host, task)
-    message = WANTING[0] if "censored" in result else host_data.message(result.get("msg"))
-    return AdapterError(TASK_FAILED, f"{task}: {message}. Look at the host, then ask again", "intervention", host, task)
+        return AdapterError("not_root", message, "intervention", event.host, event.task)
+    problem = NO_SECRET_MESSAGES[0] if event.is_hidden else host_data.message(event.message)
+    message = f"{event.task}: {problem}. Look at the host, then ask again"
+    return AdapterError(TASK_FAILED, message, "intervention", event.host, event.task)
 
 
-def _is_code(value: object) -> bool:
-    return isinstance(value, str) and bool(host_data.CODE.fullmatch(value)) and value not in OUR_CODES
+def _is_refused_by_sudo(event: PlayEvent) -> bool:
+    """Ansible has no field for it: its own message where sudo asks for a password, else sudo's output."""
+    return "sudo password" in str(event.message) or event.stderr.startswith(("sudo: ", "Sorry, user "))
 
 
-def _is_refused_by_sudo(result: Mapping[str, Any]) -> bool:
-    """Ansible has no field for it: its own words where sudo asks for a password, else sudo's."""
-    said = str(result.get("module_stderr") or result.get("stderr") or "").lstrip()
-    return "sudo password" in str(result.get("msg")) or said.startswith(("sudo: ", "Sorry, user "))
+def _unreachable(event: PlayEvent) -> AdapterError:
+    if "Host key verification failed" in str(event.message):
+        # Another machine answers, or the host was reinstalled: a retry cannot change that.
+        return AdapterError(host_keys.MISMATCH, host_keys.KEY_CHANGED_MESSAGE, "intervention", event.host, event.task)
+    problem = host_data.message(event.message)
+    message = f"ssh to the host failed: {problem}. Check that it is up and that its sshd answers"
+    return AdapterError("host_unreachable", message, "retryable", event.host, event.task)
 
 
-def _unreachable(data: Mapping[str, Any], result: Mapping[str, Any]) -> AdapterError:
-    message = (
-        f"ssh to the host failed: {host_data.message(result.get('msg'))}. Check that it is up and that its sshd answers"
-    )
-    if "Host key verification failed" in str(result.get("msg")):
-        # Another machine answers, or the host was rebuilt: trying again cannot make that right.
-        return AdapterError(
-            host_keys.MISMATCH,
-            host_keys.CHANGED_WORDS,
-            "intervention",
-            _text(data.get("host")),
-            _text(data.get("task")),
-        )
-    return AdapterError("host_unreachable", message, "retryable", _text(data.get("host")), _text(data.get("task")))
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _text(value: object) -> str | None:

@@ -1,1 +1,1 @@
-"""The only code that runs Ansible and ssh and asks Vault."""
+"""Ansible, ssh and Vault: no other package uses them."""

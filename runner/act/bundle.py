@@ -1,4 +1,4 @@
-"""Finds the Ansible side of the project: in a checkout, or installed beside the package."""
+"""Finds the Ansible files of the project: in a checkout, or installed beside the package."""
 
 import re
 import sys
@@ -18,7 +18,7 @@ def bundle_dir() -> Path:
 
 
 def version() -> str:
-    """The version of package, app and command line; the manifest is the one place that has it."""
+    """The version of package, app and command line, which only the manifest contains."""
     manifest = bundle_dir() / "app" / "manifest.yaml"
     found = re.search(r"^version: (\S+)$", manifest.read_text(), re.MULTILINE)
     if found is None:

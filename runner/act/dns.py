@@ -7,45 +7,43 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from runner.intent.addresses import FAMILY, USE_IPV4, is_dialable
+from runner.intent.addresses import FAMILY, USE_IPV4, is_allowed
 from runner.model.app import App
 
 _LOOKUPS_AT_ONCE = 16
 
 
 def is_own(address: str) -> bool:
-    """Whether the address is one of this machine's. Nothing is sent: a route to oneself starts where it ends."""
+    """Whether the address is one of this machine's: then it is also the source of the route to it. Nothing is sent."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((address, 9))
             return bool(ipaddress.ip_address(probe.getsockname()[0]) == ipaddress.ip_address(address))
     except OSError:
-        return False  # no way there, so it is not here
+        return False  # there is no route, so the address is not local
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a host is not dialled. A passing one may be over at the next try."""
+    """Why no connection is made to a host."""
 
     code: str
     message: str
-    passing: bool = False
+    retryable: bool = False
 
 
-def settle(tree: dict[str, Any], app: App) -> dict[str, Refusal]:
-    """Resolve each host of an inventory once; for each that may not be dialled, why. Such hosts are taken out.
+def resolve_hosts(tree: dict[str, Any], app: App) -> dict[str, Refusal]:
+    """Replace each host name of an inventory by its address; remove and return the hosts that are refused.
 
-    The address that was checked is dialled, and workers are given the same one for their controller: asked again, by
-    us or by a host, the name might mean another machine.
+    Plays connect to the address that was checked, and workers get the same one for their controller: a second look-up,
+    by the runner or by a host, might return another machine.
     """
     hosts: dict[str, dict[str, Any]] = tree["all"]["hosts"]
-    addresses, refused = look_up({name: variables["ansible_host"] for name, variables in hosts.items()})
+    addresses, refused = resolve({name: variables["ansible_host"] for name, variables in hosts.items()})
     for name in hosts.keys() - addresses.keys() - refused.keys():
-        message = (
-            f"{hosts[name]['ansible_host']} resolves to no address. Check the name, and the resolver of the runner"
-        )
-        refused[name] = Refusal("host_unreachable", message, passing=True)
+        message = f"{hosts[name]['ansible_host']} resolves to no address. Check the name, and the runner's resolver"
+        refused[name] = Refusal("host_unreachable", message, retryable=True)
     for name, address in addresses.items():
         hosts[name]["ansible_host"] = address
     for name in refused:
@@ -60,22 +58,21 @@ def settle(tree: dict[str, Any], app: App) -> dict[str, Refusal]:
     return refused
 
 
-def look_up(hosts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Refusal]]:
-    """Of each host, by its name, the address that was checked; of each that may not be dialled, why.
+def resolve(hosts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Refusal]]:
+    """The checked address of each host, and the hosts that are refused, both by name.
 
-    Of several addresses the lowest is taken, so that the answer is the same however the resolver orders them.
+    The lowest of several addresses is used, so that the order of the resolver's answer does not matter.
     """
     addresses: dict[str, str] = {}
     refused: dict[str, Refusal] = {}
     with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as pool:
         for (name, host), found in zip(hosts.items(), pool.map(_addresses, hosts.values()), strict=True):
-            wrong = next((one for one in found if not is_dialable(one) or is_own(one)), None)
+            forbidden = next((one for one in found if not is_allowed(one) or is_own(one)), None)
             usable = [one for one in found if ":" not in one]
-            if wrong:
-                message = (
-                    f"{host} resolves to {wrong}, which is an address of the runner's machine or a reserved address."
-                )
-                refused[name] = Refusal("connection_invalid", f"{message} Correct the allocation's connection")
+            if forbidden:
+                problem = f"resolves to {forbidden}, which is an address of the runner's machine or a reserved address"
+                message = f"{host} {problem}. Correct the allocation's connection"
+                refused[name] = Refusal("connection_invalid", message)
             elif usable:
                 addresses[name] = min(usable, key=ipaddress.ip_address)
             elif found:

@@ -1,10 +1,11 @@
-"""What a step does beside the platform's records: read host keys, ask policy, delete secrets."""
+"""Steps that are not writes to the platform: read host keys, ask package policy, delete secrets."""
 
 from runner import log
 from runner.act import keyscan, package_policy
 from runner.act.vault import SecretsError, Vault
 from runner.intent.connection import read_address
 from runner.intent.host_keys import fingerprint, pin
+from runner.model.app import App
 from runner.model.names import host_name
 from runner.model.plan import AdapterError, ForgetSecrets, Pin, SetMember, Step, stamp
 from runner.model.world import World
@@ -12,35 +13,35 @@ from runner.platform.client import Client
 from runner.settings import Settings
 
 
-def forget_secrets(step: ForgetSecrets, world: World, settings: Settings) -> World:
+def delete_secrets(step: ForgetSecrets, world: World, settings: Settings, app: App) -> World:
     try:
-        Vault(settings).forget(world.instance.id)
+        Vault(settings, app.runtime_secrets).delete_secrets(world.instance.id)
     except SecretsError as error:
         log.get().warning("secrets not deleted", problem=error.message)
         return world.later(not_forgotten=AdapterError(error.code, error.message, "retryable"))
     return world.after(step)
 
 
-def ask_policy(world: World, client: Client, settings: Settings) -> World:
-    return world.later(packages=package_policy.ask(client, settings, world.instance))
+def ask_policy(world: World, client: Client, settings: Settings, app: App) -> World:
+    return world.later(packages=package_policy.resolve(client, settings, app, world.instance))
 
 
 def read_host_keys(step: Pin, world: World) -> tuple[World, list[Step]]:
-    """First sight: what the hosts show now, to be written before anything is run on them."""
+    """Read the keys of hosts that have none on record. Returns the writes that pin them, to be sent before any play."""
     members = {host_name(member): member for member in step.members}
     log.get().info("read host keys", members=len(members), why=step.why)
-    seen, problems = keyscan.scan(
+    scanned, problems = keyscan.scan(
         {name: read_address(world.allocations[member.allocation_id])[:2] for name, member in members.items()}  # type: ignore[index]
     )
-    unread = {members[name].id: problem for name, problem in problems.items()}
-    world = world.later(key_scan_errors={**world.key_scan_errors, **unread})
+    errors = {members[name].id: problem for name, problem in problems.items()}
+    world = world.later(key_scan_errors={**world.key_scan_errors, **errors})
     writes: list[Step] = []
-    for name, found in seen.items():
-        known = ", ".join(fingerprint(key.split()[1]) for key in found.keys)
+    for name, found in scanned.items():
+        fingerprints = ", ".join(fingerprint(key.split()[1]) for key in found.keys)
         log.get(member_id=members[name].id).warning(
-            "host keys pinned at first sight", address=found.address, keys=known
+            "host keys pinned at first sight", address=found.address, keys=fingerprints
         )
-        noted = pin(found.keys, found.address, stamp(world.now))
-        why = f"{found.address} showed {known}"
-        writes.append(SetMember(why, members[name], members[name].status, noted, consumes_outcome=False))
+        pinned = pin(found.keys, found.address, stamp(world.now))
+        why = f"{found.address} showed {fingerprints}"
+        writes.append(SetMember(why, members[name], members[name].status, pinned, consumes_outcome=False))
     return world, writes

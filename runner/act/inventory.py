@@ -1,7 +1,7 @@
-"""Allocations to an Ansible inventory: pure, and the same for the runner and for a person with ansible-playbook.
+"""Builds the Ansible inventory of an instance. Pure; the same for the runner and for a person with ansible-playbook.
 
-Everything here comes from an API and is about to decide whom we connect to and what lands in a config file,
-so each value is checked by type first, and what does not pass is an error with a code.
+The values come from an API and decide which machines we connect to and what is written to config files, so each is
+checked first. A value that does not pass is an error with a code.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -18,7 +18,7 @@ MAX_GPUS = 1024
 
 
 def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
-    """How to reach a member's host, and which member it is."""
+    """The variables with which Ansible reaches a member's host."""
     target = read_target(allocation, member)
     if allocation.gpus is not None and not 0 <= allocation.gpus <= MAX_GPUS:
         raise IntentError(
@@ -56,11 +56,10 @@ def build(
     first: Container[UUID] = (),
     on_record: Iterable[Member] | None = None,
 ) -> tuple[dict[str, Any], dict[UUID, IntentError]]:
-    """The instance's inventory, and for each member that cannot be in it the reason.
+    """The instance's inventory, and the error of each member that cannot be in it.
 
-    `fences` has the number of each member whose host may be changed (runner/model/claims.py), `first` those whose
-    hosts have nothing of this instance yet; `on_record`: all members of the instance, where `members` are only those
-    of one play.
+    `members` are those of one play, `on_record` all members of the instance. `fences` has the number of each member
+    whose host may be changed (runner/model/claims.py), `first` the members whose hosts have nothing of this instance.
     """
     hosts: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[str]] = {CONTROLLER: [], WORKER: []}
@@ -80,7 +79,7 @@ def build(
         if member.component_key not in groups:
             continue
         try:
-            variables = host_vars(member, _usable(member, allocations))
+            variables = host_vars(member, _active_allocation(member, allocations))
             if variables["ansible_user"] in variables_of_app.reserved_logins:
                 raise IntentError(
                     "config_invalid",
@@ -106,7 +105,7 @@ def build(
     return {"all": {"hosts": hosts, "children": {**children, instance_group(instance): own}}}, problems
 
 
-def _usable(member: Member, allocations: Mapping[UUID, Allocation]) -> Allocation:
+def _active_allocation(member: Member, allocations: Mapping[UUID, Allocation]) -> Allocation:
     allocation = allocations.get(member.allocation_id) if member.allocation_id else None
     if allocation is None:
         raise IntentError("record_unreadable", f"allocation {member.allocation_id} could not be read")

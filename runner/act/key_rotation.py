@@ -1,8 +1,8 @@
-"""How a runtime secret gives way to the next: what stands in Vault before and after each step. Pure.
+"""The steps that replace a runtime secret, as changes to the values in Vault. Pure.
 
-A secret's name always holds the one that hosts must have. The next one is made beside it, under a name of its own, and
-takes its place when the hosts are ready to change: from that write on the old one is not valid any more. Every step may
-be done again, so whoever was killed in the middle simply starts over.
+A secret's name always holds the value that hosts must have. The next value is stored under a name of its own, and
+replaces the current one when the hosts are ready to change. Every step can be repeated, so a runner that was killed
+starts again from the first.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,43 +11,40 @@ from typing import Any
 Values = dict[str, Any]
 Step = Callable[[Mapping[str, Any], str, Callable[[], str]], Values | None]
 
-# Only these can be replaced while a cluster runs.
-REPLACEABLE = ("munge_key",)
 
-
-def beside(name: str) -> str:
+def next_name(name: str) -> str:
     return f"{name}_next"
 
 
-def made(values: Mapping[str, Any], name: str, make: Callable[[], str]) -> Values | None:
-    """With the secret itself, made on first use; None if nothing has to be written."""
+def ensure(values: Mapping[str, Any], name: str, make: Callable[[], str]) -> Values | None:
+    """The values with the secret, generated on first use; None if nothing has to be written."""
     return None if isinstance(values.get(name), str) else {**values, name: make()}
 
 
-def staged(values: Mapping[str, Any], name: str, make: Callable[[], str]) -> Values | None:
-    """With the next one beside the current one."""
-    return made(values, beside(name), make)
+def stage(values: Mapping[str, Any], name: str, make: Callable[[], str]) -> Values | None:
+    """The values with a next secret beside the current one."""
+    return ensure(values, next_name(name), make)
 
 
-def promoted(values: Mapping[str, Any], name: str, make: Callable[[], str]) -> Values | None:
-    """With the next one in its place. If there is none, it has been promoted already, and what stands is right."""
-    if not isinstance(values.get(beside(name)), str):
-        return made(values, name, make)
-    rest = {key: value for key, value in values.items() if key != beside(name)}
-    return {**rest, name: values[beside(name)]}
+def promote(values: Mapping[str, Any], name: str, make: Callable[[], str]) -> Values | None:
+    """The values with the next secret as the current one. Without a next one it was promoted already."""
+    if not isinstance(values.get(next_name(name)), str):
+        return ensure(values, name, make)
+    rest = {key: value for key, value in values.items() if key != next_name(name)}
+    return {**rest, name: values[next_name(name)]}
 
 
-def dropped(values: Mapping[str, Any], name: str, make: Callable[[], str]) -> Values | None:
-    """Without a next one; one that hosts have seen and not used is not used later either."""
-    if beside(name) not in values:
-        return made(values, name, make)
-    return {key: value for key, value in values.items() if key != beside(name)}
+def drop(values: Mapping[str, Any], name: str, make: Callable[[], str]) -> Values | None:
+    """The values without a next secret: one that hosts have received and not used is not used later."""
+    if next_name(name) not in values:
+        return ensure(values, name, make)
+    return {key: value for key, value in values.items() if key != next_name(name)}
 
 
-# What can be asked for, and under which name the answer then stands.
+# For each step: the change, and the name under which the requested secret is then stored.
 STEPS: dict[str, tuple[Step, Callable[[str], str]]] = {
-    "current": (made, str),
-    "stage": (staged, beside),
-    "promote": (promoted, str),
-    "drop": (dropped, str),
+    "current": (ensure, str),
+    "stage": (stage, next_name),
+    "promote": (promote, str),
+    "drop": (drop, str),
 }

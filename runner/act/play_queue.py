@@ -1,4 +1,4 @@
-"""Which plays run now: bounds on plays at once and on their memory, with requested work first.
+"""Admits plays within bounds on their number and their memory, requested work first.
 
 A play that has sent no event for a while is stalled. It no longer counts against the bound on plays, so that hosts that
 hang do not keep others waiting. Together plays never exceed twice the bound: the oldest stalled one is stopped then.
@@ -28,7 +28,7 @@ class Bounds:
 
 
 @dataclass(eq=False)
-class Turn:
+class PlaySlot:
     """The place of one play, first in the queue and then among those that run."""
 
     requested: bool
@@ -36,11 +36,10 @@ class Turn:
     number: int
     clock: Callable[[], float] = time.monotonic
     last_event: float | None = None  # None while it waits
-    stopped: bool = False  # to be stopped, because others wait for its place
+    is_to_stop: bool = False  # because others wait for its place, or the run ends
     waited: bool = False
 
-    def heard(self) -> None:
-        """The play has sent an event."""
+    def record_event(self) -> None:
         self.last_event = self.clock()
 
     @property
@@ -54,83 +53,83 @@ class Turn:
 
 
 class PlayQueue:
-    """No threads, and no clock but the one that is passed in."""
+    """Has no threads, and no clock but the one passed in."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
         self.bounds = bounds
         self._clock = clock
-        self.waiting: list[Turn] = []
-        self.running: list[Turn] = []
+        self.waiting: list[PlaySlot] = []
+        self.running: list[PlaySlot] = []
         self._count = 0
 
-    def join(self, *, requested: bool, hosts: int) -> Turn:
+    def join(self, *, requested: bool, hosts: int) -> PlaySlot:
         self._count += 1
-        turn = Turn(requested, self.bounds.forks_for(hosts), self._count, self._clock)
-        self.waiting.append(turn)
-        return turn
+        slot = PlaySlot(requested, self.bounds.forks_for(hosts), self._count, self._clock)
+        self.waiting.append(slot)
+        return slot
 
-    def leave(self, turn: Turn) -> None:
-        """The play has ended, or does not want its place any more."""
-        for turns in (self.waiting, self.running):
-            if turn in turns:
-                turns.remove(turn)
+    def leave(self, slot: PlaySlot) -> None:
+        """The play has ended, or gave up waiting."""
+        for slots in (self.waiting, self.running):
+            if slot in slots:
+                slots.remove(slot)
 
     def admit(self) -> None:
-        """Start whatever may start, in order: no play overtakes the first in the queue."""
-        for turn in sorted(self.waiting, key=lambda one: one.order):
-            lively = [one for one in self.running if not self.is_stalled(one)]
-            if len(lively) >= self.bounds.plays:
+        """Start the plays that fit, in order: no play overtakes the first in the queue."""
+        for slot in sorted(self.waiting, key=lambda one: one.order):
+            active = [one for one in self.running if not self.is_stalled(one)]
+            if len(active) >= self.bounds.plays:
                 return
             memory = sum(one.megabytes for one in self.running)
             full = len(self.running) >= 2 * self.bounds.plays
-            if full or (self.running and memory + turn.megabytes > self.bounds.memory_mb):
+            if full or (self.running and memory + slot.megabytes > self.bounds.memory_mb):
                 self._stop_oldest()
                 return
-            self.waiting.remove(turn)
-            self.running.append(turn)
-            turn.heard()
+            self.waiting.remove(slot)
+            self.running.append(slot)
+            slot.record_event()
 
-    def is_stalled(self, turn: Turn) -> bool:
-        return turn.last_event is not None and self._clock() - turn.last_event >= self.bounds.stall_seconds
+    def is_stalled(self, slot: PlaySlot) -> bool:
+        return slot.last_event is not None and self._clock() - slot.last_event >= self.bounds.stall_seconds
 
     def stop_stalled(self) -> None:
-        for turn in self.running:
-            turn.stopped = turn.stopped or self.is_stalled(turn)
+        for slot in self.running:
+            slot.is_to_stop = slot.is_to_stop or self.is_stalled(slot)
 
     def _stop_oldest(self) -> None:
-        """One at a time: a play that was stopped holds its place until its processes have ended."""
+        """One at a time: a stopped play keeps its place until its processes have ended."""
         stalled = [one for one in self.running if self.is_stalled(one)]
-        if stalled and not any(one.stopped for one in self.running):
-            min(stalled, key=lambda one: one.last_event or 0).stopped = True
+        if stalled and not any(one.is_to_stop for one in self.running):
+            min(stalled, key=lambda one: one.last_event or 0).is_to_stop = True
 
 
 class PlayGate:
-    """The queue for threads."""
+    """Lets threads wait in the queue."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> None:
         self._queue = PlayQueue(bounds, clock)
         self._changed = threading.Condition()
 
-    def enter(self, *, requested: bool, hosts: int, give_up: Callable[[], bool]) -> Turn | None:
-        """Wait for a place; None if `give_up` became true first."""
+    def enter(self, *, requested: bool, hosts: int, give_up: Callable[[], bool]) -> PlaySlot | None:
+        """Wait for a place; None if `give_up` returned true first."""
         with self._changed:
-            turn = self._queue.join(requested=requested, hosts=hosts)
+            slot = self._queue.join(requested=requested, hosts=hosts)
             self._queue.admit()
-            while turn.last_event is None:
-                turn.waited = True
+            while slot.last_event is None:
+                slot.waited = True
                 if give_up():
-                    self._queue.leave(turn)
+                    self._queue.leave(slot)
                     return None
                 self._changed.wait(LOOK_SECONDS)
                 self._queue.admit()
-            return turn
+            return slot
 
-    def leave(self, turn: Turn) -> None:
+    def leave(self, slot: PlaySlot) -> None:
         with self._changed:
-            self._queue.leave(turn)
+            self._queue.leave(slot)
             self._changed.notify_all()
 
     def stop_stalled(self) -> None:
-        """Stop every play that has stalled: the run is about to end."""
+        """Stop every stalled play, because the run is about to end."""
         with self._changed:
             self._queue.stop_stalled()

@@ -1,4 +1,4 @@
-"""How a play gets at secrets: runtime ones from Vault, machine access through an agent that dies with the tick.
+"""Gives plays access to secrets: runtime secrets from Vault, and the ssh key through an agent that ends with the play.
 
 A secret never goes into an argument, an environment block or a file on this machine. Plays fetch runtime secrets
 by name over a private Unix socket (`secret_server`); ssh finds its key in a private ssh-agent (`ssh_agent`).
@@ -17,13 +17,14 @@ from uuid import UUID
 
 from runner.act.scratch import scratch
 from runner.act.vault import SecretsError, Vault
+from runner.model.app import App
 from runner.model.errors import Conflict, NotFound, Rejected
 from runner.model.platform import AppInstance, Delivery
 from runner.platform.client import Client
 from runner.settings import Settings
 
 SOCKET_VARIABLE = "GPUAAS_SECRETS_SOCKET"
-# What opens a private package source: no secret of the instance, so it is kept nowhere.
+# The login of a private package source. It is not a secret of the instance, so Vault does not keep it.
 PACKAGE_LOGIN = "package_login"
 
 
@@ -58,10 +59,10 @@ def secret_server(
     given: Mapping[str, str] | None = None,
     refused: list[SecretsError] | None = None,
 ) -> Iterator[Path]:
-    """Answer `<instance> <name> <step>` on a socket in a directory that only we can enter, from `given` or from Vault.
+    """Answer `<instance> <name> <step>` on a socket in a private directory, from `given` or from Vault.
 
-    For one instance only: who asks is a play, and a host of it that lies about itself may have changed the question.
-    What could not be had is added to `refused`: a play says of it only that one of its tasks failed.
+    Only for one instance: a host of the play may have influenced the request. Errors are added to `refused`, because
+    the play itself reports only a failed task.
     """
     path = directory / "secrets.sock"
     lock = threading.Lock()
@@ -71,7 +72,7 @@ def secret_server(
             raise SecretsError("secret_foreign", "a play may read the secrets of its own instance only")
         if given and name in given and step == "current":
             return given[name]
-        with lock:  # hosts of one play ask at the same moment, and hvac's session is not for sharing
+        with lock:  # hosts of one play ask in parallel, and hvac's session is not thread-safe
             try:
                 return vault.runtime_secret(instance_id, name, step)
             except SecretsError as error:
@@ -89,8 +90,8 @@ def secret_server(
             server.shutdown()
 
 
-def ask_server(path: str, instance_id: str, name: str, step: str = "current") -> str:
-    """The other end of `secret_server`, for the lookup plugin."""
+def fetch_secret(path: str, instance_id: str, name: str, step: str = "current") -> str:
+    """Ask `secret_server` for a secret; for the lookup plugin."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(60)
         connection.connect(path)
@@ -107,15 +108,15 @@ def ask_server(path: str, instance_id: str, name: str, step: str = "current") ->
 
 @contextlib.contextmanager
 def ssh_agent(directory: Path, private_key: str) -> Iterator[Path]:
-    """A private agent holding one key in memory; it ends with us, even when we are killed."""
+    """A private agent that holds one key in memory. It ends with this process, even if that is killed."""
     path = directory / "agent.sock"
     agent = subprocess.Popen(
-        # ssh-agent is setgid, which would make the kernel forget to end it with us; without new privileges it is not.
+        # The kernel drops the parent-death signal of a setgid program such as ssh-agent; --no-new-privs prevents it.
         ["setpriv", "--no-new-privs", "--pdeathsig", "TERM", "ssh-agent", "-D", "-a", str(path)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL,
-        start_new_session=True,  # a Ctrl-C is for us: the play that is to be finished still needs the key
+        start_new_session=True,  # a Ctrl-C must not end it: the play that finishes still needs the key
     )
     try:
         added = _add_key(path, private_key, agent)
@@ -128,7 +129,7 @@ def ssh_agent(directory: Path, private_key: str) -> Iterator[Path]:
 
 
 def _listens(path: Path) -> bool:
-    """A socket is there a moment before anybody answers at it."""
+    """The socket file exists a moment before the agent accepts connections."""
     with socket.socket(socket.AF_UNIX) as probe:
         return probe.connect_ex(str(path)) == 0
 
@@ -152,11 +153,12 @@ def _add_key(path: Path, private_key: str, agent: "subprocess.Popen[bytes]") -> 
 def access(
     client: Client,
     settings: Settings,
+    app: App,
     instance: AppInstance,
     package_credential: UUID | None = None,
     refused: list[SecretsError] | None = None,
 ) -> Iterator[dict[str, str]]:
-    """Everything a play needs to reach hosts and secrets, as environment that holds no secret itself."""
+    """The environment with which a play reaches hosts and secrets. It holds no secret itself."""
     if instance.access_credential_id is None:
         raise SecretsError(
             "credential_missing",
@@ -165,13 +167,13 @@ def access(
     for command, package in (("ssh-agent", "openssh-client"), ("setpriv", "util-linux")):
         if not shutil.which(command):
             raise SecretsError("agent_failed", f"{command} is not installed: install {package}")
-    vault = Vault(settings)
-    key = vault.unwrap(_delivered(client, instance, instance.access_credential_id, "access credential"))
+    vault = Vault(settings, app.runtime_secrets)
+    key = vault.unwrap_private_key(_deliver(client, instance, instance.access_credential_id, "access credential"))
     given = {}
     if package_credential:
-        delivery = _delivered(client, instance, package_credential, "package source's credential")
+        delivery = _deliver(client, instance, package_credential, "package source's credential")
         given[PACKAGE_LOGIN] = vault.unwrap_login(delivery)
-    # Sockets have short path limits and must not survive us: a fresh directory that only we can enter.
+    # The path of a socket must be short, and the socket must not outlive this process: hence a scratch directory.
     with (
         scratch() as directory,
         ssh_agent(directory, key) as agent,
@@ -181,9 +183,9 @@ def access(
         yield {"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(server)}
 
 
-def _delivered(client: Client, instance: AppInstance, credential: UUID, what: str) -> Delivery:
+def _deliver(client: Client, instance: AppInstance, credential: UUID, what: str) -> Delivery:
     try:
         return client.deliver_credential(credential, correlation_id=instance.correlation_id)
     except (Conflict, NotFound, Rejected) as refusal:
-        problem = f"the {what} is not to be had: {refusal.message}. Give the instance one that is current"
+        problem = f"the {what} is not available: {refusal.message}. Give the instance a current one"
         raise SecretsError("credential_unavailable", problem) from None

@@ -1,7 +1,7 @@
-"""Directories for one run: closed to others, and gone at its end. What a killed runner left goes with the next tick.
+"""Private directories that last for one run. The next run removes those of a killed runner.
 
-Each is locked by whoever uses it. The lock lies on an open file, so the kernel gives it back when its holder dies,
-however that happens: what no living process holds may be removed.
+Each directory is locked by the process that uses it. The kernel releases the lock when that process ends, however it
+ends: a directory without a lock may be removed.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ from pathlib import Path
 from runner import log
 
 PREFIX = "gpuaas-runner-"
-SOCKETS = "cp"  # where a play has its ssh masters; short, since the path of a socket is
+SOCKETS = "cp"  # for the ssh masters of a play; short, because the path of a socket must be
 
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A fresh directory that only we can enter; nothing of it is left behind, ssh masters included."""
+    """A new private directory. It is removed at the end, and its ssh masters are ended."""
     directory, lock = _make()
     try:
         yield directory
@@ -32,9 +32,9 @@ def scratch() -> Iterator[Path]:
 
 
 def sweep() -> None:
-    """Remove what runners of this user left that are dead."""
+    """Remove the directories of dead runners of this user."""
     for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):  # another runner was quicker, or it is not ours to look at
+        with contextlib.suppress(OSError):  # another runner was faster, or we have no access
             if directory.lstat().st_uid != os.geteuid():
                 continue
             lock = _open(directory)
@@ -50,7 +50,7 @@ def sweep() -> None:
 def _make() -> tuple[Path, int]:
     while True:
         directory = Path(tempfile.mkdtemp(prefix=PREFIX))
-        with contextlib.suppress(FileNotFoundError):  # swept in the moment before it was locked: make another
+        with contextlib.suppress(FileNotFoundError):  # removed by `sweep` before it was locked: make another
             lock = _open(directory)
             fcntl.flock(lock, fcntl.LOCK_EX)
             if directory.exists():
@@ -63,20 +63,20 @@ def _open(directory: Path) -> int:
 
 
 def end_processes(directory: Path) -> None:
-    """End what is left of a play that was stopped, or of a dead runner's: Ansible ignores the loss of its terminal.
+    """End the processes of a stopped play, or of a dead runner's play: Ansible does not end with its parent.
 
-    A play's processes have paths of the directory in their environment, and only they.
+    The processes of a play, and no others, have paths of its directory in their environment.
     """
-    mark = f"={directory}/".encode()
+    marker = f"={directory}/".encode()
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
-            if mark in (process / "environ").read_bytes():
+        with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
+            if marker in (process / "environ").read_bytes():
                 os.kill(int(process.name), signal.SIGKILL)
                 log.get().info("ended a process that a play left", process=int(process.name))
 
 
 def _remove(directory: Path) -> None:
-    """An ssh master outlives its play, and a killed runner, by a minute: whoever finds its socket could use it."""
+    """An ssh master outlives its play by a minute, and anyone with access to its socket could use the connection."""
     for control in directory.glob(f"{SOCKETS}/*"):
         with contextlib.suppress(subprocess.TimeoutExpired):
             command = ["ssh", "-O", "exit", "-S", str(control), "-q", "gone"]

@@ -1,21 +1,21 @@
-"""Secrets that another program keeps in a file, such as the token of a Vault Agent.
+"""Secrets in files that another program writes and renews, such as the token of a Vault Agent.
 
-Read when they are needed and not once at start, since whoever keeps them renews them.
+They are read at each use, because the program may have renewed them.
 """
 
 import os
 import re
 from pathlib import Path
 
-# Others may not read it, and nobody but its owner may change it. A group may read: an agent's file is 0640 by default.
-OPEN_TO_OTHERS = 0o027
-# One word. No brace: an agent that is told to wrap its token writes JSON, which is no token.
+# Only the owner may write, and the group may read: the file of a Vault Agent has mode 0640 by default.
+FORBIDDEN_BITS = 0o027
+# One word without a brace: an agent that wraps its token writes JSON, which is not a token.
 SECRET = re.compile(r"[!-z]+")
-LONGEST = 65536
+MAX_BYTES = 65536
 
 
-class Unusable(Exception):
-    """The file is not as it must be; the message names the setting and the next step, and shows nothing of it."""
+class SecretFileError(Exception):
+    """The file cannot be used. The message names the setting and the next step, and quotes nothing of the file."""
 
     def __init__(self, message: str, klass: str = "intervention") -> None:
         super().__init__(message)
@@ -23,25 +23,27 @@ class Unusable(Exception):
 
 
 def read(setting: str, path: Path) -> str:
-    """The one word in the file that the setting names."""
+    """The secret in the file that the setting names."""
     try:
-        # Of what was opened, not of what the name means a moment later. A pipe must not make us wait.
+        # Mode and content are those of the same open file. A pipe must not block.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            mode, content = os.fstat(file.fileno()).st_mode, file.read(LONGEST)
+            mode, content = os.fstat(file.fileno()).st_mode, file.read(MAX_BYTES)
     except FileNotFoundError:
-        raise Unusable(
+        raise SecretFileError(
             f"{setting}: {path} does not exist: check that the agent that writes it runs", "retryable"
         ) from None
     except OSError as error:
-        raise Unusable(f"{setting}: cannot read {path}: {error.strerror}. Let the runner's user read it") from None
-    if mode & OPEN_TO_OTHERS:
-        raise Unusable(
+        raise SecretFileError(
+            f"{setting}: cannot read {path}: {error.strerror}. Let the runner's user read it"
+        ) from None
+    if mode & FORBIDDEN_BITS:
+        raise SecretFileError(
             f"{setting}: {path} is open to others (mode {mode & 0o7777:04o}), so its content is not secret. Have it"
             " written with mode 0640 or less, and revoke what was in it"
         )
     text = content.decode("ascii", errors="replace").strip()
     if not SECRET.fullmatch(text):
-        raise Unusable(
+        raise SecretFileError(
             f"{setting}: {path} must hold one token or id as plain text and nothing else. Check what writes it"
         )
     return text

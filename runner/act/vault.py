@@ -1,10 +1,10 @@
-"""Vault: one path of its KV v2 store for each app instance, and what the platform delivers through it."""
+"""Vault: the runtime secrets of each app instance, and credentials that the platform delivers through it."""
 
 import base64
 import contextlib
 import re
-import secrets as random_source
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,28 +13,20 @@ from uuid import UUID
 from pydantic import SecretStr
 
 from runner.act import secret_files
-from runner.act.key_rotation import REPLACEABLE, STEPS
+from runner.act.key_rotation import STEPS
+from runner.model.app import RuntimeSecret
 from runner.model.platform import Delivery
 from runner.settings import Settings
 
-# Somebody else had the ssh key: the one error here that is an alarm.
+# SPENT means that another party used the ssh key's token: an alarm.
 SPENT, DENIED = "wrapping_token_spent", "vault_denied"
 
-# name -> how a new one is made. munge takes up to 1024 bytes; 128 is what its own tools make.
-MAKERS: dict[str, Callable[[], str]] = {
-    "munge_key": lambda: base64.b64encode(random_source.token_bytes(128)).decode(),
-    # HS256: as long as the digest, which is what Slurm's own instructions make.
-    "jwt_key": lambda: base64.b64encode(random_source.token_bytes(32)).decode(),
-    "slurmdbd_password": lambda: random_source.token_urlsafe(32),
-}
-
-
-# Printable, and nothing that ends a word or quotes one.
+# Printable characters without quotes, backslash and #.
 _LOGIN = re.compile(r"""((?![:"'\\#])[!-~]){1,256}:((?!["'\\#])[!-~]){1,2048}""")
 
 
 class SecretsError(Exception):
-    """A secret is not available; the message says why and what to do, and holds no secret."""
+    """A secret is not available. The message says why and what to do, and contains no secret."""
 
     def __init__(self, code: str, message: str, klass: str = "intervention") -> None:
         super().__init__(message)
@@ -46,13 +38,14 @@ class SecretsError(Exception):
 class Vault:
     """The KV v2 part of Vault that holds one path for each app instance."""
 
-    def __init__(self, settings: Settings) -> None:
-        import hvac  # here, because a quiet tick needs no Vault and loading this takes longer than the tick
+    def __init__(self, settings: Settings, runtime_secrets: Mapping[str, RuntimeSecret]) -> None:
+        import hvac  # here, because an idle tick does not need it, and loading it takes longer than the tick
 
         if settings.vault_addr is None:
             raise SecretsError("vault_not_set", "VAULT_ADDR is not set: runtime secrets and machine access need Vault")
         self._settings = settings
-        # Where Vault is asked. An agent or proxy may stand between; VAULT_ADDR then still says which Vault is meant.
+        self._runtime_secrets = runtime_secrets
+        # With an agent or proxy, VAULT_ADDR still names the Vault behind it.
         self.address = str(settings.vault_agent_addr or settings.vault_addr).rstrip("/")
         self._client = hvac.Client(
             url=self.address,
@@ -60,36 +53,37 @@ class Vault:
             verify=str(settings.vault_cacert or settings.vault_capath or "") or True,
             timeout=settings.api_timeout_seconds,
         )
-        # Whatever hvac found in the environment or a home directory is not what was configured.
+        # hvac may have found a token in the environment or a home directory: only the settings count.
         self._client.token = None
         self._logged_in = False
 
     def runtime_secret(self, instance_id: UUID, name: str, step: str = "current") -> str:
-        """The instance's secret of that name, made on first use, after a step of its turnover if one is named.
+        """The instance's secret of that name, generated on first use, after the given step of its rotation.
 
-        Check-and-set decides between two writers, and the loser looks again at what stands then.
+        Writes use check-and-set: of two writers one fails and reads again.
         """
-        if name not in MAKERS or step not in STEPS or (step != "current" and name not in REPLACEABLE):
+        secret = self._runtime_secrets.get(name)
+        if secret is None or step not in STEPS or (step != "current" and not secret.replaceable):
             raise SecretsError("secret_unknown", f"there is no runtime secret called {name!r} to {step}")
-        change, stands_under = STEPS[step]
+        change, stored_name = STEPS[step]
         for _ in range(5):
             version, values = self._read(instance_id)
-            changed = change(values, name, MAKERS[name])
+            changed = change(values, name, lambda: generate(secret))
             if changed is None:
-                return str(values[stands_under(name)])
+                return str(values[stored_name(name)])
             with contextlib.suppress(_LostRace):
                 self._write(instance_id, changed, version)
-                return str(changed[stands_under(name)])
+                return str(changed[stored_name(name)])
         raise SecretsError(
             "vault_busy",
-            "Vault refused every check-and-set write: others write too. It is tried again",
+            "Vault refused every check-and-set write, because others write too. It is tried again",
             "retryable",
         )
 
-    def forget(self, instance_id: UUID) -> None:
-        """Everything that was ever kept for the instance, every version of it. That there is nothing is fine."""
-        with contextlib.suppress(_Absent):
-            self._ask_as_us(
+    def delete_secrets(self, instance_id: UUID) -> None:
+        """Delete all secrets of the instance, in all versions. It is not an error if there are none."""
+        with contextlib.suppress(_NotFound):
+            self._call_logged_in(
                 lambda: self._client.secrets.kv.v2.delete_metadata_and_all_versions(
                     path=self._path(instance_id), mount_point=self._settings.vault_mount
                 )
@@ -98,18 +92,18 @@ class Vault:
         if version or values:
             raise SecretsError("secrets_left", "Vault still has secrets of the instance after they were deleted")
 
-    def unwrap(self, delivery: Delivery) -> str:
-        """The private key behind a delivery, exactly once."""
+    def unwrap_private_key(self, delivery: Delivery) -> str:
+        """The private key of a delivery, which can be unwrapped once."""
         key = self._unwrap(delivery).get("private_key")
         if not isinstance(key, str) or "PRIVATE KEY" not in key:
             raise SecretsError("credential_invalid", "the access credential holds no private key")
         return key
 
     def unwrap_login(self, delivery: Delivery) -> str:
-        """`user:password` behind a delivery, exactly once."""
+        """`user:password` of a delivery, which can be unwrapped once."""
         data = self._unwrap(delivery)
         login = f"{data.get('username')}:{data.get('password')}"
-        # It becomes a line of words, and the first colon ends the user's name.
+        # It becomes a line of a file, and the first colon ends the user's name.
         if not isinstance(data.get("password"), str) or not _LOGIN.fullmatch(login):
             raise SecretsError("credential_invalid", "the package source's credential holds no user and password")
         return login
@@ -120,12 +114,12 @@ class Vault:
             raise SecretsError(
                 "vault_address_mismatch",
                 f"the platform delivers a credential through {delivery.vault_addr}, but VAULT_ADDR is {ours}:"
-                " correct whichever is wrong. An agent or proxy between us and Vault belongs into VAULT_AGENT_ADDR",
+                " correct the wrong one. The address of an agent or proxy belongs into VAULT_AGENT_ADDR",
             )
-        # The wrapping token itself is the login: Vault takes one from the body only from who is logged in otherwise.
+        # The wrapping token itself is the login: Vault accepts one in the body only from a client with another login.
         self._client.token, self._logged_in = delivery.wrapping_token, False
         try:
-            answer = self._ask(self._client.sys.unwrap)
+            answer = self._call(self._client.sys.unwrap)
         except _Refused:
             raise SecretsError(
                 SPENT,
@@ -141,12 +135,12 @@ class Vault:
 
     def _read(self, instance_id: UUID) -> tuple[int, dict[str, Any]]:
         try:
-            answer = self._ask_as_us(
+            answer = self._call_logged_in(
                 lambda: self._client.secrets.kv.v2.read_secret_version(
                     path=self._path(instance_id), mount_point=self._settings.vault_mount, raise_on_deleted_version=False
                 )
             )
-        except _Absent:
+        except _NotFound:
             return 0, {}
         if answer["data"]["data"] is None:
             raise SecretsError(
@@ -158,7 +152,7 @@ class Vault:
 
     def _write(self, instance_id: UUID, values: dict[str, Any], version: int) -> None:
         try:
-            self._ask_as_us(
+            self._call_logged_in(
                 lambda: self._client.secrets.kv.v2.create_or_update_secret(
                     path=self._path(instance_id), secret=values, cas=version, mount_point=self._settings.vault_mount
                 )
@@ -168,15 +162,15 @@ class Vault:
 
     def _login(self) -> None:
         settings = self._settings
-        # A token in a file is its keeper's to renew, so it is read at each use.
+        # Another program renews a token in a file, so it is read at each use.
         if self._logged_in and settings.vault_token_file is None:
             return
-        token = _given("VAULT_TOKEN", settings.vault_token, settings.vault_token_file)
+        token = _secret_setting("VAULT_TOKEN", settings.vault_token, settings.vault_token_file)
         if token is not None:
             self._client.token = token
         elif settings.vault_role_id:
             self._login_by_role(settings.vault_role_id)
-        elif settings.vault_agent_addr is None:  # an agent adds its own
+        elif settings.vault_agent_addr is None:  # an agent adds its own login
             raise SecretsError(
                 "vault_login_missing",
                 "Vault needs a login: set VAULT_TOKEN_FILE, VAULT_TOKEN, or VAULT_ROLE_ID and VAULT_SECRET_ID",
@@ -185,45 +179,45 @@ class Vault:
 
     def _login_by_role(self, role_id: str) -> None:
         settings = self._settings
-        secret_id = _given("VAULT_SECRET_ID", settings.vault_secret_id, settings.vault_secret_id_file)
+        secret_id = _secret_setting("VAULT_SECRET_ID", settings.vault_secret_id, settings.vault_secret_id_file)
         if secret_id is None:
             raise SecretsError(
                 "vault_login_missing", "VAULT_ROLE_ID is set: also set VAULT_SECRET_ID or VAULT_SECRET_ID_FILE"
             )
         mount = settings.vault_approle_mount
         try:
-            self._ask(
+            self._call(
                 lambda: self._client.auth.approle.login(role_id=role_id, secret_id=secret_id, mount_point=mount),
             )
         except _Refused:
             raise SecretsError(
                 "vault_login_refused", "Vault refused the AppRole login: check VAULT_ROLE_ID and VAULT_SECRET_ID"
             ) from None
-        except _Absent:
+        except _NotFound:
             raise SecretsError(
                 "vault_login_refused", f"Vault has no AppRole login at {mount}: check GPUAAS_VAULT_APPROLE_MOUNT"
             ) from None
 
-    def _ask_as_us(self, call: Callable[[], Any]) -> Any:
-        """With our login, which may end while a long play is on: a denial is met by a fresh one, once."""
+    def _call_logged_in(self, call: Callable[[], Any]) -> Any:
+        """Call with our login. It may expire during a long play, so a denied call is repeated once with a new one."""
         self._login()
         try:
-            return self._ask(call)
+            return self._call(call)
         except SecretsError as error:
             if error.code != DENIED:
                 raise
         self._client.token, self._logged_in = None, False
         self._login()
-        return self._ask(call)
+        return self._call(call)
 
-    def _ask(self, call: Callable[[], Any]) -> Any:
+    def _call(self, call: Callable[[], Any]) -> Any:
         import requests
         from hvac import exceptions
 
         try:
             return call()
         except exceptions.InvalidPath:
-            raise _Absent from None
+            raise _NotFound from None
         except exceptions.InvalidRequest:
             raise _Refused from None
         except exceptions.VaultDown:
@@ -233,18 +227,18 @@ class Vault:
             message = f"Vault at {self.address} denied access: check the login's policy, or whether VAULT_TOKEN ran out"
             raise SecretsError(DENIED, message) from None
         except (exceptions.VaultError, requests.RequestException) as error:
-            # Only the kind: the text of such an error may quote the request.
+            # Only the type: the text of such an error may quote the request.
             message = f"Vault at {self.address} does not answer ({type(error).__name__})"
             raise SecretsError("vault_unreachable", message, "retryable") from None
 
 
-def _given(name: str, value: SecretStr | None, file: Path | None) -> str | None:
-    """A secret that is set by its value, or by a file that another program keeps."""
+def _secret_setting(name: str, value: SecretStr | None, file: Path | None) -> str | None:
+    """A secret that is set by its value, or by a file that another program writes."""
     if value is not None:
         return value.get_secret_value()
     try:
         return secret_files.read(f"{name}_FILE", file) if file is not None else None
-    except secret_files.Unusable as problem:
+    except secret_files.SecretFileError as problem:
         raise SecretsError("vault_login_unusable", str(problem), problem.klass) from None
 
 
@@ -259,13 +253,19 @@ def _same_address(one: str, other: str) -> bool:
         return False
 
 
-class _Absent(Exception):
-    """There is nothing at that path."""
+class _NotFound(Exception):
+    """Vault has nothing at that path."""
 
 
 class _Refused(Exception):
-    """Vault understood the request and denied it."""
+    """Vault understood the request and refused it."""
 
 
 class _LostRace(Exception):
-    """Somebody else wrote first."""
+    """Another writer was first."""
+
+
+def generate(secret: RuntimeSecret) -> str:
+    if secret.encoding == "urlsafe":
+        return secrets.token_urlsafe(secret.random_bytes)
+    return base64.b64encode(secrets.token_bytes(secret.random_bytes)).decode()

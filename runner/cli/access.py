@@ -1,18 +1,19 @@
-"""gpuaas-slurm access: the bundle that stands on the instance, for a person or for a program."""
+"""gpuaas-slurm access: prints the access bundle of an instance."""
 
 from typing import Any
 
-from runner.cli import requests, view
-from runner.cli.commands import Json, as_reader
-from runner.cli.member_operations import Target
+from runner.cli import view
+from runner.cli.commands import as_reader
+from runner.cli.options import Json, Target
 from runner.model.errors import RequestError
 from runner.model.plan import Detail
+from runner.observe.find import find_instance
 
 
 def access(target: Target, as_json: Json = False) -> None:
     """How to reach and use a cluster: hosts, ssh with the host's key, commands with their real output, paths, logs."""
     with as_reader() as (client, loaded):
-        instance = requests.find_instance(client, loaded, target)
+        instance = find_instance(client, loaded, target)
     if not instance.access:
         raise RequestError(
             f"instance {instance.id} is {instance.status} and has no access bundle yet."
@@ -21,12 +22,12 @@ def access(target: Target, as_json: Json = False) -> None:
     if as_json:
         view.print_json(instance.access)
     else:
-        # As it is: a table would fold what is meant to be pasted.
+        # Not as a table: it would fold lines that are meant to be pasted.
         view.out.print("\n".join(lines(instance.access)), markup=False, soft_wrap=True)
 
 
 def lines(bundle: Detail) -> list[str]:
-    """The bundle as text. Only what is there is shown: an older runner may have written less."""
+    """The bundle as text. Absent parts are left out: an older runner may have written less."""
     cluster = f"cluster {bundle.get('cluster_name')}, as of {bundle.get('observed_at')}"
     shown = [cluster, *_pairs("versions", bundle), "", "log in", *_indented(_part(bundle, "ssh").get("command"))]
     shown += [f"  key: {_part(bundle, 'ssh').get('key')}", "", "hosts", *_hosts(bundle)]

@@ -1,4 +1,4 @@
-"""What a person changes on an instance that exists: configure, op upgrade and op rollback, as commands."""
+"""Commands that change an existing instance: configure, op upgrade and op rollback."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,10 +6,11 @@ from typing import Annotated
 import typer
 
 from runner.cli import requests, view
-from runner.cli.commands import Json, as_person
-from runner.cli.instance_operations import ask
-from runner.cli.member_operations import Parameter, Target, pairs
+from runner.cli.commands import as_operator
+from runner.cli.instance_operations import request
+from runner.cli.options import Json, Parameter, Target, given, read_pairs
 from runner.model.errors import RequestError
+from runner.observe.find import find_instance
 
 
 def configure(
@@ -35,22 +36,20 @@ def configure(
         ways = "--slurm KEY=VALUE, --unset KEY, --users FILE, --app-version VERSION or --access-credential ID"
         raise RequestError(f"nothing to change: pass {ways}")
     listed = requests.read_users(users) if users else None
-    with as_person() as (client, loaded):
-        instance = requests.find_instance(client, loaded, target)
+    with as_operator() as (client, loaded):
+        instance = find_instance(client, loaded, target)
         changed = requests.configure(
-            client, instance, pairs(slurm), unset or [], app_version, listed, access_credential
+            client, instance, read_pairs(slurm), unset or [], app_version, listed, access_credential
         )
-        if as_json:
-            view.print_json(changed.model_dump(mode="json"))
-        else:
-            if slurm or unset or users:
-                view.out.print(f"instance {changed.id}: the desired configuration is {changed.config}")
-            if app_version:
-                view.out.print(f"instance {changed.id}: the desired app version is {changed.app_version}")
-            if access_credential:
-                used = f"credential {changed.access_credential_id} is used from the next tick on"
-                view.out.print(f"instance {changed.id}: {used}")
-            view.out.print("next: gpuaas-slurm run")
+    changes = []
+    if slurm or unset or users:
+        changes.append(f"the desired configuration is {changed.config}")
+    if app_version:
+        changes.append(f"the desired app version is {changed.app_version}")
+    if access_credential:
+        changes.append(f"credential {changed.access_credential_id} is used from the next tick on")
+    lines = [f"instance {changed.id}: {change}" for change in changes]
+    view.show_record(changed, *lines, "next: gpuaas-slurm run", as_json=as_json)
 
 
 Version = Annotated[
@@ -73,12 +72,12 @@ def upgrade(
     Within a series a failed upgrade is undone; across series it stops and names its backup.
     """
     terms = {"slurm_version": slurm_version, "accept_no_way_back": accept_no_way_back or None}
-    ask("upgrade", target, as_json, terms | pairs(parameter))
+    request("upgrade", target, as_json, given(terms, parameter))
 
 
 def rollback(target: Target, parameter: Parameter = None, as_json: Json = False) -> None:
     """Return to the packages and the configuration from before the last upgrade or change."""
-    ask("rollback", target, as_json, pairs(parameter))
+    request("rollback", target, as_json, given({}, parameter))
 
 
 def add_to(app: typer.Typer, op: typer.Typer) -> None:

@@ -1,6 +1,6 @@
 """gpuaas-slurm explain: one request from every side, from the API alone.
 
-Five questions: which instance, which operation, which members, which correlation id, and what the runtime says.
+Five questions: which instance, which operation, which members, which correlation id, and what the runtime shows.
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from runner.cli import requests, view
-from runner.cli.commands import Json, as_reader
+from runner.cli.commands import as_reader
+from runner.cli.options import Json
 from runner.model.errors import RequestError
 from runner.model.names import host_name
 from runner.model.plan import Detail
 from runner.model.platform import AppInstance, Member, Operation
 from runner.platform.client import Client
+from runner.slurm import notes
 
 SHORTEST = 6
 RUNTIME = (
@@ -27,13 +29,14 @@ RUNTIME = (
     "slurm_version",
     "last_runtime_observed_at",
 )
+RUNTIME_OF_INSTANCE = {"observed_at", "config_version", "versions", "workers"}
 
 
 def explain(
     correlation: Annotated[str, typer.Argument(help="A correlation id, or its start (six characters or more).")],
     as_json: Json = False,
 ) -> None:
-    """One request from every side: its instance, operations and members, and what the runtime says of them."""
+    """One request from every side: its instance, operations and members, and what the runtime shows of them."""
     with as_reader() as (client, loaded):
         found = [
             account
@@ -52,36 +55,36 @@ def explain(
 
 def _account(client: Client, instance: AppInstance, correlation: str) -> Detail | None:
     operations = requests.operations(client, instance)
-    asked = [one for one in operations if is_meant(one.correlation_id, correlation)]
-    own = is_meant(instance.correlation_id, correlation)
+    asked = [one for one in operations if matches(one.correlation_id, correlation)]
+    own = matches(instance.correlation_id, correlation)
     if not asked and not own:
         return None
     # A platform may give the operations that a deploy seeds the deploy's own id: then this is about the whole instance.
     members = [one for one in client.members(instance.id) if own or is_about(one, asked, correlation)]
-    events = [one for one in client.events(instance.id) if is_meant(str(one.get("correlation_id")), correlation)]
-    return tell(instance, asked, members, events)
+    events = [one for one in client.events(instance.id) if matches(str(one.get("correlation_id")), correlation)]
+    return explanation(instance, asked, members, events)
 
 
-def is_meant(known: str, asked: str) -> bool:
-    return known == asked or (len(asked) >= SHORTEST and known.startswith(asked))
+def matches(correlation_id: str, asked: str) -> bool:
+    return correlation_id == asked or (len(asked) >= SHORTEST and correlation_id.startswith(asked))
 
 
 def is_about(member: Member, operations: Sequence[Operation], correlation: str) -> bool:
-    """Made by one of the operations, named by it, or on its way out because of it."""
-    ids = {str(operation.id) for operation in operations}
-    leaving = member.adapter_detail.get("leave") or {}
+    """Whether one of the operations made the member, names it, or drains or removes it."""
+    ids, stored = {operation.id for operation in operations}, member.notes
     return (
-        is_meant(member.correlation_id or "", correlation)
+        matches(member.correlation_id or "", correlation)
         or any(member.id in operation.member_ids for operation in operations)
-        or member.adapter_detail.get("operation_id") in ids
-        or leaving.get("operation_id") in ids
+        or stored.operation_id in ids
+        or (stored.leave is not None and stored.leave.operation_id in ids)
     )
 
 
-def tell(
+def explanation(
     instance: AppInstance, operations: Sequence[Operation], members: Sequence[Member], events: Sequence[Detail]
 ) -> Detail:
-    said = instance.status_detail or {}
+    shown = instance.notes
+    runtime = shown.model_dump(mode="json", include=RUNTIME_OF_INSTANCE, exclude_none=True)
     carried = {one.correlation_id for one in operations} or {instance.correlation_id}
     return {
         "correlation_ids": sorted(carried),
@@ -90,8 +93,8 @@ def tell(
             "name": instance.name,
             "status": instance.status,
             "health": instance.health,
-            "reasons": said.get("reasons") or [],
-            "lifecycle": said.get("lifecycle"),
+            "reasons": shown.reasons or [],
+            "lifecycle": shown.lifecycle,
         },
         "operations": [
             {
@@ -109,20 +112,20 @@ def tell(
             {
                 "id": str(one.id),
                 "name": host_name(one),
-                "host": one.adapter_detail.get("controller_hostname") or one.adapter_detail.get("worker_hostname"),
+                "host": notes.of(one).hostname,
                 "status": one.status,
-                "error": one.adapter_detail.get("last_adapter_error"),
-                "runtime": {key: value for key in RUNTIME if (value := one.adapter_detail.get(key)) is not None},
+                "error": error.stored() if (error := one.notes.last_adapter_error) else None,
+                "runtime": {key: seen[key] for seen in (notes.of(one).changes,) for key in RUNTIME if key in seen},
             }
             for one in members
         ],
-        "runtime": {key: said[key] for key in ("observed_at", "config_version", "versions", "workers") if key in said},
+        "runtime": runtime,
         "events": [{"type": one.get("type"), "at": one.get("created_at")} for one in events],
     }
 
 
 def lines(account: Detail) -> list[str]:
-    """The same for a person: the five answers, each with its cause where something went wrong."""
+    """The explanation as lines of text: the five answers, each with its error if there is one."""
     instance = account["instance"]
     shown = [f"correlation  {', '.join(account['correlation_ids'])}"]
     shown += [f"instance     {instance['id']} {instance['name'] or ''} is {instance['status']}, {instance['health']}"]
@@ -130,11 +133,11 @@ def lines(account: Detail) -> list[str]:
     for one in account["operations"]:
         shown += [
             f"operation    {one['operation']} {one['of']} {one['id']} is {one['status']}",
-            *_because(one["error"]),
+            *_error_lines(one["error"]),
         ]
     for one in account["members"]:
         shown += [f"member       {one['name']} on {one['host'] or 'an unknown host'} is {one['status']}"]
-        shown += _because(one["error"])
+        shown += _error_lines(one["error"])
         shown += [f"             {key}: {value}" for key, value in one["runtime"].items()]
     shown += [f"runtime      {key}: {value}" for key, value in account["runtime"].items()] or [
         "runtime      not seen yet"
@@ -142,5 +145,5 @@ def lines(account: Detail) -> list[str]:
     return shown + [f"event        {one['at']} {one['type']}" for one in account["events"]]
 
 
-def _because(error: Any) -> list[str]:
+def _error_lines(error: Any) -> list[str]:
     return [f"             {error.get('code')}: {error.get('message')}"] if isinstance(error, dict) else []

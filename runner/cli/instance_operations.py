@@ -5,20 +5,16 @@ from typing import Annotated, Any
 import typer
 
 from runner.cli import requests, view
-from runner.cli.commands import Json, as_person
-from runner.cli.member_operations import Deadline, OnDeadline, Parameter, RemoveHomes, Target, pairs
+from runner.cli.commands import as_operator
+from runner.cli.options import Deadline, Json, OnDeadline, Parameter, RemoveHomes, Target, given
+from runner.observe.find import find_instance
 
 
-def ask(verb: str, target: str, as_json: bool, parameters: dict[str, Any]) -> None:
-    """Send the request, without the parameters that were not given."""
-    given = {key: value for key, value in parameters.items() if value is not None}
-    with as_person() as (client, loaded):
-        instance = requests.find_instance(client, loaded, target)
-        made = requests.request_of_instance(client, instance, verb, given)
-        if as_json:
-            view.print_json(made.model_dump(mode="json"))
-        else:
-            view.out.print(f"{verb} {made.id} is {made.status}; correlation {made.correlation_id}")
+def request(verb: str, target: str, as_json: bool, parameters: dict[str, Any]) -> None:
+    with as_operator() as (client, loaded):
+        instance = find_instance(client, loaded, target)
+        made = requests.request_of_instance(client, instance, verb, parameters)
+    view.show_operation(made, as_json=as_json)
 
 
 def stop(
@@ -31,12 +27,12 @@ def stop(
 ) -> None:
     """Let running jobs end and start no others, then stop every daemon. Waiting jobs and accounting are kept."""
     terms = {"deadline_seconds": deadline, "on_deadline": on_deadline, "reason": reason}
-    ask("stop", target, as_json, terms | pairs(parameter))
+    request("stop", target, as_json, given(terms, parameter))
 
 
 def start(target: Target, parameter: Parameter = None, as_json: Json = False) -> None:
     """Bring a stopped cluster back with the nodes it had."""
-    ask("start", target, as_json, pairs(parameter))
+    request("start", target, as_json, given({}, parameter))
 
 
 def restart(
@@ -48,7 +44,7 @@ def restart(
     as_json: Json = False,
 ) -> None:
     """Restart slurmdbd, slurmctld and every slurmd. Running jobs run on."""
-    ask("restart", target, as_json, {"patience_seconds": patience} | pairs(parameter))
+    request("restart", target, as_json, given({"patience_seconds": patience}, parameter))
 
 
 def decommission(
@@ -78,21 +74,21 @@ def decommission(
         "host_patience_seconds": host_patience,
         "reason": reason,
     }
-    ask("decommission", target, as_json, terms | pairs(parameter))
+    request("decommission", target, as_json, given(terms, parameter))
 
 
 def retry(target: Target, as_json: Json = False) -> None:
     """Try a failed deploy again. Members that are ready stay as they are."""
-    ask("retry", target, as_json, {})
+    request("retry", target, as_json, {})
 
 
 def rotate_credentials(target: Target, as_json: Json = False) -> None:
     """Give every host of a running cluster a new munge key at the same moment. Jobs run on."""
-    ask("rotate_credentials", target, as_json, {})
+    request("rotate_credentials", target, as_json, {})
 
 
 def add_to(op: typer.Typer) -> None:
-    """The verbs stand beside those for members."""
+    """Add the verbs to those for members."""
     op.command("stop")(stop)
     op.command("decommission")(decommission)
     op.command("start")(start)

@@ -1,31 +1,29 @@
-"""gpuaas-slurm: typer commands, and no logic of their own."""
+"""gpuaas-slurm: the entry point, and the commands that run, plan and show instances."""
 
 import contextlib
 import os
-import signal
 import sys
-import threading
 from collections.abc import Sequence
-from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
-from runner import log
-from runner.act import bundle, package_policy, play_secrets
+from runner.act import bundle
 from runner.act.vault import SecretsError
 from runner.cli import access, configure, instance_operations, member_operations, requests, trust, view
-from runner.cli.commands import CANNOT, FAILED, NOT_ALONE, OK, Json, Which, as_reader, load
+from runner.cli.commands import CANNOT_RUN, FAILED, HELD_BY_OTHER, OK, as_reader, load
 from runner.cli.explain import explain
+from runner.cli.options import MEMBER_NAMES, Json, OneOrAll, Which, split_list
 from runner.loop import hardening, manual
 from runner.loop import run as loop
 from runner.loop.dry_run import dry_run
 from runner.loop.live_look import look
 from runner.loop.process_lock import AnotherRunner, ProcessLock
-from runner.loop.run import choose
-from runner.loop.tick import Signals
+from runner.loop.run import select_instances
+from runner.loop.shared import Signals
 from runner.model.errors import PlatformError, RequestError
 from runner.model.platform import AppInstance, Member
+from runner.observe.find import find_instance, find_member
 from runner.observe.world import observe
 from runner.platform.client import Client
 from runner.settings import SettingsError
@@ -64,8 +62,8 @@ def options(
 
 def main() -> None:
     """Entry point: every expected error is a sentence on stderr and an exit code, never a traceback."""
-    hardening.close()
-    with contextlib.suppress(ImportError):  # the sandbox is an extra: a production install has none
+    hardening.protect_memory()
+    with contextlib.suppress(ImportError):  # the sandbox is an extra that a production installation does not have
         from sandbox.cli import app as sandbox
 
         app.add_typer(sandbox, name="sandbox")
@@ -74,87 +72,77 @@ def main() -> None:
     except SettingsError as error:
         for problem in error.problems:
             view.err.print(f"error: {view.plain(problem)}")
-        sys.exit(CANNOT)
-    except (AnotherRunner, manual.Held) as error:
+        sys.exit(CANNOT_RUN)
+    except (AnotherRunner, manual.MemberHeld) as error:
         view.err.print(f"error: {view.plain(str(error))}")
-        sys.exit(NOT_ALONE)
+        sys.exit(HELD_BY_OTHER)
     except (PlatformError, RequestError, SecretsError, FileNotFoundError) as error:
         view.err.print(f"error: {view.plain(str(error))}")
-        sys.exit(CANNOT)
-
-
-# -- the runner ----------------------------------------------------------------------------------------------
+        sys.exit(CANNOT_RUN)
 
 
 @app.command()
 def run(
-    instance: Which = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on until a signal ends it.")] = False,
+    instance: OneOrAll = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Do not end when the work is done; a signal ends it.")] = False,
     progress: Annotated[bool, typer.Option("--progress", help="Show members and phases while plays run.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Tick this project's instances. Goes on ticking the others as long as one is being worked on.
+    """Carry out what is requested, for every instance of the project side by side, and report what is observed.
+
+    Ends when the work is done. As long as one instance is being worked on, the others are observed again.
 
     Exit code 0: nothing failed; 1: an operation failed; 2: could not run; 3: left to another runner on this machine.
     """
     loaded = load()
-    signals = _handle_signals()
-    with Client(loaded) as client, ProcessLock(loaded) as alone:
-        only = requests.find_instance(client, loaded, instance).id if instance else None
+    signals = Signals()
+    signals.install()
+    with Client(loaded) as client, ProcessLock(loaded) as process_lock:
+        only = find_instance(client, loaded, instance).id if instance else None
         with view.Progress() if progress else contextlib.nullcontext() as shown:
-            watcher = shown.hear if shown else None
+            watcher = shown.show if shown else None
             total = loop.run(
-                client, loaded, SLURM, only=only, forever=watch, signals=signals, watch=watcher, alone=alone
+                client,
+                loaded,
+                SLURM,
+                only=only,
+                forever=watch,
+                signals=signals,
+                watch=watcher,
+                process_lock=process_lock,
             )
     if as_json:
         view.print_json(vars(total))
     for problem in [] if watch else total.problems:
         view.err.print(f"error: {view.plain(problem)}")
-    raise typer.Exit(CANNOT if total.problems and not watch else FAILED if total.failed_operations else OK)
-
-
-def _handle_signals() -> Signals:
-    """The first signal lets the current step finish; the second one stops the play."""
-    signals = Signals()
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        if signals.stop.is_set():
-            signals.abort.set()
-        signals.stop.set()
-        # Logging inside a handler could meet its own lock; a thread of its own cannot.
-        name = signal.Signals(number).name
-        threading.Thread(target=lambda: log.get().warning("ending after this step", signal=name), daemon=True).start()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
-    return signals
+    raise typer.Exit(CANNOT_RUN if total.problems and not watch else FAILED if total.failed_operations else OK)
 
 
 @app.command()
 def plan(
-    instance: Which = None,
+    instance: OneOrAll = None,
     live: Annotated[bool, typer.Option("--live", help="Look at the controllers first, read-only.")] = False,
     as_json: Json = False,
 ) -> None:
-    """What the next tick would do, and why. Reads the platform only and touches no host, unless --live is given."""
+    """What the next tick would do up to its first play, and why. Touches no host, unless --live is given."""
     loaded = load()
     rows: list[view.Row] = []
     with Client(loaded) as client:
-        only = requests.find_instance(client, loaded, instance).id if instance else None
-        for one in choose(client, loaded, only):
+        only = find_instance(client, loaded, instance).id if instance else None
+        for one in select_instances(client, loaded, only):
             world = observe(client, one, loaded, SLURM, everything=live)
             if live:
                 world = world.later(snapshot=look(client, loaded, SLURM, world))
             rows += view.plan_rows(one, dry_run(world, SLURM))
-    view.show(rows, as_json=as_json, empty="nothing to do: every instance is as it was asked to be")
+    view.show(rows, as_json=as_json, empty="nothing to do: every instance is as requested")
 
 
 @app.command()
-def status(instance: Which = None, as_json: Json = False) -> None:
+def status(instance: OneOrAll = None, as_json: Json = False) -> None:
     """Instances with their members and open operations, as the platform shows them."""
     with as_reader() as (client, loaded):
-        only = requests.find_instance(client, loaded, instance).id if instance else None
-        found = choose(client, loaded, only)
+        only = find_instance(client, loaded, instance).id if instance else None
+        found = select_instances(client, loaded, only)
         if as_json:
             view.print_json([_everything(client, one) for one in found])
             return
@@ -180,9 +168,7 @@ def _everything(client: Client, one: AppInstance) -> dict[str, Any]:
 def exec_with_access(
     command: Annotated[list[str], typer.Argument(help="What to run, after --, for example ansible-playbook ...")],
     instance: Which = None,
-    members: Annotated[
-        str, typer.Option(help=f"Claim only these members, comma separated: {member_operations.MEMBER_NAMES}.")
-    ] = "",
+    members: Annotated[str, typer.Option(help=f"Claim only these members, comma separated: {MEMBER_NAMES}.")] = "",
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Claim nothing: for a command that changes no host.")
     ] = False,
@@ -193,32 +179,15 @@ def exec_with_access(
     its answer holds for plays. Exit code: the command's; 3: another runner holds a member and nothing was run,
     or the claim was lost and the command was ended.
     """
-    # The person's own command gets the person's own settings whole: the inventory plugin asks the platform with them.
-    inherited = dict(os.environ)
+    # The command gets the operator's own settings whole: the inventory plugin calls the platform with them.
+    environment = dict(os.environ)
     loaded = load()
+    names = split_list(members)
+
+    def pick(alive: Sequence[Member]) -> Sequence[Member]:
+        return [find_member(alive, name) for name in names] if names else alive
+
     with Client(loaded) as client:
-        one = requests.find_instance(client, loaded, instance)
-        names = member_operations.listed(members)
-
-        def pick(alive: Sequence[Member]) -> Sequence[Member]:
-            return [requests.find_member(alive, name) for name in names] if names else alive
-
-        package_policy.refuse_override(command)
-        source, login = package_policy.for_hand(client, loaded, one, read_only=read_only)
-        with (
-            manual.claimed(client, loaded, SLURM, one, pick, read_only=read_only) as held,
-            play_secrets.access(client, loaded, one, login) as environment,
-        ):
-            try:
-                code = manual.run(command, {**inherited, **environment, **held.environment, **source}, held)
-            except OSError as error:
-                _stop(f"{command[0]}: {error.strerror}")
-            if held.is_lost:
-                check = "Check the hosts it worked on before you run it again."
-                raise manual.Held(f"The claim was lost, so the command was ended. {check}")
+        one = find_instance(client, loaded, instance)
+        code = manual.execute(client, loaded, SLURM, one, command, environment, pick, read_only=read_only)
     raise typer.Exit(code)
-
-
-def _stop(message: str) -> NoReturn:
-    view.err.print(f"error: {view.plain(message)}")
-    raise typer.Exit(CANNOT)

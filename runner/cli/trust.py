@@ -1,4 +1,4 @@
-"""What a person says of a machine whose ssh key changed on purpose, or whose note was lost: this is its key."""
+"""gpuaas-slurm trust: pin the ssh key of a host, after it changed on purpose or its note was lost."""
 
 import uuid
 from datetime import UTC, datetime
@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
-from runner.cli import requests, view
-from runner.cli.commands import Which, load
-from runner.cli.member_operations import MEMBER_NAMES
+from runner.cli import view
+from runner.cli.commands import load
+from runner.cli.options import MEMBER_NAMES, Which
 from runner.intent import host_keys
 from runner.intent.connection import read_address
 from runner.model.errors import RequestError
 from runner.model.plan import Detail, stamp
 from runner.model.platform import Allocation, Member
+from runner.observe.find import find_instance, find_member
 from runner.platform.client import Client
 
 
@@ -25,36 +26,33 @@ def trust(
     """Identify a member's host by this ssh key from now on. Take the key from the machine itself, not over ssh."""
     loaded = load()
     with Client(loaded) as client:
-        one = requests.find_instance(client, loaded, instance)
-        found = requests.find_member(client.members(one.id), member)
+        one = find_instance(client, loaded, instance)
+        found = find_member(client.members(one.id), member)
         allocation = next((each for each in client.allocations() if each.id == found.allocation_id), None)
-        said = noted(found, allocation, key)
         client.patch_member(
             found,
-            {"adapter_detail": {**said, **found.unread}},
+            {"adapter_detail": with_key(found, allocation, key)},
             key=uuid.uuid4().hex,
             correlation_id=found.correlation_id or one.correlation_id,
         )
         view.out.print(f"the host of {member} is identified by {host_keys.fingerprint(key.split()[1])} from now on")
 
 
-def noted(member: Member, allocation: Allocation | None, key: str) -> Detail:
-    """The member's detail with the key as the pinned one, and without what stood against it."""
+def with_key(member: Member, allocation: Allocation | None, key: str) -> Detail:
+    """The member's detail with the key pinned, and without the error about its former key."""
     if host_keys.read_keys([key]) is None:
         raise RequestError("--key is not an ssh public key. Pass type and key as in the .pub file: ssh-ed25519 AAAA...")
     if allocation is None:
         raise RequestError("the member has no allocation in this project, so it has no host whose key could be trusted")
     line = " ".join(key.split()[:2])
-    given = (allocation.connection or {}).get("host_keys") or []
-    if given and line not in [" ".join(str(one).split()[:2]) for one in given]:
+    published = (allocation.connection or {}).get("host_keys") or []
+    if published and line not in [" ".join(str(one).split()[:2]) for one in published]:
         raise RequestError(
             "the platform has other keys for this host, and they take precedence. Correct them in the platform"
         )
-    known = member.adapter_detail
-    told = (known.get("last_adapter_error") or {}).get("code") in host_keys.CODES
     return (
-        known
+        member.adapter_detail
         | host_keys.pin([line], read_address(allocation)[0], stamp(datetime.now(UTC)))
         | {host_keys.CHANGED: None}
-        | ({"last_adapter_error": None} if told else {})
+        | ({"last_adapter_error": None} if member.notes.error_code in host_keys.CODES else {})
     )

@@ -1,4 +1,4 @@
-"""What a person sees: tables, progress while a play runs, and the same as JSON."""
+"""Output of commands: tables, progress while a play runs, and JSON."""
 
 import json
 import sys
@@ -7,19 +7,22 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from pydantic import BaseModel
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from runner.intent import host_keys
+from runner.model.instance_notes import OperationNote
 from runner.model.names import host_name
 from runner.model.plan import Step, shown
 from runner.model.platform import Allocation, AppInstance, Member, Operation
+from runner.slurm import notes
 from runner.translate import MemberEvent
 
-# In a pipe or a log nothing is folded: a line is a row.
+# In a pipe or a log each row is one line.
 _WIDE = None if sys.stdout.isatty() else 400
-# Names and messages come from an API: a bracket in one is a bracket.
+# Names and messages come from an API, so nothing in them is markup.
 out = Console(highlight=False, markup=False, emoji=False, width=_WIDE)
 err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
@@ -27,7 +30,7 @@ Row = Mapping[str, Any]
 
 
 def show(rows: Iterable[Row], *, as_json: bool, empty: str) -> None:
-    """A list of things, for a person or for a program."""
+    """Records as a table for a person, or as JSON for a program."""
     listed = list(rows)
     if as_json:
         print_json(listed)
@@ -40,6 +43,20 @@ def show(rows: Iterable[Row], *, as_json: bool, empty: str) -> None:
         for row in listed:
             table.add_row(*(_cell(value) for value in row.values()))
         out.print(table)
+
+
+def show_record(record: BaseModel, *lines: str, as_json: bool) -> None:
+    """One record for a program, or lines about it for a person."""
+    if as_json:
+        print_json(record.model_dump(mode="json"))
+        return
+    for line in lines:
+        out.print(line)
+
+
+def show_operation(operation: Operation, *, as_json: bool) -> None:
+    line = f"{operation.operation} {operation.id} is {operation.status}; correlation {operation.correlation_id}"
+    show_record(operation, line, as_json=as_json)
 
 
 def print_json(value: Any) -> None:
@@ -55,68 +72,65 @@ def _cell(value: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """What a terminal would obey is shown as a question mark."""
+    """Control characters are replaced, because a terminal would interpret them."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
 
 
 def instance_row(instance: AppInstance) -> Row:
-    said = instance.status_detail or {}
-    reasons = [str(reason.get("message")) for reason in said.get("reasons") or [] if isinstance(reason, dict)]
+    notes = instance.notes
+    reasons = [str(reason.get("message")) for reason in notes.reasons or []]
     return {
         "instance": instance.id,
         "name": instance.name,
         "status": instance.status,
         "health": instance.health,
-        "workers": _counts(said.get("workers")),
+        "workers": _counts(notes.workers),
         "app": instance.app_version,
-        **_versions(said.get("versions")),
-        "why": "; ".join([*_under_way(said.get("lifecycle")), *reasons]) or None,
+        **_versions(notes.versions or {}),
+        "why": "; ".join([*_under_way(notes.operation), *reasons]) or None,
         "correlation": instance.correlation_id,
     }
 
 
-def _under_way(lifecycle: Any) -> list[str]:
-    """An operation on the whole instance, and how far it is."""
-    if not isinstance(lifecycle, dict) or lifecycle.get("verdict"):
-        return []
-    return [f"{lifecycle.get('verb')}: {lifecycle.get('phase') or 'under way'}"]
+def _under_way(note: OperationNote | None) -> list[str]:
+    """The instance operation that is under way, with its phase."""
+    return [f"{note.verb}: {note.phase or 'under way'}"] if note and note.is_under_way else []
 
 
-def _versions(known: Any) -> Row:
-    """Packages and daemons apart: what is installed need not be what runs."""
-    said = known if isinstance(known, dict) else {}
-    running = [f"{name} {said[name]}" for name in ("slurmdbd", "slurmctld") if said.get(name)]
-    workers = said.get("slurmd")
-    running += [f"slurmd {', '.join(map(str, workers))}"] if isinstance(workers, list) and workers else []
-    return {"package": said.get("package"), "running": "; ".join(running) or None}
+def _versions(versions: Mapping[str, Any]) -> Row:
+    """Versions of packages and of daemons: the installed version may not be the running one."""
+    running = [f"{name} {versions[name]}" for name in ("slurmdbd", "slurmctld") if versions.get(name)]
+    workers = versions.get("slurmd")
+    running += [f"slurmd {', '.join(workers)}"] if isinstance(workers, list) and workers else []
+    return {"package": versions.get("package"), "running": "; ".join(running) or None}
 
 
-def _counts(workers: Any) -> str | None:
-    return ", ".join(f"{count} {status}" for status, count in workers.items()) if isinstance(workers, dict) else None
+def _counts(workers: Mapping[str, int] | None) -> str | None:
+    return None if workers is None else ", ".join(f"{count} {status}" for status, count in workers.items())
 
 
 def member_row(member: Member) -> Row:
-    known = member.adapter_detail
-    error = known.get("last_adapter_error") or {}
+    stored = notes.of(member)
+    error = stored.last_adapter_error
     return {
         "member": host_name(member),
         "id": member.id,
         "allocation": str(member.allocation_id)[:8],
-        "host": known.get("controller_hostname") or known.get("worker_hostname"),
+        "host": stored.hostname,
         "status": member.status,
-        "phase": known.get("phase"),
-        "node": known.get("node_state"),
-        "package": known.get("package_version"),
-        "slurm": known.get("slurm_version"),
+        "phase": stored.phase,
+        "node": stored.node_state if isinstance(stored, notes.WorkerNotes) else None,
+        "package": stored.package_version,
+        "slurm": stored.slurm_version,
         "pinned": host_keys.shown(member),
-        "error": f"{error.get('code')}: {error.get('message')}" if error else None,
+        "error": f"{error.code}: {error.message}" if error else None,
     }
 
 
 def operation_row(operation: Operation, instance: AppInstance) -> Row:
     error = operation.error or {}
-    note = (instance.status_detail or {}).get("lifecycle") or {}
-    under_way = note.get("operation_id") == str(operation.id) and note.get("verdict") is None
+    note = instance.notes.operation
+    waiting = note.waiting or note.phase if note and note.is_under_way and note.belongs_to(operation.id) else None
     return {
         "operation": operation.id,
         "what": f"{operation.operation} {operation.component_key or ''}".strip(),
@@ -124,7 +138,7 @@ def operation_row(operation: Operation, instance: AppInstance) -> Row:
         "attempt": operation.attempt,
         "claimed_by": operation.claimed_by if operation.status == "running" else None,
         "created": operation.created_at,
-        "waiting": note.get("waiting") or note.get("phase") if under_way else None,
+        "waiting": waiting,
         "error": f"{error.get('code')}: {error.get('message')}" if error else None,
         "correlation": operation.correlation_id,
     }
@@ -148,7 +162,7 @@ def plan_rows(instance: AppInstance, steps: Iterable[Step]) -> list[Row]:
 
 
 class Progress:
-    """Member, phase and seconds while plays run: a live table on a terminal, a line a change elsewhere."""
+    """Member, phase and seconds while plays run: a live table on a terminal, else a line for each change."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -164,13 +178,13 @@ class Progress:
         if self._live:
             self._live.stop()
 
-    def hear(self, name: str, heard: MemberEvent) -> None:
+    def show(self, name: str, event: MemberEvent) -> None:
         phase, since, note = self._members.get(name, ("", time.monotonic(), ""))
-        if heard.error:
-            note = f"{heard.error.code}: {heard.error.message}"
-        if heard.phase and heard.phase != phase:
-            phase, since = heard.phase, time.monotonic()
-        elif not heard.error:
+        if event.error:
+            note = f"{event.error.code}: {event.error.message}"
+        if event.phase and event.phase != phase:
+            phase, since = event.phase, time.monotonic()
+        elif not event.error:
             return
         self._members[name] = (phase, since, note)
         if not self._live:

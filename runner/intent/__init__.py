@@ -1,1 +1,1 @@
-"""Pure: what the API sends, read strictly."""
+"""Reads strictly what the API sends. Pure."""

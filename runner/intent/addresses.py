@@ -1,7 +1,7 @@
-"""Whom we may dial: never ourselves, whatever an allocation's record says or a name resolves to.
+"""Which hosts the runner may connect to: never its own machine, and no reserved address.
 
-What is said of a host comes from an API, and what its name means from DNS. Neither may lead the key that opens
-machines to the machine that holds it, nor to addresses that mean something else on every machine.
+Host names come from an API and addresses from DNS. Neither may make the runner use its ssh key on its own machine, or
+on an address that means another machine everywhere, such as a link-local one.
 """
 
 import ipaddress
@@ -11,27 +11,27 @@ HOSTNAME = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.I | re.A
 )
 _PLAIN = re.compile(r"[A-Za-z0-9.:-]{1,253}")
-# The C library reads all of these as numbers of an address: 2130706433, 0x7f000001 and 127.0x1 are 127.0.0.1.
+# The C library reads these as parts of an address: 2130706433, 0x7f000001 and 127.0x1 are 127.0.0.1.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.I)
-_OURSELVES = re.compile(r"(.*\.)?localhost(\.localdomain)?|ip6-(localhost|loopback)|.*\.localdomain", re.I)
-# Slurm's daemons are given IPv4 addresses only: see docs/decisions/0017.
+_LOCALHOST = re.compile(r"(.*\.)?localhost(\.localdomain)?|ip6-(localhost|loopback)|.*\.localdomain", re.I)
+# Hosts get IPv4 addresses only: see docs/decisions/0017.
 FAMILY = "address_family_unsupported"
 USE_IPV4 = "Clusters are built over IPv4: give the allocation's connection an IPv4 address, or a name that has one"
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def is_dialable(host: str) -> bool:
-    """Whether a record may name this host at all: by its spelling alone, nothing is looked up."""
-    if not _PLAIN.fullmatch(host):  # an IPv6 zone could hold anything, a template too
+def is_allowed(host: str) -> bool:
+    """Whether the runner may connect to this name or address. Nothing is looked up."""
+    if not _PLAIN.fullmatch(host):  # an IPv6 zone could contain anything, such as a template
         return False
     try:
-        return _is_somebody(ipaddress.ip_address(host))
+        return _is_unicast(ipaddress.ip_address(host))
     except ValueError:
         pass
-    if not HOSTNAME.fullmatch(host) or _OURSELVES.fullmatch(host):
+    if not HOSTNAME.fullmatch(host) or _LOCALHOST.fullmatch(host):
         return False
-    # The last label of a name is never a number: that would be an address written to be misread.
+    # The last label of a host name is never a number: that would be a disguised address.
     return not _NUMBER.fullmatch(host.rpartition(".")[2])
 
 
@@ -42,11 +42,11 @@ def is_ipv6(host: str) -> bool:
         return False
 
 
-def _is_somebody(address: Address) -> bool:
-    """Whether an address can be another machine's."""
+def _is_unicast(address: Address) -> bool:
+    """Whether an address can be the address of another machine."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or _translated(address)
-        if inner is not None and not _is_somebody(inner):
+        if inner is not None and not _is_unicast(inner):
             return False
         if address.is_site_local or address in _COMPATIBLE:
             return False

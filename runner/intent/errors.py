@@ -1,4 +1,4 @@
-"""The error of a request that cannot be used."""
+"""Errors in what the API sends."""
 
 from pydantic import ValidationError
 
@@ -6,10 +6,10 @@ MESSAGE_CHARS = 500
 
 
 class IntentError(Exception):
-    """A request cannot be used as it is written; nothing was touched."""
+    """A request or a record cannot be used as it is; nothing was changed."""
 
     def __init__(self, code: str, message: str) -> None:
-        # It may quote what was sent, and must fit where it is told.
+        # The message may quote what was sent, and must fit into a record.
         message = message if len(message) <= MESSAGE_CHARS else message[:MESSAGE_CHARS] + "..."
         super().__init__(message)
         self.code = code
@@ -17,6 +17,7 @@ class IntentError(Exception):
 
 
 def first_problem(error: ValidationError) -> str:
+    """The first problem that pydantic found. The input is not quoted, because it may hold a secret."""
     problem = error.errors(include_input=False, include_url=False)[0]
     where = ".".join(str(part) for part in problem["loc"])
     return f"{where}: {problem['msg']}" if where else problem["msg"]

@@ -1,11 +1,11 @@
-"""By which ssh keys a member's host is known: those its allocation gives, else those pinned at first sight. Pure.
+"""The ssh keys that identify a member's host: those of its allocation, else those pinned at first sight. Pure.
 
 Two notes in a member's `adapter_detail` are about that:
 
 - `host_keys_pinned` {keys, at, address}: what the host showed before anything was run on it. Unlike other notes, one of
   the wrong form does not count as absent: spoiling it would be a way to have another machine trusted.
-- `host_key_changed` {expected, at}: the host did not show the key with this fingerprint. As long as that is the key it
-  is known by, nothing is run on it.
+- `host_key_changed` {expected, at}: the host did not show the key with this fingerprint. As long as that key
+  identifies it, nothing is run on it.
 """
 
 import base64
@@ -14,42 +14,34 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
 from runner.intent.errors import IntentError
+from runner.model.member_notes import ChangedKey, PinnedKeys
 from runner.model.platform import Allocation, Member, MemberStatus
+from runner.model.records import RecordError
 
 PINNED, CHANGED = "host_keys_pinned", "host_key_changed"
 MISMATCH, CONTRADICTED = "host_key_mismatch", "host_key_contradicted"
 MISSING, NOTE_INVALID = "host_key_missing", "host_key_note_invalid"
 CODES = frozenset({MISMATCH, CONTRADICTED, MISSING, NOTE_INVALID})
-# Another machine answers than the one we know, as far as anybody can tell: there is nothing on it for us to clean.
+# Another machine answers than the one on record, so there is nothing of ours to clean on it.
 ANOTHER = frozenset({MISMATCH, CONTRADICTED})
 
-# Strongest first: one key is enough, and ssh is told to accept no other kind.
+# Strongest first: one key is enough, and ssh accepts no other kind.
 TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 _BODY = re.compile(r"[A-Za-z0-9+/]{40,2000}={0,2}")
 
-CHANGED_WORDS = (
+KEY_CHANGED_MESSAGE = (
     "the host does not show the ssh key on record: another machine answers, or it was reinstalled. Nothing is run"
     " on it until a person acts. If no person gave it a new key, treat it as a break-in. A worker: op remove or op"
-    " replace, then op add if it is wanted again. Otherwise correct the allocation's host_keys, or say gpuaas-slurm"
+    " replace, then op add if it is wanted again. Otherwise correct the allocation's host_keys, or run gpuaas-slurm"
     " trust with the new key"
 )
 
 Keys = dict[str, str]  # by type
 
 
-class _Pin(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    keys: list[str] = Field(min_length=1, max_length=len(TYPES))
-    at: str = Field(max_length=64)
-    address: str = Field(max_length=253)
-
-
 def read_keys(lines: Iterable[object]) -> Keys | None:
-    """Public keys, strictly: None if one of them is none. Of two of a type the first counts."""
+    """Public keys, read strictly: None if one entry is not a public key. Of two of a type the first counts."""
     found: Keys = {}
     for line in lines:
         parts = line.split() if isinstance(line, str) else []
@@ -66,59 +58,56 @@ def fingerprint(body: str) -> str:
 
 def key_of(allocation: Allocation, member: Member) -> tuple[str, str]:
     """The one key, type and body, that the member's host must show; IntentError if there is none or it did not."""
-    given, pinned = _given(allocation), _pinned(member)
-    if given and pinned and any(given.get(kind, body) != body for kind, body in pinned.items()):
+    published, pinned = _published(allocation), _pinned(member)
+    if published and pinned and any(published.get(kind, body) != body for kind, body in pinned.items()):
         raise IntentError(
             CONTRADICTED,
             f"allocation {allocation.id} has host_keys that differ from those pinned before. Either the host was"
             " reinstalled, or another machine has had this member's secrets. Find out which; then op remove or replace"
             " the worker, or run gpuaas-slurm trust with the correct key",
         )
-    known = given or pinned
-    if not known:
+    keys = published or pinned
+    if not keys:
         raise IntentError(MISSING, _missing(allocation, member))
-    best = next(kind for kind in TYPES if kind in known)
-    changed = member.adapter_detail.get(CHANGED)
-    if changed is not None and (not isinstance(changed, dict) or changed.get("expected") == fingerprint(known[best])):
-        raise IntentError(MISMATCH, CHANGED_WORDS)
-    return best, known[best]
+    best = next(kind for kind in TYPES if kind in keys)
+    if _was_contradicted(member, keys[best]):
+        raise IntentError(MISMATCH, KEY_CHANGED_MESSAGE)
+    return best, keys[best]
 
 
 def is_first_sight(allocation: Allocation, member: Member) -> bool:
-    """Whether the keys of its host may be taken as they are shown: nobody gave any, and nothing was run on it yet."""
-    pinned = member.adapter_detail.get(PINNED) is not None
+    """Whether the keys that its host shows may be pinned: the platform has none, and nothing was run on it yet."""
+    pinned = is_pinned(member)
     return not (allocation.connection or {}).get("host_keys") and not pinned and is_new(member)
 
 
 def is_new(member: Member) -> bool:
-    """Whether nothing was ever run on its host. What was lost is not pinned again: losing it would be a way to."""
-    known = member.adapter_detail
-    begun = known.get("phase") not in (None, "requested") or known.get("host_touched") or known.get("stopped")
+    """Whether nothing was ever run on its host. Keys whose note was lost are not pinned again, so that deleting
+    the note does not make the runner trust another machine."""
+    notes = member.notes
+    begun = notes.phase not in (None, "requested") or notes.host_touched or notes.stopped or notes.problems
     return member.status in (MemberStatus.REQUESTED, MemberStatus.RECONCILING) and not begun
 
 
 def pin(lines: Iterable[str], address: str, at: str) -> dict[str, Any]:
     """The note to keep."""
-    return {PINNED: {"keys": list(lines), "at": at, "address": address}}
+    return {PINNED: PinnedKeys(keys=list(lines), at=at, address=address).stored()}
 
 
 def changed(key_body: str, at: str) -> dict[str, Any]:
-    return {CHANGED: {"expected": fingerprint(key_body), "at": at}}
+    return {CHANGED: ChangedKey(expected=fingerprint(key_body), at=at).stored()}
 
 
 def shown(member: Member) -> str | None:
     """The pinned key's fingerprint, for people; None if none is pinned."""
-    note = member.adapter_detail.get(PINNED)
-    if note is None:
-        return None
     try:
-        keys = _pinned(member) or {}
+        keys = _pinned(member)
     except IntentError:
         return "unreadable note"
-    return fingerprint(keys[next(kind for kind in TYPES if kind in keys)])
+    return fingerprint(keys[next(kind for kind in TYPES if kind in keys)]) if keys else None
 
 
-def _given(allocation: Allocation) -> Keys | None:
+def _published(allocation: Allocation) -> Keys | None:
     lines = (allocation.connection or {}).get("host_keys")
     if not lines:
         return None
@@ -133,12 +122,12 @@ def _given(allocation: Allocation) -> Keys | None:
 
 
 def _pinned(member: Member) -> Keys | None:
-    note = member.adapter_detail.get(PINNED)
-    if note is None:
-        return None
     try:
-        found = read_keys(_Pin.model_validate(note).keys)
-    except ValidationError:
+        pinned = member.notes.pinned_keys
+        if pinned is None:
+            return None
+        found = read_keys(pinned.keys)
+    except RecordError:
         found = None
     if found is None:
         raise IntentError(
@@ -147,6 +136,20 @@ def _pinned(member: Member) -> Keys | None:
             " Find out who changed it; then run gpuaas-slurm trust with the host's key",
         )
     return found
+
+
+def is_pinned(member: Member) -> bool:
+    """Whether keys were pinned, readable or not."""
+    return member.notes.host_keys_pinned is not None
+
+
+def _was_contradicted(member: Member, key_body: str) -> bool:
+    """Whether the host did not show this key. A note that cannot be read counts as such."""
+    try:
+        changed = member.notes.changed_key
+    except RecordError:
+        return True
+    return changed is not None and changed.expected == fingerprint(key_body)
 
 
 def _missing(allocation: Allocation, member: Member) -> str:

@@ -1,7 +1,7 @@
-"""Where Slurm's packages may come from, by the platform's word. Pure.
+"""Reads the answer of package policy: the source of an app's packages. Pure.
 
-The answer is about to become lines of a host's package sources, so each field has one strict form, and what does not
-fit is refused as a whole. What is not a plain `allow` is a no.
+The answer becomes lines of a host's package sources, so each field has one strict form, and an answer with a wrong
+field is refused as a whole. Anything but a plain `allow` is treated as deny.
 """
 
 import base64
@@ -18,7 +18,7 @@ from runner.intent.addresses import HOSTNAME
 from runner.intent.errors import IntentError, first_problem
 from runner.model.platform import Resolution
 
-KEY_BYTES, WORDS = 65536, 300
+KEY_BYTES, REASON_CHARS = 65536, 300
 MISSING = "missing"  # the platform has no such call
 _URI = re.compile(r"(https?)://([A-Za-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~+-]+)*/?")
 _ARMOR = re.compile(
@@ -28,14 +28,14 @@ _ARMOR = re.compile(
 _RULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
-def _reachable(uri: str) -> str:
-    """https; or http to a private address, named as such: what a name means can change under way."""
+def _allowed_uri(uri: str) -> str:
+    """https, or http to a literal private address: the address of a name can change."""
     if len(uri) > 512 or not _URI.fullmatch(uri) or ".." in uri:
-        raise ValueError("not a plain http or https address: no user, no query, no odd characters")
+        raise ValueError("not a plain http or https address: user, query and special characters are not allowed")
     parts = urlsplit(uri)
     host = parts.hostname or ""
     if (parts.port or 80) > 65535:
-        raise ValueError("no such port")
+        raise ValueError("the port is out of range (1 to 65535)")
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -52,7 +52,7 @@ def _reachable(uri: str) -> str:
 
 
 def _public_key(text: str) -> str:
-    """A public key in ASCII armor or bare base64, as base64 of its bytes: no other word of it goes any further."""
+    """A public key in ASCII armor or base64, as base64 of its bytes. Other text of the armor is dropped."""
     found = _ARMOR.fullmatch(text)
     body = "".join((found[1] if found else text).split())
     try:
@@ -65,19 +65,19 @@ def _public_key(text: str) -> str:
     return base64.b64encode(key).decode()
 
 
-def _no_way_up(text: str) -> str:
+def _suite_name(text: str) -> str:
     if ".." in text or "//" in text or text.endswith("/"):
         raise ValueError("not the name of a suite")
     return text
 
 
 class Source(BaseModel):
-    """An apt source that is allowed for Slurm's packages. The key is required: the way there proves nothing."""
+    """An apt source. Its key is required, because the connection does not prove where packages come from."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
-    uri: Annotated[str, AfterValidator(_reachable)]
-    suite: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$"), AfterValidator(_no_way_up)]
+    uri: Annotated[str, AfterValidator(_allowed_uri)]
+    suite: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$"), AfterValidator(_suite_name)]
     components: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]] = Field(
         min_length=1, max_length=8
     )
@@ -85,31 +85,31 @@ class Source(BaseModel):
     credential_id: Annotated[UUID, Field(strict=False)] | None = None
 
     def terms(self) -> dict[str, Any]:
-        """What hosts are told. The credential is not: they ask for it by name."""
+        """The variables of hosts. They fetch the credential itself over the secrets socket."""
         return self.model_dump(exclude={"credential_id"}) | {"private": self.credential_id is not None}
 
 
 def read(resolution: Resolution) -> Source | None:
-    """The source to use, None for the host's own, or IntentError for whatever is not a clear yes."""
-    rule, reason = rule_of(resolution), _words(resolution.rule.get("reason"))
+    """The source to use, or None for the host's own; IntentError for anything but a clear allow."""
+    rule, reason = rule_of(resolution), _text(resolution.rule.get("reason"))
     if resolution.decision == "deny":
         scope = resolution.rule.get("scope")
         named = f"{scope} rule {rule}" if scope in ("global", "tenant", "project") else f"rule {rule}"
         raise IntentError(
             "artifact_denied",
-            f"{named} denies Slurm's packages to this instance: {reason}. Nothing was touched. Have the rule changed,"
+            f"{named} denies this instance its packages: {reason}. Nothing was touched. Have the rule changed,"
             " or request what it allows; then request it again",
         )
     if resolution.decision == MISSING:
         raise IntentError(
             "artifact_policy_missing",
-            "the platform has no artifact policy that could say where Slurm's packages may come from. If that"
+            "the platform has no artifact policy that could say where packages may come from. If that"
             " is intended, set GPUAAS_ARTIFACT_POLICY=none, and the hosts' own package sources are used",
         )
     if resolution.decision != "allow":
         raise IntentError(
             "artifact_decision_unknown",
-            f"policy answered {_words(resolution.decision)!r} by rule {rule}, which is neither allow nor deny, and is"
+            f"policy answered {_text(resolution.decision)!r} by rule {rule}, which is neither allow nor deny, and is"
             " treated as deny",
         )
     if resolution.source is None:
@@ -122,11 +122,11 @@ def read(resolution: Resolution) -> Source | None:
 
 
 def rule_of(resolution: Resolution) -> str:
-    """The rule's name, if it is one."""
+    """The name of the rule, if it is valid."""
     named = resolution.rule.get("id")
     return named if isinstance(named, str) and _RULE.fullmatch(named) else "without a name"
 
 
-def _words(value: object) -> str:
+def _text(value: object) -> str:
     text = " ".join(str(value or "no reason given").split())
-    return text if len(text) <= WORDS else text[:WORDS] + "..."
+    return text if len(text) <= REASON_CHARS else text[:REASON_CHARS] + "..."

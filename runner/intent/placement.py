@@ -1,4 +1,4 @@
-"""placement_intent, read strictly."""
+"""Reads placement_intent strictly."""
 
 from uuid import UUID
 
@@ -9,7 +9,7 @@ from runner.model.platform import AppInstance
 
 
 class Placement(BaseModel):
-    """placement_intent, read strictly: the two modes are explicit and nothing is inferred."""
+    """The two modes are explicit, and nothing is inferred."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

@@ -1,1 +1,1 @@
-"""The tick, and what surrounds it."""
+"""Ticks and runs, and what they need."""

@@ -1,4 +1,4 @@
-"""What a tick would do, without doing it: the decided steps, imagined as carried out, up to the first play."""
+"""Simulates a tick: applies the decided steps to the world in memory, up to the first play."""
 
 from runner.model.app import App
 from runner.model.plan import Plan, Step
@@ -8,7 +8,7 @@ MAX_ROUNDS = 200
 
 
 def dry_run(world: World, app: App) -> list[Step]:
-    """All steps of a tick that can be told without touching a host."""
+    """The steps of a tick that can be predicted without connecting to a host."""
     steps: list[Step] = []
     for _ in range(MAX_ROUNDS):
         plan: Plan = app.decide(world)

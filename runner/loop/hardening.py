@@ -1,4 +1,4 @@
-"""Our memory holds every secret of a tick: no core file gets it, and no other process of our user."""
+"""Protects the memory of this process, which holds the secrets of a tick, from core files and other processes."""
 
 import ctypes
 import resource
@@ -6,8 +6,8 @@ import resource
 PR_SET_DUMPABLE = 4
 
 
-def close() -> None:
-    """To be called before anything else. What we start inherits the limit; the flag is ours alone."""
+def protect_memory() -> None:
+    """To be called before anything else. Child processes inherit the limit, but not the flag."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # With it off no debugger gets in, and /proc/PID/environ, where settings still stand as they came, is closed too.
+    # Without the flag no debugger can attach, and /proc/PID/environ, which still has the settings, is closed too.
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0)

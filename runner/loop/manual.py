@@ -1,7 +1,7 @@
-"""A person's command on an instance's hosts takes the same claims as a tick: `gpuaas-slurm exec`.
+"""`gpuaas-slurm exec`: a person's command on an instance's hosts takes the same claims as a tick.
 
-The numbers of the claims go into the environment, as JSON of member id to number. They are no secret. The inventory
-plugin gives them to the hosts; without them a host of a cluster refuses to be changed.
+The numbers of the claims are passed in the environment, as JSON of member id to number. They are not secret. The
+inventory plugin gives them to the hosts; without them a host of a cluster refuses changes.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import UUID
 
+from runner.act import package_policy, play_secrets
 from runner.intent.errors import IntentError
 from runner.model import claims
 from runner.model.app import App
@@ -27,22 +28,22 @@ from runner.report.leases import LostLease, Outdated, Renewal
 from runner.report.reporter import Reporter
 from runner.settings import Settings, default_runner_id
 
-# Which of the instance's members a command is for.
+# Chooses the members that a command is for.
 Pick = Callable[[Sequence[Member]], Sequence[Member]]
 CLAIMS_VARIABLE = "GPUAAS_CLAIMS"
-# One environment variable holds 128 KiB, and a member takes up to 55 bytes of it.
-MOST_MEMBERS = 2000
-_ANOTHER_WAY = (
-    "Wait until it is done, name other members with --members, or use --read-only for a command that changes nothing"
+# An environment variable holds 128 KiB, and a member takes up to 55 bytes of it.
+MAX_MEMBERS = 2000
+_NEXT_STEP = (
+    "Wait until it has ended, name other members with --members, or use --read-only for a command that changes nothing"
 )
 
 
-class Held(Exception):
-    """Another runner is at work on a member; nothing was run."""
+class MemberHeld(Exception):
+    """Another runner holds a member, or took it over."""
 
 
-class Claims:
-    """What a command may change, and whether that still holds."""
+class ManualClaims:
+    """The claims of a command, and whether they still hold."""
 
     def __init__(self, fences: Mapping[UUID, int], renewal: Renewal | None = None) -> None:
         self._fences = fences
@@ -57,15 +58,43 @@ class Claims:
         return self._renewal is not None and self._renewal.is_lost
 
 
+def execute(
+    client: Client,
+    settings: Settings,
+    app: App,
+    instance: AppInstance,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    pick: Pick,
+    *,
+    read_only: bool,
+) -> int:
+    """Run a command with the instance's ssh key, secrets and claims, and return its exit code."""
+    package_policy.refuse_override(app, command)
+    source, credential = package_policy.for_manual_command(client, settings, app, instance, read_only=read_only)
+    with (
+        claim_members(client, settings, app, instance, pick, read_only=read_only) as held,
+        play_secrets.access(client, settings, app, instance, credential) as access,
+    ):
+        try:
+            code = run(command, {**environment, **access, **held.environment, **source}, held)
+        except OSError as error:
+            raise RequestError(f"{command[0]}: {error.strerror}") from None
+        if held.is_lost:
+            check = "Check the hosts it worked on before you run it again."
+            raise MemberHeld(f"The claim was lost, so the command was ended. {check}")
+    return code
+
+
 @contextlib.contextmanager
-def claimed(
+def claim_members(
     client: Client, settings: Settings, app: App, instance: AppInstance, pick: Pick, *, read_only: bool
-) -> Iterator[Claims]:
-    """Hold the members that `pick` chooses until the end. Raises Held if another runner has one."""
+) -> Iterator[ManualClaims]:
+    """Hold the members that `pick` chooses while the context lasts. Raises MemberHeld if another runner has one."""
     if read_only:
-        yield Claims({})
+        yield ManualClaims({})
         return
-    # Never the name that a runner on this machine is given: it would take our claims for its own.
+    # Not the id of a runner on this machine: that runner would take these claims for its own.
     own = settings.model_copy(update={"runner_id": f"exec/{default_runner_id()}"[:128]})
     world = observe(client, instance, own, app, everything=True)
     chosen = _chosen(world, pick)
@@ -78,19 +107,21 @@ def claimed(
             try:
                 world = report.apply(step, world)
             except (LostLease, Outdated) as taken:
-                raise Held(f"{host_name(member)} was taken meanwhile: {taken}. {_ANOTHER_WAY}.") from None
-        yield Claims(world.fences, report.renewal)
+                raise MemberHeld(
+                    f"{host_name(member)} was claimed by another runner first: {taken}. {_NEXT_STEP}."
+                ) from None
+        yield ManualClaims(world.fences, report.claims.renewal)
     finally:
-        report.release()
+        report.claims.release()
 
 
 def _chosen(world: World, pick: Pick) -> list[Member]:
     alive = [one for one in world.members if one.status != MemberStatus.DELETED]
     found = pick(alive)
-    if len(found) > MOST_MEMBERS:
+    if len(found) > MAX_MEMBERS:
         raise RequestError(
-            f"one command can be given the claims of at most {MOST_MEMBERS} members, and these are {len(found)}:"
-            " name some with --members, and the same with --limit"
+            f"one command can have the claims of at most {MAX_MEMBERS} members, not of {len(found)}:"
+            " name some with --members, and the same ones with --limit"
         )
     return list({one.id: one for one in found}.values())
 
@@ -103,15 +134,16 @@ def _check_free(world: World, member: Member) -> None:
         by, until = operation.claimed_by, operation.lease_expires_at
         holder = (by, until) if by and until and until > world.now else None
     if holder:
-        raise Held(f"{host_name(member)} is held by runner {holder[0]} until {stamp(holder[1])}. {_ANOTHER_WAY}.")
-    if claims.number(member) is None:
-        raise Held(f"adapter_detail.{claims.FENCE} of {host_name(member)} is not a whole number: set it right first.")
+        raise MemberHeld(f"{host_name(member)} is held by runner {holder[0]} until {stamp(holder[1])}. {_NEXT_STEP}.")
+    problem = claims.unreadable_claim(member)
+    if problem:
+        raise MemberHeld(f"{host_name(member)}: adapter_detail.{problem.message}. Correct it first.")
 
 
-def run(command: Sequence[str], environment: Mapping[str, str], held: Claims) -> int:
-    """Run the command to its end and give its exit code. It is ended if its claims are lost."""
+def run(command: Sequence[str], environment: Mapping[str, str], held: ManualClaims) -> int:
+    """Run the command and return its exit code. The command is ended if its claims are lost."""
     ended = threading.Event()
-    # A Ctrl-C is the command's too: it ends by itself, and the claims are handed back after it. An exception here could
+    # A Ctrl-C also reaches the command, which ends by itself; then the claims are released. An exception here could
     # come between the end of the command and the reading of its exit code, which would be lost.
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -125,7 +157,7 @@ def run(command: Sequence[str], environment: Mapping[str, str], held: Claims) ->
             signal.signal(number, handler)
 
 
-def _end_if_lost(process: "subprocess.Popen[bytes]", held: Claims, ended: threading.Event) -> None:
+def _end_if_lost(process: "subprocess.Popen[bytes]", held: ManualClaims, ended: threading.Event) -> None:
     while not ended.wait(1):
         if held.is_lost:
             process.terminate()
@@ -133,7 +165,7 @@ def _end_if_lost(process: "subprocess.Popen[bytes]", held: Claims, ended: thread
 
 
 def read_claims(text: str | None) -> dict[UUID, int]:
-    """What `exec` put into the environment; nothing without it."""
+    """The claims in the environment that `exec` sets; none without it."""
     try:
         found = json.loads(text) if text else {}
         return {UUID(one): int(fence) for one, fence in found.items()}
@@ -142,7 +174,7 @@ def read_claims(text: str | None) -> dict[UUID, int]:
         raise IntentError("claims_invalid", message) from None
 
 
-def first_timers(members: Sequence[Member]) -> frozenset[UUID]:
-    """Members whose hosts have nothing of the instance yet, as far as their records say."""
+def new_members(members: Sequence[Member]) -> frozenset[UUID]:
+    """Members whose hosts have nothing of the instance yet, by their records."""
     coming = (MemberStatus.REQUESTED, MemberStatus.RECONCILING)
-    return frozenset(one.id for one in members if one.status in coming and not one.adapter_detail.get("stopped"))
+    return frozenset(one.id for one in members if one.status in coming and not one.notes.stopped)

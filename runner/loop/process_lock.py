@@ -1,7 +1,7 @@
-"""One runner at a time, on a platform that cannot tell two apart.
+"""Allows one runner at a time on this machine if the platform sends no ETags.
 
-Claims need ETags: without them two runners may both believe that they were first. A lock on this machine has to do
-then. It lies on an open file, so the kernel gives it back when its holder dies, however that happens.
+Claims need ETags: without them two runners may both conclude that they were first. The lock is on an open file, so the
+kernel releases it when its process ends, however it ends.
 """
 
 import fcntl
@@ -15,11 +15,11 @@ from runner.settings import Settings
 
 
 class AnotherRunner(Exception):
-    """Another runner of this project is at work on this machine, and the platform cannot keep us apart."""
+    """Another runner of this project holds the lock on this machine."""
 
 
 class ProcessLock:
-    """Takes the lock the first time it is needed, and keeps it until the end."""
+    """Takes the lock when it is first needed, and keeps it until the end."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -33,8 +33,8 @@ class ProcessLock:
             os.close(self._file)
             self._file = None
 
-    def make_sure(self, instances: Sequence[AppInstance]) -> None:
-        """Do nothing where the platform sends ETags; else hold the lock, or raise NotAlone."""
+    def require(self, instances: Sequence[AppInstance]) -> None:
+        """Hold the lock unless the platform sends ETags; AnotherRunner if another process has it."""
         if self._file is not None or all(instance.etag for instance in instances):
             return
         directory = self._settings.state_directory
@@ -50,11 +50,11 @@ class ProcessLock:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.read(file, 200).decode(errors="replace").strip() or "somebody"
+            holder = os.read(file, 200).decode(errors="replace").strip() or "another runner"
             os.close(file)
             raise AnotherRunner(
                 f"the platform sends no ETags, so only one runner may work on project {self._settings.project_id}, and"
-                f" {holder} does: leave it to that one, or wait for its end (the lock is {path})"
+                f" {holder} does. Wait until it ends (the lock is {path})"
             ) from None
         os.ftruncate(file, 0)
         os.write(file, f"runner {self._settings.runner_id} (process {os.getpid()})\n".encode())

@@ -1,4 +1,4 @@
-"""A run: ticks over every instance of the project, each in a thread of its own, so that none waits for another."""
+"""A run: ticks of every instance of the project, each in its own thread, so that none waits for another."""
 
 import concurrent.futures
 import time
@@ -10,29 +10,30 @@ from runner import log
 from runner.act.scratch import sweep
 from runner.loop.process_lock import ProcessLock
 from runner.loop.schedule import Schedule
-from runner.loop.tick import Shared, Signals, Summary, Watcher, tick_instance
+from runner.loop.shared import Shared, Signals, Summary, Watcher
+from runner.loop.tick import tick_instance
 from runner.model.app import App
 from runner.model.errors import PlatformError
 from runner.model.platform import AppInstance, InstanceStatus
 from runner.platform.client import Client
 from runner.settings import Settings
 
-# A thread is made only when it is needed; most of them wait for a play. How many work at once is a setting.
+# Threads are started on demand and mostly wait for a play. A setting bounds how many work at once.
 MAX_THREADS = 1_000
-# How long a signal, or a play that has stalled, may stay unnoticed.
+# How long a signal or a stalled play may stay unnoticed.
 LOOK_SECONDS = 1.0
 
 
-def choose(client: Client, settings: Settings, only: UUID | None = None) -> list[AppInstance]:
-    """The instances that are ours: this app, this project, not gone."""
+def select_instances(client: Client, settings: Settings, only: UUID | None = None) -> list[AppInstance]:
+    """The instances of this app and project that are not deleted."""
     found = [client.instance(only)] if only else client.instances(app_slug=settings.app_slug)
-    mine = []
+    selected = []
     for instance in found:
         if instance.project_id != settings.project_id or instance.app_slug != settings.app_slug:
-            log.get(app_instance_id=instance.id).warning("instance ignored: another project's or another app's")
+            log.get(app_instance_id=instance.id).warning("instance of another project or app ignored")
         elif instance.status != InstanceStatus.DELETED:
-            mine.append(instance)
-    return mine
+            selected.append(instance)
+    return selected
 
 
 def run(
@@ -44,12 +45,12 @@ def run(
     forever: bool = False,
     signals: Signals | None = None,
     watch: Watcher | None = None,
-    alone: ProcessLock | None = None,
+    process_lock: ProcessLock | None = None,
 ) -> Summary:
-    """Tick every instance until the work is done, or until a signal. PlatformError if the first list cannot be read."""
+    """Tick every instance until the work is done or a signal comes. PlatformError if the first list cannot be read."""
     shared = Shared(settings, app, signals or Signals(), watch)
     with ThreadPoolExecutor(MAX_THREADS) as pool:
-        return _Run(client, shared, pool, only, forever, alone).run()
+        return _Run(client, shared, pool, only, forever, process_lock).run()
 
 
 class _Run:
@@ -60,17 +61,17 @@ class _Run:
         pool: ThreadPoolExecutor,
         only: UUID | None,
         forever: bool,
-        alone: ProcessLock | None,
+        process_lock: ProcessLock | None,
     ) -> None:
         self._client = client
         self._shared = shared
         self._pool = pool
         self._only = only
         self._forever = forever
-        self._alone = alone
+        self._process_lock = process_lock
         self._schedule = Schedule(shared.settings.watch_seconds, forever=forever)
         self._ticks: dict[Future[Summary], UUID] = {}
-        self._seen: set[UUID] = set()
+        self._ticked: set[UUID] = set()
         self._first = True
         self._total = Summary()
 
@@ -86,7 +87,7 @@ class _Run:
             self._wait(min(LOOK_SECONDS, self._schedule.seconds_to_pass(time.monotonic())))
         while self._ticks:
             self._wait(None)
-        self._total.instances = len(self._seen)
+        self._total.instances = len(self._ticked)
         return self._total
 
     def _pass(self) -> None:
@@ -96,27 +97,27 @@ class _Run:
             return
         sweep()
         try:
-            instances = choose(self._client, self._shared.settings, self._only)
+            instances = select_instances(self._client, self._shared.settings, self._only)
         except PlatformError as error:
             if self._first and not self._forever:
                 raise
             log.get().error("tick could not start", problem=str(error))
             self._total.problems += [str(error)] if self._forever else []
             return
-        if self._alone:
-            self._alone.make_sure(instances)
+        if self._process_lock:
+            self._process_lock.require(instances)
         for one in self._schedule.begin(instances, first=self._first):
-            self._seen.add(one.id)
-            requested = partial(self._schedule.requested, one.id)
+            self._ticked.add(one.id)
+            requested = partial(self._schedule.mark_requested, one.id)
             self._ticks[self._pool.submit(tick_instance, self._client, self._shared, one, read_at, requested)] = one.id
         self._first = False
 
     def _wait(self, seconds: float | None) -> None:
-        """Until a tick ends, a signal comes, or the time is over."""
+        """Wait until a tick ends, a signal comes, or the time is over."""
         if not self._ticks:
             self._shared.signals.stop.wait(seconds)
             return
         done, _ = concurrent.futures.wait(self._ticks, seconds, concurrent.futures.FIRST_COMPLETED)
         for tick in done:
-            self._schedule.ended(self._ticks.pop(tick))
+            self._schedule.end(self._ticks.pop(tick))
             self._total.add(tick.result())

@@ -1,9 +1,9 @@
-"""What the core needs to know of an app. It is passed to the loop; runner/slurm/app.py is the one we have."""
+"""The interface between the core and an app. The loop receives the app; runner/slurm/app.py is the only one."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from uuid import UUID
 
 from runner.model.plan import Detail, Plan, Play
@@ -13,12 +13,12 @@ from runner.model.world import World
 
 @dataclass(frozen=True)
 class Report:
-    """What a play's report says of its member, as far as it may be believed."""
+    """A play's report about its member, with only the values that passed the checks."""
 
     phase: str | None = None
     detail: Detail = field(default_factory=dict)
     snapshot: Any = None
-    dropped: tuple[str, ...] = ()  # keys that were not believed
+    dropped: tuple[str, ...] = ()  # keys that failed the checks
 
 
 class ReportReader(Protocol):
@@ -31,12 +31,12 @@ class ReportReader(Protocol):
         """Whether a result of this Ansible action can be a report of this member."""
 
     def read(self, report: Mapping[str, Any], at: datetime | None) -> Report:
-        """The report, for which no answer of a host may raise an error. `at`: when it came, by our own clock."""
+        """The checked report. It never raises, whatever the host sent. `at`: when it came, by the runner's clock."""
 
 
 @dataclass(frozen=True)
 class Variables:
-    """What the app's plays are told, beside how to reach each host."""
+    """Variables of the app's plays, beside how to reach each host."""
 
     shared: Detail
     of_member: Mapping[UUID, Detail]
@@ -44,14 +44,35 @@ class Variables:
     reserved_logins: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True)
+class RuntimeSecret:
+    """How a runtime secret is generated, and whether it can be replaced while the app runs."""
+
+    random_bytes: int
+    encoding: Literal["base64", "urlsafe"] = "base64"
+    replaceable: bool = False
+
+
 class App(Protocol):
+    @property
+    def artifact(self) -> str:
+        """What the app's packages are called where package policy is asked about them."""
+
+    @property
+    def package_source_variables(self) -> tuple[str, str]:
+        """The variable that carries the answer of package policy into a play, and the one that roles read."""
+
+    @property
+    def runtime_secrets(self) -> Mapping[str, RuntimeSecret]:
+        """Every runtime secret of an instance, by name."""
+
     @property
     def final_phases(self) -> Collection[str]:
         """Phases after which a member has nothing more to do in a play."""
 
     @property
     def controller_variables(self) -> tuple[str, str]:
-        """Variables that tell every host the controller's name in the inventory, and its address."""
+        """Variables of every host: the controller's name in the inventory, and its address."""
 
     @property
     def work_variable(self) -> str:
@@ -76,4 +97,4 @@ class App(Protocol):
         """A reader for each member of a play; `on_record` are all members of the instance."""
 
     def variables(self, instance: AppInstance, members: Iterable[Member], on_record: Iterable[Member]) -> Variables:
-        """What a play on these members is told."""
+        """Variables of a play on these members."""

@@ -8,34 +8,39 @@ seen. The invariant: **no two claims change a host under the same number, and th
   numbers of all runners in one order. A play uses a number that its own tick has written, never one that was only read.
 - A runner that has lost its claim cannot take a larger number later: its write meets another ETag, and reading again
   shows that the claim, or that of the operation, is another runner's.
-- Each tick takes numbers of its own, since each tick claims anew. Within a tick a member is numbered once.
+- Each tick takes numbers of its own, since each tick claims again. Within a tick a member is numbered once.
 - Plays that only speak with the controller for an operation on workers (drain, delete a node) share its number as it
   was read. It grows when the holder of such an operation vanished without handing it back.
 """
 
 from datetime import datetime, timedelta
 
+from runner.model import records
+from runner.model.member_notes import FENCE as FENCE
 from runner.model.platform import Member, Operation, OperationStatus
-from runner.model.shapes import is_count, read_time
+from runner.model.records import NoteProblem
 
-FENCE = "fence"
 UNREADABLE = "fence_unreadable"
-# A lease that is handed back ends when that is written. One that ends later than its last write ran out by itself.
+# Errors of a member that is left alone because a note of it cannot be read.
+NOTE_CODES = (UNREADABLE, records.UNREADABLE, records.NEWER)
+# A lease that is handed back ends at its last write. One that ends later has expired.
 _HANDED_BACK = timedelta(seconds=2)
 
 
 def number(member: Member) -> int | None:
     """The last number that was given to a claim of this member; 0: none so far; None: it cannot be read."""
-    known = member.adapter_detail.get(FENCE)
-    if known is None:
-        return 0
-    return int(known) if is_count(known) else None
+    return None if member.notes.is_unreadable(FENCE) else member.notes.fence or 0
 
 
 def lease(member: Member) -> tuple[str | None, datetime | None]:
     """Who claimed the member, and until when."""
-    known = member.adapter_detail
-    return known.get("claimed_by"), read_time(known.get("lease_expires_at"))
+    return member.notes.claimed_by, member.notes.lease_expires_at
+
+
+def unreadable_claim(member: Member) -> NoteProblem | None:
+    """What is wrong with the first part of the claim that cannot be read: it may be another runner's claim."""
+    parts = ("claimed_by", "lease_expires_at", FENCE)
+    return next((one for one in member.notes.problems if one.name in parts), None)
 
 
 def is_held_by(runner_id: str, member: Member) -> bool:
@@ -50,13 +55,13 @@ def other_holder(runner_id: str, now: datetime, member: Member) -> tuple[str, da
 
 def concerns(operation: Operation, member: Member) -> bool:
     """Whether the operation is at work on the member: an operation on the instance is on all of them."""
-    known = member.adapter_detail
-    at = (known.get("operation_id"), (known.get("leave") or {}).get("operation_id"))
-    return operation.of_instance or member.id in operation.member_ids or str(operation.id) in at
+    notes = member.notes
+    at = (notes.operation_id, notes.leave.operation_id if notes.leave else None)
+    return operation.of_instance or member.id in operation.member_ids or operation.id in at
 
 
 def ran_out(operation: Operation) -> bool:
-    """Whether its last holder vanished: the lease ended by itself, so that runner may still be at work."""
+    """Whether its last holder vanished: the lease expired, so that runner may still be at work."""
     if operation.status != OperationStatus.RUNNING or operation.lease_expires_at is None:
         return False
     written = operation.updated_at
@@ -64,5 +69,5 @@ def ran_out(operation: Operation) -> bool:
 
 
 def is_first_claim(operation: Operation) -> bool:
-    """Whether nobody claimed the operation before: then nobody else can have made its members."""
+    """Whether no runner claimed the operation before, so that no other runner can have made its members."""
     return operation.attempt <= 1

@@ -1,4 +1,4 @@
-"""What can go wrong between us and the platform, by what one does about it."""
+"""Errors of calls to the platform: one class for each way to handle them."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ class PlatformError(Exception):
 
 
 class Unauthenticated(PlatformError):
-    """401 that a fresh token did not cure: the credentials are wrong, expired or revoked."""
+    """401 with a fresh token as well: the credentials are wrong, expired or revoked."""
 
 
 class Forbidden(PlatformError):
@@ -33,12 +33,12 @@ class Rejected(PlatformError):
 
 
 class Conflict(PlatformError):
-    """409 or 412: somebody else changed it. Read again, then decide."""
+    """409 or 412: another client changed the record. Read again, then decide."""
 
 
 class Unavailable(PlatformError):
-    """5xx, 429, time-outs, garbage: tried again for as long as patience lasts, and still so."""
+    """5xx, 429, time-outs, answers that cannot be read: retried up to the limit, without success."""
 
 
 class RequestError(Exception):
-    """The request does not make sense as typed; nothing was sent."""
+    """The request cannot be used as typed; nothing was sent."""

@@ -56,8 +56,8 @@ def matching(pattern: re.Pattern[str]) -> Reader:
     return read
 
 
-def one_of(*words: str) -> Reader:
-    return matching(re.compile("|".join(words)))
+def one_of(*values: str) -> Reader:
+    return matching(re.compile("|".join(values)))
 
 
 def text(value: Any) -> str:

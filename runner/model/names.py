@@ -20,8 +20,4 @@ def instance_group(instance: AppInstance) -> str:
 
 def touched(members: Iterable[Member]) -> set[UUID | None]:
     """Allocations whose hosts a member of the instance has changed and not been cleaned from."""
-    return {
-        member.allocation_id
-        for member in members
-        if member.adapter_detail.get("host_touched") and not member.adapter_detail.get("host_cleaned")
-    }
+    return {member.allocation_id for member in members if member.notes.host_touched and not member.notes.host_cleaned}

@@ -1,17 +1,18 @@
-"""The words of a plan: what decide may ask for. Data only; each step carries the reason it is there."""
+"""The steps of a plan: what decide may ask for. Data only; each step carries the reason it is there."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal
 from uuid import UUID
 
 from runner.model import limits
+from runner.model.host_data import printable
 from runner.model.names import host_name
 from runner.model.platform import Member, Operation
+from runner.model.records import TEXT_CHARS, Detail, ErrorClass, NotedError, stamp
 
-ErrorClass = Literal["retryable", "drift", "repairable", "intervention"]
-Detail = dict[str, Any]
+__all__ = ["Detail", "ErrorClass", "stamp"]
+
 Act = tuple[str, UUID]  # what is done to which member
 
 
@@ -26,29 +27,36 @@ class AdapterError:
     task: str | None = None
     instance: UUID | None = None  # the one that the host serves instead
 
+    def as_note(self, at: datetime) -> NotedError:
+        """As it is kept in a record; a message that is too long is cut."""
+        return NotedError(
+            code=self.code,
+            message=printable(self.message, TEXT_CHARS, keep="\n\t"),
+            klass=self.klass,
+            host=self.host,
+            task=self.task,
+            at=at,
+            instance=self.instance,
+        )
+
     def as_detail(self, at: datetime) -> Detail:
-        named = {"instance": str(self.instance)} if self.instance else {}
-        return {
-            "code": self.code,
-            "message": self.message,
-            "class": self.klass,
-            "host": self.host,
-            "task": self.task,
-            "at": stamp(at),
-            **named,
-        }
+        return self.as_note(at).stored()
 
 
 @dataclass(frozen=True)
 class Step:
     why: str
+    # The rule that asked for it, as in the tables of the app's decide; two steps that do the same are equal.
+    rule: str = field(default="", kw_only=True, compare=False)
+    # The operation that asks for it; None for what no open operation asks for: a look, a repair, a report.
+    operation: Operation | None = field(default=None, kw_only=True, compare=False)
 
 
 @dataclass(frozen=True)
 class Refuse(Step):
     """End an operation that cannot be done as asked; nothing else is touched."""
 
-    operation: Operation
+    operation: Operation = field()
     code: str
 
 
@@ -65,7 +73,7 @@ class Claim(Step):
 
 @dataclass(frozen=True)
 class NewMember(Step):
-    operation: Operation
+    operation: Operation = field()
     component_key: str
     allocation_id: UUID
     detail: Detail = field(default_factory=dict)
@@ -108,7 +116,7 @@ class Announce(Step):
 
 @dataclass(frozen=True)
 class Finish(Step):
-    operation: Operation
+    operation: Operation = field()
     status: str
     result: Detail
     error: Detail | None = None
@@ -116,12 +124,12 @@ class Finish(Step):
 
 @dataclass(frozen=True)
 class ForgetSecrets(Step):
-    """Take the instance's runtime secrets out of Vault, every version of them. Again is as good as once."""
+    """Take the instance's runtime secrets out of Vault, every version of them. Idempotent."""
 
 
 @dataclass(frozen=True)
 class Resolve(Step):
-    """Ask the platform where Slurm's packages may come from."""
+    """Ask the platform where the app's packages may come from."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +140,9 @@ class Play(Step):
     members: tuple[Member, ...]
     # What is done to whom, so that one tick does not do it twice.
     acts: frozenset[Act] = frozenset()
-    # For plays that change nodes: what the controller is told (see plugins/modules/slurm_nodes.py).
+    # For plays that change nodes: the work on the controller (the app's modules read it).
     work: Detail = field(default_factory=dict)
-    # Variables for every host of the run. Checked by whoever puts them here: they come out of an operation.
+    # Variables for every host of the run. They may come from an operation: the code that sets them checks them.
     terms: Detail = field(default_factory=dict)
     # What opens the package source, if it is a private one.
     package_credential: UUID | None = None
@@ -143,6 +151,8 @@ class Play(Step):
     first: frozenset[UUID] = frozenset()
     # Whether it is pointless for the others if the controller cannot be reached.
     needs_controller: bool = True
+    # The operation that asks for it, by member: one run may serve several.
+    operations: Mapping[UUID, Operation] = field(default_factory=dict, kw_only=True, compare=False)
 
 
 @dataclass(frozen=True)
@@ -163,7 +173,7 @@ class Wait(Step):
 
 @dataclass(frozen=True)
 class Warn(Wait):
-    """The same, and an operator has to know: the log says so at every tick."""
+    """A Wait that an operator has to know about: it is logged at every tick."""
 
 
 @dataclass(frozen=True)
@@ -183,18 +193,36 @@ class Plan:
         return all(isinstance(step, Wait) for step in self.steps)
 
 
-def stamp(at: datetime) -> str:
-    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+def for_operation(operation: Operation, steps: Iterable[Step]) -> list[Step]:
+    """The steps as asked for by the operation, where they do not name one."""
+    return [_asked_by(operation, step) for step in steps]
+
+
+def _asked_by(operation: Operation, step: Step) -> Step:
+    if step.operation or (isinstance(step, Play) and step.operations):
+        return step
+    if isinstance(step, Play):
+        return replace(step, operation=operation, operations={one.id: operation for one in step.members})
+    return replace(step, operation=operation)
+
+
+def operations_of(step: Step) -> list[Operation]:
+    """Every operation that asks for the step, once."""
+    found = [step.operation] if step.operation else []
+    if isinstance(step, Play):
+        found += step.operations.values()
+    return list({one.id: one for one in found}.values())
 
 
 def shown(step: Step) -> dict[str, str]:
-    """One step as a row: what is done, to what, and why."""
+    """One step as a row: what is done, to what, for which operation, by which rule of the app, and why."""
     what = type(step).__name__
+    asked = limits.named([operation.label for operation in operations_of(step)])
     match step:
         case Refuse(operation=operation, code=code):
-            subject, what = _operation(operation), f"refuse ({code})"
+            subject, what = operation.label, f"refuse ({code})"
         case Claim(subject=Operation() as operation):
-            subject, what = _operation(operation), "claim"
+            subject, what = operation.label, "claim"
         case Claim(subject=Member() as member, hold=hold):
             subject, what = host_name(member), "claim" if hold else "number"
         case NewMember(component_key=key, allocation_id=allocation):
@@ -208,7 +236,7 @@ def shown(step: Step) -> dict[str, str]:
         case Announce(kind=kind):
             subject, what = "instance", f"event {kind}"
         case Finish(operation=operation, status=status):
-            subject, what = _operation(operation), f"finish ({status})"
+            subject, what = operation.label, f"finish ({status})"
         case ForgetSecrets():
             subject, what = "instance", "forget secrets"
         case Play(playbook=playbook, members=members):
@@ -221,11 +249,7 @@ def shown(step: Step) -> dict[str, str]:
             subject, what = waiting, "wait"
         case _:
             subject = ""
-    return {"step": what, "subject": subject, "why": step.why}
-
-
-def _operation(operation: Operation) -> str:
-    return f"{operation.operation} {str(operation.id)[:8]}"
+    return {"step": what, "subject": subject, "operation": asked, "rule": step.rule, "why": step.why}
 
 
 def _names(members: Iterable[Member]) -> str:

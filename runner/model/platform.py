@@ -3,19 +3,22 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from runner.model import shapes
+from runner.model.instance_notes import StatusDetail
+from runner.model.member_notes import MemberNotes
+
+NotesT = TypeVar("NotesT", bound=MemberNotes)
 
 # It travels into headers, logs and Ansible variables, so it may not be anything but an id.
 CorrelationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
 # Sent back in a header as it came.
 ETag = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,256}$")]
 
-# Our own word for an allocation of which the platform says 404. No allocation of the platform's has it.
+# The runner's status for an allocation for which the platform answers 404. The platform never sends it.
 NOT_FOUND = "not_found"
 
 
@@ -65,13 +68,14 @@ class Unreadable:
     # As the record has them, where they are text: whose it is, and whether it is over.
     app_slug: str | None = None
     status: str | None = None
+    code: str = "record_unreadable"
 
     def __str__(self) -> str:
         return f"{self.kind.replace('_', ' ')} {self.id or 'without a usable id'} cannot be read ({self.problem})"
 
 
-class _Object(BaseModel):
-    """Fields we do not know are left alone; statuses stay text, because the platform may learn new ones."""
+class PlatformRecord(BaseModel):
+    """Unknown fields are ignored; statuses stay text, since the platform may add new ones."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -81,7 +85,7 @@ class _Object(BaseModel):
     updated_at: datetime | None = None
 
 
-class AppInstance(_Object):
+class AppInstance(PlatformRecord):
     org_id: UUID
     project_id: UUID
     app_slug: str
@@ -92,39 +96,54 @@ class AppInstance(_Object):
     runtime_backend: str | None = None
     status: str
     health: str | None = None
-    status_detail: Annotated[dict[str, Any] | None, AfterValidator(shapes.of_instance)] = None
+    status_detail: dict[str, Any] | None = None
     placement_intent: dict[str, Any] | None = None
     config: dict[str, Any] | None = None
     access: dict[str, Any] | None = None
     access_credential_id: UUID | None = None
     correlation_id: CorrelationId
 
+    @property
+    def notes(self) -> StatusDetail:
+        """`status_detail`, typed."""
+        return StatusDetail.read(self.status_detail or {})
 
-class Member(_Object):
+
+class Member(PlatformRecord):
     app_instance_id: UUID
     component_key: str
     allocation_id: UUID | None = None
     status: str
-    adapter_detail: Annotated[dict[str, Any], AfterValidator(shapes.of_member)] = Field(default_factory=dict)
+    # As the platform has it. Read it through `notes`, or through the notes of an app.
+    adapter_detail: dict[str, Any] = Field(default_factory=dict)
     correlation_id: CorrelationId | None = None
-    # What stands in adapter_detail and is not of a type we read: a write leaves it as it is.
-    unread: dict[str, Any] = Field(default_factory=dict, exclude=True, repr=False)
+
+    @property
+    def notes(self) -> MemberNotes:
+        """What any app keeps about a member."""
+        return self.read_notes(MemberNotes)
+
+    def read_notes(self, kind: type[NotesT]) -> NotesT:
+        """adapter_detail, read once. A copy of the member keeps what was read, as long as it has the same detail."""
+        detail, cached = self.__dict__.get("_notes", (None, {}))
+        if detail is not self.adapter_detail:
+            cached = {}
+            self.__dict__["_notes"] = (self.adapter_detail, cached)
+        if kind not in cached:
+            cached[kind] = kind.read(self.adapter_detail)
+        found: NotesT = cached[kind]
+        return found
+
+    def differs(self, changes: dict[str, Any]) -> bool:
+        """Whether a write of these fields would change any of them."""
+        return any(self.adapter_detail.get(key) != value for key, value in changes.items())
 
     def written(self, status: str, changes: dict[str, Any]) -> "Member":
         """The member once this is written to it."""
         return self.model_copy(update={"status": status, "adapter_detail": {**self.adapter_detail, **changes}})
 
-    @model_validator(mode="before")
-    @classmethod
-    def _keep_unread(cls, data: Any) -> Any:
-        stored = data.get("adapter_detail") if isinstance(data, dict) else None
-        if not isinstance(stored, dict):
-            return data
-        read = shapes.of_member(stored)
-        return {**data, "unread": {key: value for key, value in stored.items() if read.get(key) != value}}
 
-
-class Operation(_Object):
+class Operation(PlatformRecord):
     """A member operation or an instance operation: the same envelope."""
 
     app_instance_id: UUID | None = None
@@ -144,8 +163,13 @@ class Operation(_Object):
     # Which of the two lists it came from; the platform's own record has no such field.
     of_instance: bool = Field(default=False, exclude=True)
 
+    @property
+    def label(self) -> str:
+        """What a person reads in a plan and in a reason."""
+        return f"{self.operation} {str(self.id)[:8]}"
 
-class Allocation(_Object):
+
+class Allocation(PlatformRecord):
     project_id: UUID | None = None
     status: str
     connection: dict[str, Any] | None = None
@@ -168,7 +192,7 @@ class Delivery(BaseModel):
 
 
 class Resolution(BaseModel):
-    """What policy says of an artifact. runner/intent/package_source.py reads the source strictly."""
+    """The answer of package policy about an artifact. runner/intent/package_source.py reads the source strictly."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

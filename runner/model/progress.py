@@ -1,26 +1,23 @@
-"""Whether a member or an instance is half way through an operation, by its own record. Pure."""
+"""Whether a member is half way through an operation, by its own record. Pure."""
+
+from uuid import UUID
 
 from runner.model.names import CONTROLLER
 from runner.model.platform import Member, MemberStatus
 
 
 def is_stopped(member: Member) -> bool:
-    """Taken down with its instance, and to come back with it: not half way, though nothing of it is started."""
+    """Stopped with its instance and to be started with it: it does not count as half way."""
     unfinished = member.status in (MemberStatus.REQUESTED, MemberStatus.RECONCILING)
-    return unfinished and isinstance(member.adapter_detail.get("stopped"), dict)
+    return unfinished and member.notes.stopped is not None
 
 
-def operation_under_way(member: Member) -> str | None:
-    """The operation that a worker's own notes call under way: the one that takes it out, or the one that brings it."""
+def operation_under_way(member: Member) -> UUID | None:
+    """The operation under way on a worker by its own notes: its drain, resume or removal, or its add."""
     if member.component_key == CONTROLLER or member.status == MemberStatus.DELETED or is_stopped(member):
         return None
-    leaving = member.adapter_detail.get("leave") or {}
-    if leaving and leaving.get("verdict") is None:
-        return leaving.get("operation_id")
+    notes = member.notes
+    if notes.leave and notes.leave.is_under_way:
+        return notes.leave.operation_id
     unfinished = member.status in (MemberStatus.REQUESTED, MemberStatus.RECONCILING)
-    return member.adapter_detail.get("operation_id") if unfinished else None
-
-
-def is_under_way(lifecycle: object) -> bool:
-    """Whether the note of an instance operation has no verdict yet."""
-    return isinstance(lifecycle, dict) and lifecycle.get("verdict") is None
+    return notes.operation_id if unfinished else None

@@ -39,17 +39,16 @@ from runner.model.platform import (
     Resolution,
     Unreadable,
 )
-from runner.model.shapes import read_time
 
 # What a look at the app's runtime brings back; each app has its own.
 SnapshotT = TypeVar("SnapshotT", default=Any)
-# How long a claim lasts that is only imagined.
+# Lease of a claim that is only planned.
 LEASE = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one member came out of a play: its last words, and the error if there was one."""
+    """The result of a play for one member: its last phase and detail, and the error if there was one."""
 
     phase: str | None = None
     detail: Detail = field(default_factory=dict)
@@ -87,22 +86,22 @@ class World(Generic[SnapshotT]):
     # What this tick's plays have done so far.
     played: frozenset[Act] = frozenset()
     policy: Policy = Policy()
-    # Whether this tick took the instance's secrets out of Vault, and why not if it tried in vain.
+    # Whether this tick deleted the instance's secrets from Vault, and the error if it could not.
     forgotten: bool = False
     not_forgotten: AdapterError | None = None
-    # What policy said of Slurm's packages when this tick asked; None as long as nobody did.
+    # The answer of package policy; None as long as this tick has not asked.
     packages: Resolution | None = None
     # Members and operations that exist but cannot be read: nothing is concluded from what the lists do not show.
     unreadable: tuple[Unreadable, ...] = ()
-    # Allocations that members or operations name and of which nothing is known.
+    # Allocations that members or operations name and that could not be read.
     unknown_allocations: Mapping[UUID, Unreadable] = field(default_factory=lambda: MappingProxyType({}))
-    # Who else has the allocations that are asked for; None where nothing is about to begin.
+    # Other instances on the requested allocations; None where nothing is about to begin.
     neighbours: Neighbours | None = None
     # Numbers that this tick's claims have taken, by member; see runner/model/claims.py.
     fences: Mapping[UUID, int] = field(default_factory=lambda: MappingProxyType({}))
     # Whether this tick took over an operation whose holder vanished and may still be at work.
     took_over: bool = False
-    # False on a quiet tick: members and allocations were not read, because nothing asks for them.
+    # False on a quiet tick: members and allocations were not read, since nothing needs them.
     complete: bool = True
 
     def later(self, **changes: object) -> Self:
@@ -124,11 +123,11 @@ class World(Generic[SnapshotT]):
         )
 
     def allocation_of(self, member: Member) -> Allocation | None:
-        """The machine it is on. None: not known, which says nothing about whether it is there."""
+        """The member's allocation. None: it was not read, so it may exist."""
         return self.allocations.get(member.allocation_id) if member.allocation_id else None
 
     def is_not_found(self, allocation_id: UUID) -> bool:
-        """Whether the platform said of this allocation that there is none."""
+        """Whether the platform answered 404 for this allocation."""
         found = self.allocations.get(allocation_id)
         return found is not None and found.status == NOT_FOUND
 
@@ -215,21 +214,16 @@ class World(Generic[SnapshotT]):
         return self.instance.model_copy(update=changes)
 
 
-def _member(written: object, imagined: Member, *, numbered: bool = False) -> Member:
+def _member(written: object, planned: Member, *, numbered: bool = False) -> Member:
     """The member that was written, or the one that would be, with its next number if it takes one."""
     if isinstance(written, Member):
         return written
     if not numbered:
-        return imagined
-    return imagined.written(imagined.status, {claims.FENCE: (claims.number(imagined) or 0) + 1})
-
-
-def observed_at(instance: AppInstance) -> datetime | None:
-    """When the instance's runtime was last looked at, as we wrote it ourselves."""
-    return read_time((instance.status_detail or {}).get("observed_at"))
+        return planned
+    return planned.written(planned.status, {claims.FENCE: (claims.number(planned) or 0) + 1})
 
 
 def is_stale(instance: AppInstance, now: datetime, policy: Policy) -> bool:
-    seen = observed_at(instance)
-    # A time to come is as good as none: a clock was wrong, and waiting for it could take for ever.
+    seen = instance.notes.observed_at
+    # A time in the future counts as none: a clock was wrong, and waiting for that time could take for ever.
     return seen is None or abs((now - seen).total_seconds()) >= policy.observe_seconds

@@ -1,1 +1,1 @@
-"""Reads the platform: one instance as it is now."""
+"""Reads one instance from the platform."""

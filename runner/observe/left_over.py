@@ -1,4 +1,4 @@
-"""A host that serves an instance which is gone: the host cannot know, the platform does."""
+"""Recognizes hosts that are marked for a deleted instance. Only the platform knows which instances are deleted."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -7,6 +7,7 @@ from runner import log
 from runner.model.errors import NotFound, PlatformError
 from runner.model.plan import AdapterError
 from runner.model.platform import InstanceStatus
+from runner.model.world import Outcome
 from runner.platform.client import Client
 from runner.translate import RunResult
 
@@ -14,19 +15,18 @@ IN_USE, LEFT_OVER = "host_in_use", "host_left_over"
 CLEAN_UP = "ansible-playbook -i 'HOST,' -u USER playbooks/clean_host.yml -e gpuaas_clean_instance={}"
 
 
-def name_left_over_hosts(client: Client, story: RunResult) -> RunResult:
+def name_left_over_hosts(client: Client, result: RunResult) -> RunResult:
     """Turn `host_in_use` into `host_left_over` where the host's mark names an instance that is not in this project."""
-    named = {one.error.instance for one in story.outcomes.values() if one.error and one.error.code == IN_USE} - {None}
-    gone = {instance for instance in named if instance and _is_gone(client, instance)}
-    return replace(
-        story,
-        outcomes={
-            member_id: replace(known, error=_left_over(known.error))
-            if known.error and known.error.code == IN_USE and known.error.instance in gone
-            else known
-            for member_id, known in story.outcomes.items()
-        },
-    )
+    marked = {one.error.instance for one in result.outcomes.values() if one.error and one.error.code == IN_USE}
+    gone = {instance for instance in marked if instance and _is_gone(client, instance)}
+
+    def renamed(outcome: Outcome) -> Outcome:
+        error = outcome.error
+        if not error or error.code != IN_USE or error.instance not in gone:
+            return outcome
+        return replace(outcome, error=_left_over(error))
+
+    return replace(result, outcomes={member_id: renamed(one) for member_id, one in result.outcomes.items()})
 
 
 def _is_gone(client: Client, instance: UUID) -> bool:
@@ -35,7 +35,9 @@ def _is_gone(client: Client, instance: UUID) -> bool:
     except NotFound:
         return True
     except PlatformError as error:
-        log.get().warning("the instance that a host serves cannot be read", named=str(instance), problem=error.message)
+        log.get().warning(
+            "instance that a host is marked for not readable", marked_for=str(instance), problem=error.message
+        )
         return False
 
 

@@ -1,7 +1,7 @@
-"""Records that a list should have and does not: each is asked for at its own address before anything is concluded.
+"""Reads records that other records name and a list does not have, each at its own address.
 
-A list can leave out what it cannot show, and a record in it may be unreadable. Only an answer about the one record
-counts: its status, or 404. Any other answer leaves it unknown.
+A list can be incomplete, and a record in it may be unreadable. Only the answer about the record itself counts: its
+status, or 404. After any other answer the record is unknown.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,20 +20,20 @@ from runner.model.platform import (
     MemberStatus,
     Operation,
     OperationStatus,
+    PlatformRecord,
     Unreadable,
-    _Object,
 )
 from runner.platform.client import Client
 
 OPEN = (OperationStatus.ACCEPTED, OperationStatus.RUNNING)
 PROBLEM_CHARS = 200
-T = TypeVar("T", bound=_Object)
+T = TypeVar("T", bound=PlatformRecord)
 
 
 def allocations(
     client: Client, listed: Mapping[UUID, Allocation], members: Iterable[Member], operations: Iterable[Operation]
 ) -> tuple[dict[UUID, Allocation], dict[UUID, Unreadable]]:
-    """Allocations that members and open operations name and the list does not have, and those that stay unknown."""
+    """Allocations that members and operations name and the list does not have, and those that stay unknown."""
     named = {one.allocation_id for one in members if one.allocation_id and one.status != MemberStatus.DELETED}
     named |= {allocation_id for one in operations for allocation_id in one.allocation_ids}
     found: dict[UUID, Allocation] = {}
@@ -43,7 +43,7 @@ def allocations(
         if isinstance(answer, Unreadable):
             unknown[allocation_id] = answer
         elif answer is not None and answer.project_id not in (None, client.project):
-            unknown[allocation_id] = Unreadable("allocation", str(allocation_id), "project_id is another")
+            unknown[allocation_id] = Unreadable("allocation", str(allocation_id), "project_id is not ours")
         else:
             found[allocation_id] = answer or Allocation(id=allocation_id, status=NOT_FOUND)
     return found, unknown
@@ -52,10 +52,10 @@ def allocations(
 def member_operations(
     client: Client, instance: AppInstance, members: Iterable[Member], open_now: Iterable[Operation]
 ) -> tuple[list[Operation], list[Unreadable]]:
-    """Operations that members' notes call under way and that are not among the open ones, if they are open still."""
+    """Operations that are under way by members' notes and are not in the list of open ones, if they are still open."""
     if instance.status == InstanceStatus.DELETING:
-        return [], []  # a teardown goes on whatever becomes of the operations
-    named = {under_way for one in members if (under_way := progress.operation_under_way(one))}
+        return [], []  # a decommission does not depend on operations
+    named = {str(under_way) for one in members if (under_way := progress.operation_under_way(one))}
     missing = sorted(named - {str(one.id) for one in open_now})
     return _open(missing, "member_operation", lambda one: client.member_operation(instance.id, one))
 
@@ -63,9 +63,9 @@ def member_operations(
 def instance_operations(
     client: Client, instance: AppInstance, open_now: Sequence[Operation]
 ) -> tuple[list[Operation], list[Unreadable]]:
-    """The same for the operation on the instance that its own note calls under way."""
-    note = (instance.status_detail or {}).get("lifecycle")
-    named = str(note.get("operation_id")) if progress.is_under_way(note) and isinstance(note, dict) else None
+    """The same for the operation that is under way by the instance's own note."""
+    note = instance.notes.operation
+    named = str(note.operation_id) if note and note.is_under_way else None
     if instance.status == InstanceStatus.DELETING or not named or named in {str(one.id) for one in open_now}:
         return [], []
     return _open([named], "instance_operation", lambda one: client.instance_operation(instance.id, one))
@@ -78,7 +78,7 @@ def _open(ids: Iterable[str], kind: str, ask: Callable[[UUID], Operation]) -> tu
         try:
             operation_id = UUID(text)
         except ValueError:
-            continue  # a note that names no record: there is nothing to ask for
+            continue  # the note has no valid id
         answer = _ask(kind, operation_id, lambda: ask(operation_id))  # noqa: B023 - called at once
         if isinstance(answer, Unreadable):
             unreadable.append(answer)
@@ -88,7 +88,7 @@ def _open(ids: Iterable[str], kind: str, ask: Callable[[UUID], Operation]) -> tu
 
 
 def _ask(kind: str, record_id: UUID, ask: Callable[[], T]) -> T | Unreadable | None:
-    """The record, None if there is no such one, or why that is not known."""
+    """The record, None if it does not exist, or Unreadable if that is not known."""
     try:
         found = ask()
     except NotFound:
@@ -98,7 +98,7 @@ def _ask(kind: str, record_id: UUID, ask: Callable[[], T]) -> T | Unreadable | N
     else:
         if found.id == record_id:
             return found
-        problem = "another record came back"
+        problem = "the answer has another id"
     odd = Unreadable(kind, str(record_id), problem[:PROBLEM_CHARS])
     log.get(id=odd.id).warning("record not readable", kind=kind, problem=odd.problem)
     return odd

@@ -12,8 +12,8 @@ from runner.platform.client import Client
 def read(client: Client, instance: AppInstance) -> Neighbours:
     """One list of the project's instances, and one of the members of each other instance.
 
-    A record that we may not read, and a record of another app that does not fit our model, is left out: the mark on the
-    host decides then. A list that the platform fails to give is different: it may be readable in the next tick.
+    A record that we may not read, or of another app and not readable, is left out: the mark on the host decides then.
+    A list that the platform fails to return may be readable in the next tick, so it is reported.
     """
     holders: dict[UUID, str] = {}
     try:
@@ -30,7 +30,7 @@ def read(client: Client, instance: AppInstance) -> Neighbours:
         except (Forbidden, NotFound):
             continue
         except PlatformError as error:
-            # Only the add or the deploy waits. The other lists are not asked for: each could use up our patience.
+            # Only an add or a deploy waits for it. Further lists are not read, because each could take as long to fail.
             log.get(neighbour=str(other.id)).warning("member list not readable", problem=str(error))
             return Neighbours(holders, f"the member list of instance {other.id}")
         if other.app_slug == instance.app_slug:

@@ -1,4 +1,4 @@
-"""One read for many readers."""
+"""One read for many callers."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class SharedRead(Generic[T]):
-    """The last answer of a read. Each caller says how old it may be; callers at the same time share one read."""
+    """The last answer of a read. Each caller says how old it may be; simultaneous callers share one read."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -22,11 +22,11 @@ class SharedRead(Generic[T]):
         """The answer of a read that began at `not_before` or later. Callers that wait for it share its failure."""
         with self._lock:
             answer = self._answer
-            mine = self._began < not_before
-            if mine:
+            is_reader = self._began < not_before
+            if is_reader:
                 answer = self._answer = Future()
                 self._began = self._clock()
-        if mine:
+        if is_reader:
             try:
                 answer.set_result(read())
             except BaseException as error:

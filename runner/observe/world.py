@@ -12,7 +12,7 @@ from runner.platform.client import Client
 from runner.settings import Settings
 
 OPEN = "accepted,running"
-# Statuses in which an instance has nothing to do by itself.
+# Statuses in which an instance needs no work unless it is requested.
 SETTLED = (InstanceStatus.RUNNING, InstanceStatus.FAILED, InstanceStatus.STOPPED)
 
 
@@ -25,7 +25,7 @@ def observe(
     everything: bool = False,
     allocations: Callable[[], Iterable[Allocation]] | None = None,
 ) -> World:
-    """Read one instance. A quiet one costs two requests: its open operations, of both kinds.
+    """Read one instance. An idle one costs two requests: its open operations, of both kinds.
 
     `allocations` reads the project's list, if the caller shares one read among instances.
     """
@@ -35,31 +35,37 @@ def observe(
     instance_operations = client.instance_operations(instance.id, status=OPEN)
     settled = instance.status in SETTLED
     stale = instance.status == InstanceStatus.RUNNING and is_stale(instance, now, policy)
-    # Our own note that a member is half way: an operation that was cancelled leaves no other trace in what we read.
-    unsettled = bool((instance.status_detail or {}).get("unsettled"))
+    # Our own note that a member is unfinished: a cancelled operation leaves no other trace in these records.
+    unsettled = instance.notes.needs_everything
     changed = instance.status == InstanceStatus.RUNNING and app.has_new_config(instance)
-    asks = operations or instance_operations or operations.unreadable or instance_operations.unreadable
-    if settled and not (everything or asks or stale or unsettled or changed):
+    requested = operations or instance_operations or operations.unreadable or instance_operations.unreadable
+    if settled and not (everything or requested or stale or unsettled or changed):
         return World(instance=instance, now=now, runner_id=settings.runner_id, policy=policy, complete=False)
     members = client.members(instance.id)
-    # Once more after the members: one that was made in between has its operation here, and is nobody's orphan.
+    # Again after the members: a member that was created in between has its operation in this list.
     operations = client.member_operations(instance.id, status=OPEN)
-    also, lost = missing.member_operations(client, instance, members, (*operations, *instance_operations))
-    whole, lost_whole = missing.instance_operations(client, instance, instance_operations)
+    more, unknown_operations = missing.member_operations(client, instance, members, (*operations, *instance_operations))
+    more_of_instance, unknown_of_instance = missing.instance_operations(client, instance, instance_operations)
     listed = {allocation.id: allocation for allocation in (allocations or client.allocations)()}
-    asked_for, unknown = missing.allocations(client, listed, members, (*operations, *also))
+    found, unknown = missing.allocations(client, listed, members, (*operations, *more))
     return World(
         instance=instance,
         now=now,
         runner_id=settings.runner_id,
         members=tuple(members),
-        operations=tuple(sorted((*operations, *also), key=_age)),
-        instance_operations=tuple(sorted((*instance_operations, *whole), key=_age)),
-        allocations=listed | asked_for,
+        operations=tuple(sorted((*operations, *more), key=_age)),
+        instance_operations=tuple(sorted((*instance_operations, *more_of_instance), key=_age)),
+        allocations=listed | found,
         policy=policy,
-        unreadable=(*members.unreadable, *operations.unreadable, *instance_operations.unreadable, *lost, *lost_whole),
+        unreadable=(
+            *members.unreadable,
+            *operations.unreadable,
+            *instance_operations.unreadable,
+            *unknown_operations,
+            *unknown_of_instance,
+        ),
         unknown_allocations=unknown,
-        neighbours=other_instances.read(client, instance) if neighbours.matter((*operations, *also), members) else None,
+        neighbours=other_instances.read(client, instance) if neighbours.matter((*operations, *more), members) else None,
     )
 
 

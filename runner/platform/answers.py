@@ -1,6 +1,6 @@
-"""Answers of the platform as data: parsed strictly, listed with what could not be read, and when to ask again."""
+"""Reads the platform's answers strictly, and says how long to wait before a retry."""
 
-import json as json_module
+import json
 import math
 import random
 import re
@@ -12,17 +12,18 @@ from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
 
+from runner.intent.errors import first_problem
 from runner.model.errors import PlatformError, Unavailable
-from runner.model.platform import Unreadable, _Object
+from runner.model.platform import PlatformRecord, Unreadable
 
-# A pause that outlasts all patience.
+# A delay that is longer than any patience.
 NEVER = 1e9
-T = TypeVar("T", bound=_Object)
+T = TypeVar("T", bound=PlatformRecord)
 M = TypeVar("M", bound=BaseModel)
 
 
 class Listing(list[T], Generic[T]):
-    """The records of a list that can be used, and those that cannot: the list is complete only without the latter."""
+    """The readable records of a list; it is complete only if `unreadable` is empty."""
 
     def __init__(self, records: Iterable[T] = ()) -> None:
         super().__init__(records)
@@ -30,27 +31,27 @@ class Listing(list[T], Generic[T]):
 
 
 def parse(content: bytes) -> dict[str, Any] | list[Any] | None:
-    """An object or a list of plain JSON; None for anything else."""
+    """A JSON object or list; None for anything else."""
     try:
-        body = json_module.loads(content, parse_constant=_no_number)
-        if _HALF_CHARACTER.search(content):
-            # Half a character cannot be written or shown again: it becomes a question mark.
-            body = json_module.loads(json_module.dumps(body, ensure_ascii=False).encode(errors="replace"))
+        body = json.loads(content, parse_constant=_reject_constant)
+        if _SURROGATE.search(content):
+            # A lone surrogate cannot be encoded again, so it becomes a question mark.
+            body = json.loads(json.dumps(body, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):
         return None
     return body if isinstance(body, dict | list) else None
 
 
-def _no_number(word: str) -> None:
+def _reject_constant(word: str) -> None:
     raise ValueError(f"{word} is not JSON")
 
 
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read(method: str, path: str, model: type[M], body: Any) -> M:
-    """The answer as what it should be. Errors do not quote it: it may hold a token."""
+    """The body as a model. The error does not quote the body: it may hold a token."""
     try:
         return model.model_validate(body)
     except ValidationError as error:
@@ -58,37 +59,32 @@ def read(method: str, path: str, model: type[M], body: Any) -> M:
         raise Unavailable(problem, code="bad_answer") from None
 
 
-def differs(record: _Object, name: str, expected: UUID) -> bool:
+def differs(record: PlatformRecord, name: str, expected: UUID) -> bool:
     return getattr(record, name, None) not in (None, expected)
 
 
 def id_of(item: Any) -> str | None:
-    """The id of a record that cannot be read otherwise. It is shown to people, so it must look like an id."""
+    """The id of an unreadable record. It is shown to people, so it must look like an id."""
     given = item.get("id") if isinstance(item, dict) else None
     return given if isinstance(given, str) and _ID.fullmatch(given) else None
 
 
 def text_of(item: Any, name: str) -> str | None:
-    """A field of a record that cannot be read otherwise, to compare and not to show."""
+    """A text field of an unreadable record, for comparison only."""
     given = item.get(name) if isinstance(item, dict) else None
     return given if isinstance(given, str) else None
 
 
-def pause_before(attempt: int, error: PlatformError, now: datetime) -> float:
-    """Exponential with full jitter, or what the platform asked for."""
-    asked = error.context.get("retry_after")
-    if asked:
+def retry_delay(attempt: int, error: PlatformError, now: datetime) -> float:
+    """Seconds before the next attempt: the platform's Retry-After, else exponential with full jitter."""
+    retry_after = error.context.get("retry_after")
+    if retry_after:
         try:
-            seconds = float(asked)
+            seconds = float(retry_after)
             return max(seconds, 0.0) if math.isfinite(seconds) else NEVER
         except ValueError:
             try:
-                return max((parsedate_to_datetime(asked) - now).total_seconds(), 0.0)
+                return max((parsedate_to_datetime(retry_after) - now).total_seconds(), 0.0)
             except (TypeError, ValueError):
                 pass
     return random.uniform(0.1, min(0.25 * 2**attempt, 5.0))  # noqa: S311 - jitter, not a secret
-
-
-def first_problem(error: ValidationError) -> str:
-    problem = error.errors(include_input=False, include_url=False)[0]
-    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"

@@ -1,4 +1,4 @@
-"""Which token a call carries: a person's own, or the service account's, which is asked for here."""
+"""Bearer tokens: an operator's own, or one that is requested for the service account."""
 
 import re
 import threading
@@ -14,10 +14,7 @@ _SENDABLE = re.compile(r"[!-~]+")
 
 
 class TokenSource:
-    """Bearer tokens: a person's as it was given, or the service account's, renewed before it expires.
-
-    One for a client and all its clones, so that many instances in a tick cost one token and not one each.
-    """
+    """The current token. A client and all its clones share one source, so that many instances need one token."""
 
     def __init__(self, settings: Settings, *, person: bool) -> None:
         self._settings = settings
@@ -35,7 +32,7 @@ class TokenSource:
                 )
             token = self._settings.operator_token.get_secret_value()
             if not _SENDABLE.fullmatch(token):
-                # Found out by the HTTP library, it would be quoted in the error.
+                # The HTTP library would quote the token in its own error.
                 raise Rejected(
                     "GPUAAS_OPERATOR_TOKEN holds a space, a line break or another invalid character: set it again",
                     code="token_invalid",
@@ -47,8 +44,8 @@ class TokenSource:
             assert self._token is not None
             return self._token
 
-    def renewable(self) -> bool:
-        """Forget the token; say whether asking for another one can help."""
+    def discard(self) -> bool:
+        """Drop the token. Returns whether another one can be requested."""
         with self._lock:
             self._token = None
         return not self._person
@@ -74,6 +71,6 @@ class TokenSource:
         if not isinstance(token, str) or not _SENDABLE.fullmatch(token):
             raise Unavailable("the platform's answer to the token request has no access_token", code="bad_answer")
         self._token = token
-        # Renewed a minute early: a token must not run out between the check and the use.
-        lasts = answer.get("expires_in")
-        self._good_until = time.monotonic() + (max(lasts - 60, 0) if isinstance(lasts, int | float) else 0)
+        # Renewed a minute early, so that it does not expire between the check and the use.
+        lifetime = answer.get("expires_in")
+        self._good_until = time.monotonic() + (max(lifetime - 60, 0) if isinstance(lifetime, int | float) else 0)

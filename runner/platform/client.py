@@ -1,38 +1,26 @@
-"""The one HTTP client: tokens, retries, idempotency keys, pages and errors, in one place."""
+"""The platform's API as typed calls of one project: records, lists, operations, events and credentials."""
 
-import functools
-import ssl
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
-import httpx
 from pydantic import ValidationError
 
 from runner import log
-from runner.model.errors import NotFound, PlatformError, Unavailable
+from runner.intent.errors import first_problem
+from runner.model.errors import NotFound, Unavailable
 from runner.model.platform import Allocation, AppInstance, Delivery, Member, Operation, Resolution, Unreadable
 from runner.platform import wire
-from runner.platform.answers import Listing, T, differs, first_problem, id_of, parse, pause_before, read, text_of
+from runner.platform.answers import Listing, T, differs, id_of, read, text_of
 from runner.platform.auth import TokenSource
 from runner.platform.clock import Clock
-from runner.platform.errors import from_answer, unquoted
+from runner.platform.transport import Transport
 from runner.settings import Settings
 
 PAGE, MAX_PAGES = 200, 5_000
 PROBLEM_CHARS = 200
-
-
-class Answer(NamedTuple):
-    """What came back and can be used."""
-
-    body: Any
-    etag: str | None
 
 
 class Client:
@@ -48,18 +36,12 @@ class Client:
     ) -> None:
         self.project = settings.project_id
         self._settings = settings
-        self._http = httpx.Client(
-            base_url=str(settings.base_url).rstrip("/"),
-            timeout=settings.api_timeout_seconds,
-            verify=_trust(settings.ca_bundle),
-            headers={"User-Agent": f"gpuaas-slurm/{version('gpuaas-slurm')} (+{settings.runner_id})"},
-            trust_env=False,
-        )
         self._tokens = tokens or TokenSource(settings, person=person)
         self._clock = clock or Clock()
+        self._transport = Transport(settings, self._tokens, self._clock)
 
     def clone(self, *, patience: float | None = None) -> "Client":
-        """Another one for another thread, with the same token; with its own patience if that is given."""
+        """A client for another thread, with the same token and clock; `patience` replaces the setting."""
         settings = self._settings
         if patience is not None:
             settings = settings.model_copy(update={"api_patience_seconds": patience})
@@ -70,7 +52,7 @@ class Client:
         return self._clock.now()
 
     def close(self) -> None:
-        self._http.close()
+        self._transport.close()
 
     def __enter__(self) -> "Client":
         return self
@@ -110,7 +92,7 @@ class Client:
         return found.model_copy(update={"of_instance": True})
 
     def operation_again(self, instance_id: UUID, operation: Operation) -> Operation:
-        """An operation of either kind as it is now."""
+        """An operation of either kind, read again."""
         return self._operation("GET", instance_id, operation)
 
     def allocations(self) -> Listing[Allocation]:
@@ -150,7 +132,7 @@ class Client:
         return self._operation("PATCH", instance_id, operation, body, key=key, match=operation.etag, about=operation)
 
     def _operation(self, method: str, instance_id: UUID, operation: Operation, *body: Any, **more: Any) -> Operation:
-        """One operation at its own address, of whichever kind it is."""
+        """One operation of a member or of the instance, at its own address."""
         paths = wire.instance_operations if operation.of_instance else wire.member_operations
         path = f"{paths(self.project, instance_id)}/{operation.id}"
         found = self._one(method, path, Operation, *body, **more)
@@ -158,7 +140,7 @@ class Client:
 
     def post_event(self, instance: AppInstance, kind: str, data: dict[str, Any], *, key: str) -> None:
         body = {"type": kind, "correlation_id": instance.correlation_id, "data": data}
-        self._call(
+        self._transport.call(
             "POST",
             wire.events(self.project, instance.id),
             json=body,
@@ -168,7 +150,7 @@ class Client:
 
     def deliver_credential(self, credential: UUID, *, correlation_id: str) -> Delivery:
         # A delivery is used up by its first unwrap, so a retry of the tick must get a new one: the key is fresh.
-        answer = self._call(
+        answer = self._transport.call(
             "POST",
             wire.deliveries(self.project, credential),
             json={},
@@ -177,12 +159,12 @@ class Client:
         )
         return read("POST", "deliveries", Delivery, answer.body)
 
-    def resolve_packages(self, instance: AppInstance) -> Resolution:
-        """What policy says now: each time a new question, so that an earlier answer is not repeated."""
+    def resolve_packages(self, instance: AppInstance, artifact: str) -> Resolution:
+        """The answer of package policy. The key is fresh: an idempotent repeat would return an earlier answer."""
         path = wire.resolutions(self.project, instance.id)
-        body, key = {"artifact": wire.SLURM}, uuid.uuid4().hex
+        body, key = {"artifact": artifact}, uuid.uuid4().hex
         try:
-            answer = self._call("POST", path, json=body, key=key, correlation_id=instance.correlation_id)
+            answer = self._transport.call("POST", path, json=body, key=key, correlation_id=instance.correlation_id)
         except NotFound:
             return Resolution(decision="missing")
         resolution = read("POST", "artifact-resolutions", Resolution, answer.body)
@@ -194,7 +176,7 @@ class Client:
         )
         return resolution
 
-    # -- the one way out -----------------------------------------------------------------------------------
+    # -- records, lists and pages --------------------------------------------------------------------------
 
     def _one(
         self,
@@ -209,26 +191,26 @@ class Client:
         about: AppInstance | Operation | None = None,
     ) -> T:
         correlation = correlation_id or (about.correlation_id if about else None)
-        answer = self._call(method, path, json=body, key=key, match=match, correlation_id=correlation)
-        stamped = {**answer.body, "etag": answer.etag} if answer.etag and isinstance(answer.body, dict) else answer.body
-        return read(method, path, model, stamped)
+        answer = self._transport.call(method, path, json=body, key=key, match=match, correlation_id=correlation)
+        record = {**answer.body, "etag": answer.etag} if answer.etag and isinstance(answer.body, dict) else answer.body
+        return read(method, path, model, record)
 
     def _list(
         self, kind: str, path: str, model: type[T], filters: Mapping[str, str | None] | None = None, **owner: UUID
     ) -> Listing[T]:
-        """Every record of a list. `owner` is a field that must have this value where the platform gives it."""
+        """Every record of a list. `owner` names a field that must have this value if the record has the field."""
         found: Listing[T] = Listing()
         for item in self._raw_pages(path, filters or {}):
             try:
                 record = model.model_validate(item)
-                problem = next((f"{name} is another" for name, own in owner.items() if differs(record, name, own)), "")
+                problem = next((f"{name} is not ours" for name, own in owner.items() if differs(record, name, own)), "")
             except ValidationError as error:
                 problem = first_problem(error)
             if not problem:
                 found.append(record)
                 continue
-            raw = {name: text_of(item, name) for name in ("app_slug", "status")}
-            odd = Unreadable(kind, id_of(item), problem[:PROBLEM_CHARS], **raw)
+            slug, status = text_of(item, "app_slug"), text_of(item, "status")
+            odd = Unreadable(kind, id_of(item), problem[:PROBLEM_CHARS], slug, status)
             found.unreadable.append(odd)
             log.get(path=path, id=odd.id).warning("record not readable", kind=kind, problem=odd.problem)
         return found
@@ -239,7 +221,7 @@ class Client:
         seen: set[str] = set()
         while True:
             query = {k: v for k, v in {**filters, "limit": str(PAGE), "cursor": cursor}.items() if v is not None}
-            answer = self._call("GET", path, params=query).body
+            answer = self._transport.call("GET", path, params=query).body
             page: dict[str, Any] = {"items": answer} if isinstance(answer, list) else answer
             items, following = page.get("items"), page.get("next_cursor")
             if not isinstance(items, list) or not isinstance(following, str | None) or following in cursors:
@@ -249,85 +231,10 @@ class Client:
                 raise Unavailable(f"GET {path}: the list does not end", code="bad_answer")
             cursor = following
             for item in items:
-                # A list that changes while it is read may show an object twice.
+                # A list that changes while it is read may contain a record twice.
                 identity = str(item.get("id")) if isinstance(item, dict) else repr(item)
                 if identity not in seen:
                     seen.add(identity)
                     yield item
             if not cursor:
                 return
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        json: Any = None,
-        params: dict[str, str] | None = None,
-        key: str | None = None,
-        match: str | None = None,
-        correlation_id: str | None = None,
-        anonymous: bool = False,
-    ) -> Answer:
-        """Send until there is an answer or patience ends. Retries carry the same Idempotency-Key."""
-        call = f"{method} {path}"
-        optional = {wire.IDEMPOTENCY_KEY: key, wire.IF_MATCH: match, wire.CORRELATION_ID: correlation_id}
-        headers = {name: value for name, value in optional.items() if value}
-        deadline = time.monotonic() + self._settings.api_patience_seconds
-        fresh_token_tried = False
-        for attempt in range(1_000):
-            if not anonymous:
-                headers["Authorization"] = f"Bearer {self._tokens.current(self._call)}"
-            headers[wire.REQUEST_ID] = uuid.uuid4().hex
-            error = self._attempt(method, path, call, json, params, headers)
-            if isinstance(error, Answer):
-                return error
-            if error.status == 401 and not anonymous and not fresh_token_tried and self._tokens.renewable():
-                fresh_token_tried = True
-                continue
-            pause = pause_before(attempt, error, self.now())
-            if not isinstance(error, Unavailable) or time.monotonic() + pause > deadline:
-                raise error
-            log.get(correlation_id=correlation_id).info(
-                "call retried", call=call, problem=error.code, wait_s=round(pause, 2)
-            )
-            time.sleep(pause)
-        raise AssertionError("unreachable: patience ends first")
-
-    def _attempt(
-        self,
-        method: str,
-        path: str,
-        call: str,
-        json: Any,
-        params: dict[str, str] | None,
-        headers: dict[str, str],
-    ) -> Answer | PlatformError:
-        try:
-            answer = self._http.request(method, path, json=json, params=params, headers=headers)
-        except httpx.RequestError as error:
-            return Unavailable(
-                f"{call}: no answer from {self._http.base_url.copy_with(path='/')} ({type(error).__name__}: {error})."
-                " Check GPUAAS_BASE_URL and the network",
-                code="platform_unreachable",
-            )
-        self._clock.heard(answer.headers.get(wire.DATE))
-        body = parse(answer.content)
-        if body is None:
-            return Unavailable(
-                f"{call}: HTTP {answer.status_code} with a body that is not a JSON object",
-                code="bad_answer",
-                status=answer.status_code,
-            )
-        if answer.is_success:
-            return Answer(body, answer.headers.get(wire.ETAG))
-        fields = body if isinstance(body, dict) else {}
-        refusal = from_answer(answer.status_code, unquoted(fields, headers.get("Authorization")), call)
-        refusal.context["retry_after"] = answer.headers.get(wire.RETRY_AFTER)
-        return refusal
-
-
-@functools.cache
-def _trust(ca_bundle: Path | None) -> ssl.SSLContext:
-    """Loading the certificates takes a tenth of a second: once for all clones."""
-    return ssl.create_default_context(cafile=ca_bundle)

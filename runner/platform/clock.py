@@ -1,4 +1,4 @@
-"""What time it is. Leases and due times are read by other machines too, so the platform's clock counts, not ours."""
+"""The current time by the platform's clock, because other machines read leases and due times too."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -12,29 +12,29 @@ _YEARS = range(2000, 2200)
 
 
 class Clock:
-    """Goes on evenly from one look at our own clock, whatever that is set to later, and follows the platform's.
+    """Counts monotonic seconds from a reference time, so that setting this machine's clock has no effect.
 
-    One for a client and all its clones.
+    A client and all its clones share one clock.
     """
 
     def __init__(self) -> None:
-        self._seen = datetime.now(UTC), time.monotonic()
+        self._reference = datetime.now(UTC), time.monotonic()
 
     def now(self) -> datetime:
-        then, ticks = self._seen
-        return then + timedelta(seconds=time.monotonic() - ticks)
+        time_then, seconds_then = self._reference
+        return time_then + timedelta(seconds=time.monotonic() - seconds_then)
 
-    def heard(self, date: str | None) -> None:
-        """The Date of an answer that came just now; one that is none changes nothing."""
+    def follow(self, date: str | None) -> None:
+        """Adopt the Date header of an answer that just arrived, if it is valid and differs too much."""
         try:
             platform_time = parsedate_to_datetime(date or "")
-            off = (self.now() - platform_time).total_seconds()
+            ahead = (self.now() - platform_time).total_seconds()
         except (TypeError, ValueError):
             return
-        if abs(off) <= TOLERANCE.total_seconds() or platform_time.year not in _YEARS:
+        if abs(ahead) <= TOLERANCE.total_seconds() or platform_time.year not in _YEARS:
             return
-        self._seen = platform_time.astimezone(UTC), time.monotonic()
+        self._reference = platform_time.astimezone(UTC), time.monotonic()
         log.get().warning(
-            "this machine's clock is not the platform's, which is used: put the time service right on one of them",
-            seconds_ahead=round(off),
+            "clock differs from the platform's, which is used: check the time service of both machines",
+            seconds_ahead=round(ahead),
         )

@@ -1,4 +1,4 @@
-"""An error answer of the platform, read."""
+"""Turns an error answer of the platform into an exception."""
 
 import json
 import re
@@ -7,19 +7,19 @@ from typing import Any
 from runner.model.errors import Conflict, Forbidden, NotFound, PlatformError, Rejected, Unauthenticated, Unavailable
 
 
-def unquoted(body: dict[str, Any], authorization: str | None) -> dict[str, Any]:
-    """An error's body without what we sent: a platform may quote a request that it refuses, secret and all."""
+def redact(body: dict[str, Any], authorization: str | None) -> dict[str, Any]:
+    """An error's body without our secrets: the platform may quote the request that it refuses."""
     if authorization is None:
-        # We asked for a token, with a secret. A code that is a plain word is all that is passed on.
+        # A token request holds the client secret: only a code that is a plain word is passed on.
         code = str(body.get("code"))
         return {"code": code, "message": code} if re.fullmatch(r"[a-z_]{1,40}", code) else {}
     token = json.dumps(authorization.removeprefix("Bearer "))[1:-1]
-    without: dict[str, Any] = json.loads(json.dumps(body).replace(token, "(our token)"))
-    return without
+    redacted: dict[str, Any] = json.loads(json.dumps(body).replace(token, "(our token)"))
+    return redacted
 
 
 def from_answer(status: int, body: dict[str, Any], call: str) -> PlatformError:
-    """The error for an answer that is one, from the platform's flat error body."""
+    """The exception for an HTTP status and the platform's flat error body."""
     code = str(body.get("code") or f"http_{status}")
     message = str(body.get("message") or "no message")
     correlation = body.get("correlation_id")

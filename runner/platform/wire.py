@@ -1,7 +1,6 @@
-"""Every path, header and field name of the platform that is not ours to choose.
+"""Paths and headers that the platform defines.
 
-contract/openapi.yaml says which are stated by the platform and which we assume. Learning the real name of an
-assumed one changes this file and the models, and nothing else.
+contract/openapi.yaml marks those that are assumptions. A wrong assumption is corrected here and in the models only.
 """
 
 from typing import Final
@@ -16,9 +15,6 @@ IF_MATCH: Final = "If-Match"
 ETAG: Final = "ETag"
 RETRY_AFTER: Final = "Retry-After"
 DATE: Final = "Date"
-
-# What Slurm's packages are called where policy is asked about them.
-SLURM: Final = "slurm"
 
 TOKEN: Final = f"{BASE}/auth/service-account/token"
 

@@ -1,1 +1,1 @@
-"""Writes back to the platform; leases."""
+"""Writes to the platform, with claims and leases."""

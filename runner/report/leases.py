@@ -1,4 +1,4 @@
-"""Keeping a lease from the claim until it is handed back, and noticing when it is lost."""
+"""Renews leases from the first claim to the release, and detects lost ones."""
 
 import threading
 import time
@@ -10,19 +10,19 @@ from runner.model.errors import PlatformError
 
 
 class LostLease(Exception):
-    """Another runner works on it now: stop before the next write."""
+    """Another runner holds the claim now: stop before the next write."""
 
 
 class OperationEnded(LostLease):
-    """A person called the operation off while we were at it."""
+    """A person cancelled the operation while it was carried out."""
 
 
 class Outdated(Exception):
-    """What a decision stood on has changed meanwhile: read again, then decide again."""
+    """The records that a decision was based on have changed: read again, then decide again."""
 
 
 class Renewal:
-    """Calls `renew` three times a lease, in a thread of its own, from the first claim on until `stop`."""
+    """Calls `renew` three times per lease, in a thread of its own, from the first claim until `stop`."""
 
     def __init__(self, renew: Callable[[], None], lease_seconds: float) -> None:
         self._renew = renew
@@ -33,35 +33,35 @@ class Renewal:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """To be called right before a claim is sent; again is as good as once."""
+        """To be called right before each claim is sent; only the first call starts the thread."""
         if self._thread is not None:
             return
         self._good_until = time.monotonic() + self._lease_seconds
-        # The log's context is the tick's own.
+        # The thread logs with the ids of the tick.
         self._thread = threading.Thread(target=copy_context().run, args=(self._keep,), daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Whatever is held from here on runs out by itself."""
+        """Renew no longer. Leases that are not released expire."""
         self._done.set()
         if self._thread is not None:
             self._thread.join()
 
     @property
     def is_lost(self) -> bool:
-        """Whether another runner may be at work. A process that was suspended learns it here, by the clock."""
+        """Whether another runner may hold the claims. A process that was suspended detects it by the clock."""
         return self._lost.is_set() or (self._thread is not None and time.monotonic() >= self._good_until)
 
     def check(self) -> None:
         if self.is_lost:
-            raise LostLease("the lease was lost, or ran out before it could be renewed")
+            raise LostLease("the lease was lost, or expired before it could be renewed")
 
     def _keep(self) -> None:
         while not self._done.wait(self._lease_seconds / 3):
-            asked = time.monotonic()
+            sent_at = time.monotonic()
             try:
                 self._renew()
-                self._good_until = asked + self._lease_seconds
+                self._good_until = sent_at + self._lease_seconds
             except LostLease as problem:
                 log.get().error("lease lost", problem=str(problem))
                 self._lost.set()
@@ -69,5 +69,5 @@ class Renewal:
             except PlatformError as error:
                 log.get().warning("lease not renewed", problem=error.message)
                 if time.monotonic() >= self._good_until:
-                    self._lost.set()  # it has run out: another runner may be at work already
+                    self._lost.set()  # expired: another runner may have the claims already
                     return

@@ -1,7 +1,7 @@
-"""The access bundle: how a person reaches this cluster and uses it, with what it really answers. Pure, no secret in it.
+"""The access bundle: how users reach and use this cluster, with real output of its commands. Pure; it has no secret.
 
-It is made of what the platform knows (hosts, ports, keys), what the roles fixed (paths, ports of daemons) and what the
-controller said when it was last looked at. docs/usage/access.md tells what stands in it.
+It is made of the platform's records (hosts, ports, keys), what the roles fix (paths, ports of daemons) and the last
+look at the controller. docs/usage/access.md describes its fields.
 """
 
 import json
@@ -14,6 +14,7 @@ from runner.intent.errors import IntentError
 from runner.model.names import CONTROLLER
 from runner.model.plan import Detail, stamp
 from runner.model.platform import Allocation, AppInstance, Member, MemberStatus
+from runner.slurm import notes
 from runner.slurm.cluster_config import read_config
 from runner.slurm.node_names import node_name
 from runner.slurm.snapshot import Sample, Snapshot
@@ -60,7 +61,7 @@ def bundle(
     members: Sequence[Member],
     allocations: Mapping[UUID, Allocation],
 ) -> Detail | None:
-    """The whole of it, or None if the look that was taken does not tell enough."""
+    """The bundle; None if the last look has no samples, or the controller has no usable connection."""
     target = _target(controller, allocations)
     if snapshot.samples is None or target is None:
         return None
@@ -102,7 +103,7 @@ def bundle(
 
 
 def renewed(old: Detail | None, new: Detail | None) -> Detail | None:
-    """The new bundle if it says something else than the old one; what only moves on with time is nothing else."""
+    """The new bundle if it differs from the old one in more than values that change with every look."""
     if new is None or (old is not None and _lasting(old) == _lasting(new)):
         return None
     return new
@@ -146,8 +147,8 @@ def _users(instance: AppInstance) -> list[Detail]:
         declared = read_config(instance).users
     except IntentError:
         return []
-    listed = sorted(declared, key=lambda person: person.name)[:WORKERS_SHOWN]
-    return [{"name": person.name, "uid": person.uid, "account": person.account} for person in listed]
+    listed = sorted(declared, key=lambda user: user.name)[:WORKERS_SHOWN]
+    return [{"name": user.name, "uid": user.uid, "account": user.account} for user in listed]
 
 
 def _workers(members: Sequence[Member], allocations: Mapping[UUID, Allocation]) -> list[Detail]:
@@ -156,7 +157,7 @@ def _workers(members: Sequence[Member], allocations: Mapping[UUID, Allocation]) 
         target = _target(member, allocations)
         name = node_name(member)
         if member.component_key != CONTROLLER and member.status in SERVING and target and name:
-            found.append({"hostname": name, **_where(target), "gpus": member.adapter_detail.get("gpus")})
+            found.append({"hostname": name, **_where(target), "gpus": notes.worker(member).gpus})
     return sorted(found, key=lambda worker: str(worker["hostname"]))
 
 
@@ -173,7 +174,7 @@ def _where(target: Target) -> Detail:
 
 
 def _ssh(target: Target) -> list[str]:
-    """One line to paste: the host must show the key it is known by, and nothing is kept in a file."""
+    """One line to paste: the host must show the key on record, and ssh writes no file."""
     return [*ssh_options(target, _known_as(target)), "-p", str(target.port), f"{target.username}@{target.host}"]
 
 
@@ -187,8 +188,8 @@ def _partition(snapshot: Snapshot) -> str:
 
 
 def _fitted(made: Detail) -> Detail:
-    """The platform takes a bounded bundle: outputs go first, from the least to the most useful, then workers, then
-    commands."""
+    """The platform limits the bundle's size: outputs are dropped first, from the least to the most useful, then
+    workers, then commands."""
     for entry in (*reversed(made["health"]), *reversed(made["commands"])):
         if _size(made) <= MOST_BYTES:
             return made

@@ -1,14 +1,16 @@
 """The Slurm app, as the core sees it."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from uuid import UUID
 
-from runner.model.app import App, ReportReader, Variables
-from runner.model.names import CONTROLLER
+from runner.model.app import App, ReportReader, RuntimeSecret, Variables
 from runner.model.plan import Detail, Plan, Play
 from runner.model.platform import AppInstance, Member, MemberStatus
 from runner.slurm import desired_config, detail, host_vars
+from runner.slurm.controller import controllers
 from runner.slurm.decide import decide
+from runner.slurm.decide.guards import packages
 from runner.slurm.fitting import fitted
 from runner.slurm.member_reports import MemberReports
 from runner.slurm.node_names import names_on_record, node_name
@@ -16,6 +18,17 @@ from runner.slurm.world import World
 
 
 class SlurmApp:
+    artifact = "slurm"
+    package_source_variables = (packages.SOURCE_VARIABLE, "preflight_package_source")
+    runtime_secrets: Mapping[str, RuntimeSecret] = MappingProxyType(
+        {
+            # munge accepts up to 1024 bytes; its own tools generate 128.
+            "munge_key": RuntimeSecret(128, replaceable=True),
+            # HS256: as long as the digest, as in Slurm's own instructions.
+            "jwt_key": RuntimeSecret(32),
+            "slurmdbd_password": RuntimeSecret(32, "urlsafe"),
+        }
+    )
     final_phases = ("serving", "removed", "staged", "rotated")
     controller_variables = ("slurm_controller_host", "slurm_controller_addr")
     work_variable = "slurm_work"
@@ -24,12 +37,11 @@ class SlurmApp:
         return decide(world)
 
     def look(self, world: World) -> Play | None:
-        ready = [one for one in world.members if one.component_key == CONTROLLER and one.status == MemberStatus.READY]
-        return Play("a person asked", "observe", tuple(ready)) if ready else None
+        ready = [one for one in controllers(world.members) if one.status == MemberStatus.READY]
+        return Play("an operator requested it", "observe", tuple(ready)) if ready else None
 
     def has_new_config(self, instance: AppInstance) -> bool:
-        dealt_with = (instance.status_detail or {}).get("wish")
-        return dealt_with not in (None, desired_config.digest(instance))
+        return instance.notes.config_digest not in (None, desired_config.digest(instance))
 
     def full_detail(self, member: Member) -> Detail:
         return detail.filled(member)

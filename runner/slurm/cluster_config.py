@@ -1,19 +1,21 @@
 """The instance's `config`: the part of a cluster that a project may choose, read strictly."""
 
 import re
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, field_validator
 
 from runner.intent.errors import IntentError, first_problem
+from runner.model.errors import RequestError
 from runner.model.platform import AppInstance
 from runner.slurm.users import MOST, User, check_unique
 
 # Values of slurm.conf stay on their line: no comment, no second key, no escape, no template, no way up in a path.
 _CONF_VALUE = re.compile(r"(?!-)(?!.*\.\.)[A-Za-z0-9_.,:;/@%+*=\[\]()-]{1,1024}")
 _CONF_KEY = re.compile(r"[A-Za-z][A-Za-z0-9]{1,63}")
-# What a project may choose. Everything else is the adapter's own, runs a program or writes a file on a host, or is
-# nobody's wish so far; a new wish costs a word here.
+# What a project may choose. Everything else is set by the adapter, runs a program or writes a file on a host, or has
+# not been requested yet; to allow one more setting, add it here.
 CHOOSABLE = frozenset(
     """
     acctgathernodefreq batchstarttimeout completewait debugflags defcpupergpu defmempercpu defmempergpu defmempernode
@@ -65,6 +67,22 @@ def read_config(instance: AppInstance) -> Config:
         return Config.model_validate(instance.config or {})
     except ValidationError as error:
         raise IntentError("config_invalid", f"config cannot be used: {first_problem(error)}") from None
+
+
+def change_config(
+    config: dict[str, Any], settings: dict[str, Any], unset: Sequence[str], users: list[dict[str, Any]] | None
+) -> dict[str, Any]:
+    """The whole `config` with these changes. The case of a setting's name is ignored, as in Slurm."""
+    current: dict[str, Any] = config.get("slurm") or {}
+    removed = {name.lower() for name in unset}
+    kept = {key: value for key, value in current.items() if key.lower() not in removed}
+    absent = [name for name in unset if name.lower() not in {key.lower() for key in current}]
+    if absent:
+        present = ", ".join(sorted(kept)) or "none"
+        raise RequestError(f"{', '.join(absent)} is not set in the instance's config; these settings are: {present}")
+    replaced = {key.lower() for key in settings}
+    slurm = {key: value for key, value in kept.items() if key.lower() not in replaced} | settings
+    return {**config, "slurm": slurm} | ({"users": users} if users is not None else {})
 
 
 def cluster_name(instance: AppInstance, config: Config) -> str:

@@ -1,23 +1,22 @@
-"""adapter_detail and status_detail: what we say of a member and of an instance, from what was observed. Pure."""
+"""adapter_detail and status_detail: what is reported of a member and an instance, from what was observed. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+from runner.model.instance_notes import NOTE, OperationNote, StatusDetail
 from runner.model.limits import SAMPLE, fit_reasons
 from runner.model.names import CONTROLLER
-from runner.model.plan import Detail, stamp
+from runner.model.plan import Detail
 from runner.model.platform import AppInstance, Member, MemberStatus
-from runner.model.progress import is_stopped, is_under_way
-from runner.slurm import desired_config
+from runner.model.progress import is_stopped
+from runner.slurm import desired_config, notes
+from runner.slurm.notes import ControllerNotes, SlurmNotes, WorkerNotes
 from runner.slurm.snapshot import Snapshot
 
 REASON_CHARS = 400
 # slurmd_state of a worker that the controller does not reach.
 SILENT = "not responding"
-# What is said anew in status_detail each time. The rest stands until it is said otherwise, also what we do not know.
-SAID_ANEW = ("wish", "reasons", "unsettled", "workers")
 _COMMON: Detail = {"phase": "requested", "last_adapter_error": None, "last_runtime_observed_at": None, "attempt": 0}
 _CONTROLLER: Detail = dict.fromkeys(
     (
@@ -28,8 +27,8 @@ _CONTROLLER: Detail = dict.fromkeys(
         "slurm_version",
         "slurmdbd_version",
         "package_version",
-        "wish",
-        "wish_refused",
+        "applied_config",
+        "config_refused",
         "change",
     )
 )
@@ -48,46 +47,47 @@ _WORKER: Detail = dict.fromkeys(
 
 
 def blank(component_key: str, operation_id: UUID | None = None) -> Detail:
-    """Every field of the design from the first write on: null says unknown, absent would say nothing."""
+    """Every documented field from the first write on: null means unknown."""
     own = _CONTROLLER if component_key == CONTROLLER else _WORKER
     origin = {"operation_id": str(operation_id)} if operation_id else {}
     return {"role": component_key, **_COMMON, **own, **origin}
 
 
 def filled(member: Member) -> Detail:
-    return {**blank(member.component_key), **member.adapter_detail}
+    """Everything that is stored, under its present name, and null for what is not."""
+    return {**blank(member.component_key), **SlurmNotes.renamed(member.adapter_detail)}
 
 
 def of_controller(snapshot: Snapshot) -> Detail:
     seen = snapshot.controller
-    return {
-        "controller_hostname": seen.hostname,
-        "slurmctld_state": seen.slurmctld,
-        "slurmdbd_state": seen.slurmdbd,
-        "mariadb_state": seen.mariadb,
-        "munge_state": seen.munge,
-        "config_version": seen.config_version,
-        "cluster_name": seen.cluster_name,
-        "slurm_version": seen.slurm_version,
-        "slurmdbd_version": seen.slurmdbd_version,
-        "package_version": seen.package_version,
-        "slurmctld_started_at": stamp(seen.started_at) if seen.started_at else None,
-        "last_runtime_observed_at": stamp(snapshot.observed_at),
-    }
+    return ControllerNotes(
+        controller_hostname=seen.hostname,
+        slurmctld_state=seen.slurmctld,
+        slurmdbd_state=seen.slurmdbd,
+        mariadb_state=seen.mariadb,
+        munge_state=seen.munge,
+        config_version=seen.config_version,
+        cluster_name=seen.cluster_name,
+        slurm_version=seen.slurm_version,
+        slurmdbd_version=seen.slurmdbd_version,
+        package_version=seen.package_version,
+        slurmctld_started_at=seen.started_at,
+        last_runtime_observed_at=snapshot.observed_at,
+    ).changes
 
 
 def of_worker(snapshot: Snapshot, hostname: str | None) -> Detail:
-    """The controller's view of one worker. What the controller could not tell is left as it was."""
+    """The controller's view of one worker. Values that the controller did not return stay as they were."""
     if snapshot.nodes is None or not hostname:
         return {}
     node = snapshot.nodes.get(hostname)
-    seen: Detail = {
-        "registered_in_controller": node is not None,
-        "node_state": node.words if node else "ABSENT",
-        "drain_reason": (node.reason or "")[:REASON_CHARS] or None if node and "DRAIN" in node.flags else None,
-        "jobs_remaining": len(node.jobs) if node else None,
-        "last_runtime_observed_at": stamp(snapshot.observed_at),
-    }
+    seen = WorkerNotes(
+        registered_in_controller=node is not None,
+        node_state=node.summary if node else "ABSENT",
+        drain_reason=(node.reason or "")[:REASON_CHARS] or None if node and "DRAIN" in node.flags else None,
+        jobs_remaining=len(node.jobs) if node else None,
+        last_runtime_observed_at=snapshot.observed_at,
+    ).changes
     if node and node.slurm_version:
         seen["slurm_version"] = node.slurm_version
     if node and "NOT_RESPONDING" in node.flags:
@@ -98,62 +98,77 @@ def of_worker(snapshot: Snapshot, hostname: str | None) -> Detail:
 
 
 def is_unsettled(member: Member) -> bool:
-    """Half way somewhere: a later tick has to come back to it, whatever becomes of the operation."""
+    """Whether the member is half way through something, so that a later tick has to read it again."""
     if is_stopped(member):
         return False
-    leaving = member.adapter_detail.get("leave") or {}
+    leave = member.notes.leave
     half_way = (MemberStatus.REQUESTED, MemberStatus.RECONCILING, MemberStatus.DELETING)
-    left = bool(leaving) and leaving.get("verdict") is None
-    return member.status in half_way or left or was_given_back(member) or bool(desired_config.on_trial(member))
+    left = leave is not None and leave.is_under_way
+    # A note that cannot be read is looked at again at every tick.
+    unread = member.status != MemberStatus.DELETED and bool(notes.of(member).problems)
+    trial = notes.controller(member).change if member.component_key == CONTROLLER else None
+    return member.status in half_way or left or unread or was_given_back(member) or trial is not None
 
 
 def back_in_service(member: Member) -> Detail:
-    """What a worker says that served as long as it was not drained, once it serves again."""
-    named = {"jobs_naming_node": None} if member.adapter_detail.get("jobs_naming_node") else {}
-    return {"phase": "serving", "jobs": [], "jobs_end_by": None, "drain_held_by": None, **named}
+    """Fields of a drained worker that serves again."""
+    named = {"jobs_naming_node": None} if notes.worker(member).jobs_naming_node else {}
+    return WorkerNotes(phase="serving", jobs=[], jobs_end_by=None, drain_held_by=None).changes | named
 
 
 def was_given_back(member: Member) -> bool:
-    """Undrained by us, but the controller has not shown it serving yet: somebody has to look again."""
-    note = member.adapter_detail.get("leave") or {}
-    ended = note.get("verdict") in (("done",) if note.get("verb") == "resume" else ("failed", "cancelled"))
-    return member.status == MemberStatus.DRAINING and ended and not member.adapter_detail.get("drain_reason")
+    """Whether the adapter undrained the worker, but the controller has not shown it serving yet."""
+    stored = notes.worker(member)
+    if stored.leave is None:
+        return False
+    ended = stored.leave.result in (("done",) if stored.leave.verb == "resume" else ("failed", "cancelled"))
+    return member.status == MemberStatus.DRAINING and ended and not stored.drain_reason
 
 
 def of_instance(
-    instance: AppInstance, snapshot: Snapshot | None, members: Sequence[Member], reasons: list[Detail], now: datetime
+    instance: AppInstance,
+    snapshot: Snapshot | None,
+    members: Sequence[Member],
+    reasons: list[Detail],
+    now: datetime,
+    note: OperationNote | None = None,
 ) -> Detail:
-    """status_detail: the cluster in a few lines, the three versions side by side."""
+    """status_detail: the cluster in a few lines, the three versions side by side, and the note if it changes."""
     workers = [member for member in members if member.component_key != CONTROLLER]
-    kept = instance.status_detail or {}
-    seen: dict[str, Any] = {key: value for key, value in kept.items() if key not in SAID_ANEW}
-    if snapshot:
-        seen |= {
-            "observed_at": stamp(now),
-            "config_version": snapshot.controller.config_version,
-            "versions": _versions(instance, snapshot),
-        }
-    return {
-        **seen,
-        "wish": desired_config.dealt_with(member for member in members if member.component_key == CONTROLLER),
-        "reasons": fit_reasons(reasons),
-        "unsettled": any(is_unsettled(member) for member in members) or is_under_way(kept.get("lifecycle")),
-        "workers": {
+    under_way = note.is_under_way if note else instance.notes.is_under_way
+    seen = StatusDetail(
+        config_digest=desired_config.settled(member for member in members if member.component_key == CONTROLLER),
+        reasons=fit_reasons(reasons),
+        unsettled=any(is_unsettled(member) for member in members) or under_way,
+        workers={
             status: count
             for status in MemberStatus
             if (count := sum(worker.status == status for worker in workers)) and status != MemberStatus.DELETED
         },
-    }
+    )
+    looked_at = (
+        StatusDetail(
+            observed_at=now,
+            config_version=snapshot.controller.config_version,
+            versions=_versions(instance, snapshot),
+        )
+        if snapshot
+        else StatusDetail()
+    )
+    lifecycle = StatusDetail(lifecycle=note) if note else StatusDetail()
+    kept = StatusDetail.renamed(instance.status_detail or {})
+    return {**kept, **seen.changes, **looked_at.changes, **lifecycle.changes}
 
 
-def unknown(instance: AppInstance) -> Detail:
-    """What stands in status_detail and is not ours: a newer version's notes, say. Every write keeps it."""
-    ours = (*SAID_ANEW, "observed_at", "config_version", "versions", "lifecycle")
-    return {key: value for key, value in (instance.status_detail or {}).items() if key not in ours}
+def of_failed_instance(instance: AppInstance, reasons: list[Detail]) -> Detail:
+    """status_detail once a deploy has failed: the reasons, and what this version cannot read."""
+    kept = StatusDetail.renamed(instance.status_detail or {})
+    readable = set(StatusDetail.model_fields) - ({NOTE} if instance.notes.has_bad_note else set())
+    return {key: value for key, value in kept.items() if key not in readable} | StatusDetail(reasons=reasons).changes
 
 
 def _versions(instance: AppInstance, snapshot: Snapshot) -> Detail:
-    """The app's version, the packages' on the controller, and what each running daemon says of itself."""
+    """The app's version, the packages' on the controller, and the version that each running daemon reports."""
     running = {node.slurm_version for node in (snapshot.nodes or {}).values() if node.slurm_version}
     return {
         "app": instance.app_version,

@@ -6,12 +6,12 @@ from typing import Any
 from runner.model.limits import RECORD_BYTES, size
 from runner.slurm.reports import DETAIL
 
-# What hosts and Slurm report is cut, in this order and then by size: it can be seen again on the host or at the next
-# look. The rest of a record is the runner's own, which it goes by, and is never cut.
+# What hosts and Slurm report is cut, in this order and then by size: it can be read again on the host or at the next
+# look. The rest of a record is what the runner decides by, and is never cut.
 CUT_FIRST = ("residue", "services_left", "jobs", "drain_reason", "upgraded", "returned", "logs_kept")
-# Of the controller's snapshot and of no report.
+# From the controller's snapshot, not from a report.
 SEEN = ("mariadb_state", "munge_state")
-GONE_BY = frozenset({"controller_hostname", "host_cleaned", "host_touched", "wish", "worker_hostname"})
+DECIDED_BY = frozenset({"controller_hostname", "host_cleaned", "host_touched", "applied_config", "worker_hostname"})
 
 
 def fitted(component: str, detail: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def fitted(component: str, detail: Mapping[str, Any]) -> dict[str, Any]:
     made = {key: value for key, value in detail.items() if key != "cut"}
     if size(made) <= RECORD_BYTES:
         return made
-    others = {*DETAIL.get(component, {}), *SEEN} - GONE_BY - set(CUT_FIRST)
+    others = {*DETAIL.get(component, {}), *SEEN} - DECIDED_BY - set(CUT_FIRST)
     cut: list[str] = []
     for key in (*CUT_FIRST, *sorted(others, key=lambda key: size(made.get(key)), reverse=True)):
         if made.get(key) is None:

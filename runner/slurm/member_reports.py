@@ -15,7 +15,7 @@ from runner.slurm.snapshot import Snapshot, read_snapshot
 
 @dataclass(frozen=True)
 class MemberReports:
-    """Reads what a host reports for its own member; only the controller's member speaks of the cluster."""
+    """Reads what a host reports for its own member; only the controller's member reports the cluster."""
 
     id: UUID
     component: str
@@ -23,7 +23,7 @@ class MemberReports:
     taken: Mapping[str, UUID] = field(default_factory=dict)  # node names on record, and whose they are
 
     def accepts(self, action: str) -> bool:
-        """Our own plugin's report, or a controller's in place of what it could not do."""
+        """A report of the plugin member_report, or of slurm_nodes on the controller when it fails."""
         return action == "member_report" or (action == "slurm_nodes" and self.component == CONTROLLER)
 
     def read(self, report: Mapping[str, Any], at: datetime | None) -> Report:
@@ -37,8 +37,8 @@ class MemberReports:
             snapshot = None
             dropped.append("snapshot")
         phase = report.get("phase")
-        told = printable(phase, TEXT_BYTES) if phase is not None else None
-        return Report(told, detail, _snapshot(snapshot, at), tuple(dropped))
+        phase = printable(phase, TEXT_BYTES) if phase is not None else None
+        return Report(phase, detail, _snapshot(snapshot, at), tuple(dropped))
 
     def _may_be_called(self, name: object) -> bool:
         """A worker that has a name keeps it, and none gets the name of another member."""
@@ -47,12 +47,12 @@ class MemberReports:
         return not isinstance(name, str) or self.taken.get(name, self.id) == self.id
 
 
-def _snapshot(given: Any, at: datetime | None) -> Snapshot | None:
-    """A snapshot that cannot be read is none: this runs inside Ansible's run, which no answer of a host may end."""
-    if given is None:
+def _snapshot(reported: Any, at: datetime | None) -> Snapshot | None:
+    """None for a snapshot that cannot be read: an error here would end the Ansible run."""
+    if reported is None:
         return None
     try:
-        snapshot = read_snapshot(plain(given))
+        snapshot = read_snapshot(plain(reported))
         return snapshot.timed(at) if snapshot and at else snapshot
     except (TypeError, ValueError, OverflowError):
         return None

@@ -1,18 +1,17 @@
-"""The name by which Slurm knows a member."""
+"""Node names of members in Slurm."""
 
 from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from runner.intent.addresses import HOSTNAME
-from runner.model.names import WORKER
+from runner.model.names import CONTROLLER, WORKER
 from runner.model.platform import Member, MemberStatus
+from runner.slurm import notes
 
 
 def node_name(member: Member) -> str | None:
-    """The name Slurm knows the member by, if it is one: it was told by a host and will be given to the controller."""
-    known = member.adapter_detail.get("worker_hostname")
-    return known if isinstance(known, str) and HOSTNAME.fullmatch(known) else None
+    """The worker's node name in Slurm; None for a controller, and until the worker's host has reported it."""
+    return notes.worker(member).worker_hostname if member.component_key != CONTROLLER else None
 
 
 def names_on_record(members: Iterable[Member]) -> dict[str, UUID]:

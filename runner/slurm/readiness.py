@@ -3,10 +3,9 @@
 Unknown and unreadable are states of their own; neither ever counts as good.
 """
 
-from typing import Any
-
 from runner.slurm import node_rules
 from runner.slurm.node_rules import Obstacle
+from runner.slurm.notes import WorkerNotes
 from runner.slurm.snapshot import Job, Node, Snapshot
 
 
@@ -38,23 +37,24 @@ def controller_problem(snapshot: Snapshot | None) -> tuple[str, str] | None:
 
 
 def running_jobs(snapshot: Snapshot | None) -> list[Job] | None:
-    """Jobs that hold nodes; None if that cannot be known. A waiting job holds none."""
+    """Jobs that hold nodes; None if the controller did not return its jobs. A waiting job holds none."""
     if snapshot is None or snapshot.jobs is None:
         return None
     return [job for job in snapshot.jobs if job.state != "PENDING" and job.nodes]
 
 
 def worker_problem(
-    snapshot: Snapshot | None, hostname: str | None, host: dict[str, Any], *, may_be_held: bool = False
+    snapshot: Snapshot | None, worker: WorkerNotes, *, may_be_held: bool = False
 ) -> tuple[str, str] | None:
     """Why a worker is not ready, from the controller's point of view; None when it is.
 
-    `may_be_held`: a drain is no problem, for one that only comes back as it was.
+    `may_be_held`: a drain does not count, for a worker that returns to the state it had.
     """
     if snapshot is None or snapshot.nodes is None:
         return "controller_unknown", "the controller could not be asked about its nodes"
+    hostname = worker.worker_hostname
     if not hostname:
-        return "hostname_unknown", "the host never told its name: the join did not get far enough"
+        return "hostname_unknown", "the host has not reported its name: the join did not get that far"
     node = snapshot.nodes.get(hostname)
     if node is None:
         return (
@@ -62,18 +62,22 @@ def worker_problem(
             f"the controller does not know a node {hostname}: see slurmd's journal on the worker",
         )
     if not (is_serving(node) or (may_be_held and node_rules.is_held(node.state, node.flags))):
-        because = f" ({node.reason})" if node.reason else ""
-        return "not_schedulable", f"the controller shows {hostname} as {node.words}{because}"
-    wrong = wrong_resource(node, host)
+        reason = f" ({node.reason})" if node.reason else ""
+        return "not_schedulable", f"the controller shows {hostname} as {node.summary}{reason}"
+    wrong = wrong_resource(node, worker)
     return ("wrong_resources", f"the controller shows {hostname} with {wrong}") if wrong else None
 
 
-def wrong_resource(node: Node, host: dict[str, Any]) -> str | None:
-    """What the controller believes a node to have, where the host has something else."""
-    for what, theirs in (("cpus", node.cpus), ("memory_mb", node.memory_mb), ("gpus", node.gpus)):
-        ours = host.get(what)
-        if isinstance(ours, int) and theirs != ours:
-            return f"{what}={theirs}, the host has {ours}"
+def wrong_resource(node: Node, host: WorkerNotes) -> str | None:
+    """The first resource that the controller shows otherwise than the host has it."""
+    compared = (
+        ("cpus", node.cpus, host.cpus),
+        ("memory_mb", node.memory_mb, host.memory_mb),
+        ("gpus", node.gpus, host.gpus),
+    )
+    for name, shown, real in compared:
+        if real is not None and shown != real:
+            return f"{name}={shown}, the host has {real}"
     return None
 
 
@@ -90,7 +94,7 @@ def is_drained(node: Node) -> bool:
 
 
 def deletion_problem(snapshot: Snapshot, hostname: str) -> Obstacle | None:
-    """Why a node must not be deleted now; None when it may. What cannot be known stands in the way."""
+    """Why a node must not be deleted now; None when it may. Unknown counts as an obstacle."""
     if snapshot.nodes is None or snapshot.jobs is None or snapshot.reservations is None:
         return Obstacle("state_unknown", "slurmctld did not return nodes, jobs and reservations; nothing is deleted.")
     node = snapshot.nodes.get(hostname)

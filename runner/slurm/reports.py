@@ -1,4 +1,4 @@
-"""What a host reports, read as data: a type and a size for each key, and no key that steers the runner. Pure.
+"""What a host reports, read as data: a type and a size for each key, and no key that the runner decides by. Pure.
 
 Used on both sides of a play: by translate for what goes into a member's record, and by the action plugin of
 host_probe for what roles use. It imports nothing that takes time to load, since Ansible loads it in every run.
@@ -43,15 +43,16 @@ _ANY_MEMBER: Mapping[str, Reader] = {
     "host_touched": flag,
     "logs_kept": _word,
     "package_version": _word,
-    "people_version": _word,
     "residue": texts,
     "slurm_version": _word,
     "switched_at": moment,
+    "users_version": _word,
 }
-# Every key that a play reports, by component. What is not here is the runner's own and cannot come from a host.
+# Every key that a play reports, by component. Any other key is the runner's own and cannot come from a host.
 DETAIL: Mapping[str, Mapping[str, Reader]] = {
     "controller": {
         **_ANY_MEMBER,
+        "applied_config": _word,
         "cluster_name": _word,
         "controller_hostname": _name,
         "conversion": fields(since=_word, seconds=count, idle_seconds=count, cpu_seconds=count, last_line=text),
@@ -61,7 +62,6 @@ DETAIL: Mapping[str, Mapping[str, Reader]] = {
         "slurmdbd_state": _word,
         "slurmdbd_version": _word,
         "upgraded": fields(**{"from": _word, "to": _word, "backup": _word}),
-        "wish": _word,
     },
     "worker": {
         **_ANY_MEMBER,
@@ -77,6 +77,8 @@ DETAIL: Mapping[str, Mapping[str, Reader]] = {
         "worker_hostname": _name,
     },
 }
+# Keys that plays of version 1.0 used.
+FORMER: Mapping[str, str] = {"wish": "applied_config", "people_version": "users_version"}
 # What roles use of a host's probe.
 _PROBE: Mapping[str, Reader] = {
     "addresses": addresses,
@@ -103,7 +105,8 @@ def read_detail(component: str, reported: Any) -> tuple[dict[str, Any], list[str
     dropped = []
     for key, value in reported.items():
         try:
-            kept[key] = read_value(readers[key], value)
+            name = FORMER.get(key, key)
+            kept[name] = read_value(readers[name], value)
         except (KeyError, ValueError, TypeError):
             dropped.append(printable(key, 60))
     return kept, dropped

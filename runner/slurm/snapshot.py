@@ -1,4 +1,4 @@
-"""What Slurm says of itself, typed: the snapshot a play brings back."""
+"""The state of a cluster as Slurm shows it, typed: the snapshot that a play returns."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from runner.model import host_data
-from runner.model.shapes import YEARS
+from runner.model.records import YEARS
 
 WORD_BYTES = 256
 VERSION_BYTES = 48
@@ -24,7 +24,7 @@ REASON_BYTES = 1000
 
 
 def _cut(most: int) -> BeforeValidator:
-    """Text of at most so many bytes. It goes into records, and one that is too large is refused at every tick."""
+    """Text of at most so many bytes. It goes into records, and a record that is too large is refused at every tick."""
 
     def cut(value: Any) -> Any:
         if not isinstance(value, str) or 4 * len(value) <= most:  # a character is at most four bytes
@@ -35,13 +35,14 @@ def _cut(most: int) -> BeforeValidator:
 
 
 def _in_our_years(value: datetime) -> datetime:
-    if value.year not in YEARS:
-        raise ValueError("not a year that can be")
+    # Checked as given too: a year at either end of the calendar cannot be converted to UTC.
+    if value.year not in YEARS or value.astimezone(UTC).year not in YEARS:
+        raise ValueError("the year is not from 2000 to 2199")
     return value.astimezone(UTC)
 
 
 def _or_none(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
-    """What cannot be read is not known. A worker tells some of these times, and must not spoil the whole snapshot."""
+    """None for a time that cannot be read: some come from workers, and must not make the snapshot unreadable."""
     try:
         return read(value)
     except ValidationError:
@@ -54,6 +55,10 @@ Reason = Annotated[str, _cut(REASON_BYTES)]
 Number = Annotated[int, Field(ge=-(2**63), lt=2**64)]
 Moment = Annotated[AwareDatetime, AfterValidator(_in_our_years)]
 MaybeMoment = Annotated[Moment | None, WrapValidator(_or_none)]
+# As in module_utils/slurm/jobs.py; a list of elements may have been cut. Records take no other form.
+Address = Annotated[
+    str, Field(pattern=r"^[1-9][0-9]{0,9}(_[0-9]{1,9}|_\[([0-9][0-9,:-]*(\]|\.\.\.)|\?\])|\+[0-9]{1,4})?$")
+]
 
 
 class _Observed(BaseModel):
@@ -84,7 +89,7 @@ class ControllerState(_Observed):
     # Whether slurm.conf is as the adapter wrote it, and whether it is what slurmctld has read.
     config_intact: bool | None = None
     config_loaded: bool | None = None
-    # How slurmctld has the processes of jobs held, on every worker: cgroup or linuxproc.
+    # How the processes of jobs are tracked on every worker: cgroup or linuxproc.
     process_control: Word | None = None
     # Daemons whose program was replaced on disk since they started.
     outdated: list[Word] = Field(default_factory=list)
@@ -109,8 +114,8 @@ class Node(_Observed):
     jobs: list[str] = Field(default_factory=list)  # addresses of the jobs on it
 
     @property
-    def words(self) -> str:
-        """As an operator would say it: IDLE+DRAIN."""
+    def summary(self) -> str:
+        """State and flags as Slurm's own commands show them: IDLE+DRAIN."""
         return host_data.printable("+".join([self.state, *sorted(self.flags - {"DYNAMIC_NORM"})]), WORD_BYTES)
 
     @property
@@ -127,8 +132,8 @@ class Node(_Observed):
 
 class Job(_Observed):
     id: Number
-    # What people and Slurm call this job and no other: 100, 100_7, 100_[5-9], 200+1. See module_utils/slurm/jobs.py.
-    address: str
+    # The unique name of this job for users and Slurm: 100, 100_7, 100_[5-9], 200+1. See module_utils/slurm/jobs.py.
+    address: Address
     state: Word
     nodes: list[str] = Field(default_factory=list)
     required_nodes: list[str] = Field(default_factory=list)
@@ -141,7 +146,7 @@ class Reservation(_Observed):
 
 
 class Sample(_Observed):
-    """A command that a person would type, with what the cluster answered."""
+    """A command that a user would type, with its output."""
 
     kind: Word
     about: Word
@@ -168,7 +173,7 @@ class Snapshot(_Observed):
         return [job for job in self.jobs or [] if hostname in job.required_nodes or hostname in job.nodes]
 
     def timed(self, here: datetime) -> "Snapshot":
-        """With the skew of the controller's clock, if this is the time by ours at which the snapshot came."""
+        """With the skew of the controller's clock. `here`: when the snapshot arrived, by the runner's clock."""
         skew = round((self.observed_at - here).total_seconds(), 1)
         return self.model_copy(
             update={"controller": self.controller.model_copy(update={"clock_skew_seconds": skew})},
@@ -176,7 +181,7 @@ class Snapshot(_Observed):
 
 
 def read_snapshot(data: Any) -> Snapshot | None:
-    """A play's snapshot, or None when it cannot be read: then nothing is known."""
+    """A play's snapshot; None if it cannot be read."""
     try:
         return Snapshot.model_validate(data)
     except ValidationError:

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 MOST = 500
 LOWEST_ID, HIGHEST_ID = 1000, 59999
 DEFAULT_ACCOUNT = "default"
-# Names that Debian, Slurm, what Slurm needs or a cloud image has uses for. A name that a host has already, with another
-# number, is refused there.
+# Names that Debian, Slurm, its dependencies or a cloud image use. A name that a host has already, with another number,
+# is refused there.
 RESERVED = frozenset(
     """
     root daemon bin sys sync games man lp mail news uucp proxy www-data backup list irc gnats nobody _apt sshd
@@ -40,7 +40,7 @@ class User(BaseModel):
     @classmethod
     def _free(cls, name: str) -> str:
         if name in RESERVED or name.startswith("systemd-"):
-            raise ValueError(f"{name} is a name that systems keep for themselves")
+            raise ValueError(f"{name} is a reserved name of the system")
         return name
 
     @field_validator("account")
@@ -60,13 +60,13 @@ class User(BaseModel):
 
     @property
     def group_id(self) -> int:
-        """A group of the user's own name, numbered as the user unless told otherwise."""
+        """A group of the user's own name, with the user's number unless `gid` is set."""
         return self.uid if self.gid is None else self.gid
 
 
-def variables(people: Sequence[User]) -> dict[str, Any]:
-    """For plays: who is to exist on every host, who submits under what, and who may log in on the controller."""
-    listed = sorted(people, key=lambda person: person.name)
+def variables(users: Sequence[User]) -> dict[str, Any]:
+    """For plays: the users of every host, their accounts, and their keys for logins on the controller."""
+    listed = sorted(users, key=lambda user: user.name)
     return {
         "slurm_users": [{"name": one.name, "uid": one.uid, "gid": one.group_id, "shell": one.shell} for one in listed],
         "slurm_accounts": [{"name": one.name, "account": one.account} for one in listed],
@@ -74,12 +74,12 @@ def variables(people: Sequence[User]) -> dict[str, Any]:
     }
 
 
-def check_unique(people: Sequence[User]) -> None:
+def check_unique(users: Sequence[User]) -> None:
     """Two users must not share a name or a number, nor a group."""
     for what, values in (
-        ("name", [person.name for person in people]),
-        ("uid", [person.uid for person in people]),
-        ("gid", [person.group_id for person in people]),
+        ("name", [user.name for user in users]),
+        ("uid", [user.uid for user in users]),
+        ("gid", [user.group_id for user in users]),
     ):
         twice = [value for value, times in Counter(values).items() if times > 1]
         if twice:

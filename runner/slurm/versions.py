@@ -21,5 +21,5 @@ def fits_window(worker: str, controller: str) -> bool:
 
 
 def upstream_version(package: str | None) -> str | None:
-    """22.05.8 of 22.05.8-4+deb12u3, as the daemon itself says it."""
+    """22.05.8 of 22.05.8-4+deb12u3, as the daemon itself reports it."""
     return package.rpartition(":")[2].partition("-")[0] if package else None

@@ -1,18 +1,22 @@
 """No play changes a host without a claim and a number. runner/model/claims.py has the invariant.
 
-It comes after the rest of the policy, as guards/host_keys.py does: the play is planned first, then what it changes is
-claimed, then it is planned again and runs. Which members are left out because another runner holds them is decided
-where the play is made; a play that still names one of them waits.
+The play is planned first, then what it changes is claimed, then it is planned again and runs. Which members are left
+out because another runner holds them is decided where the play is made; a play that still names one of them waits.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 
 from runner.model import claims, progress
+from runner.model.limits import RECORD_BYTES, size
 from runner.model.names import CONTROLLER, host_name
-from runner.model.plan import AdapterError, Claim, Finish, Plan, Play, Refuse, SetMember, Step, Wait
+from runner.model.plan import AdapterError, Claim, Finish, Plan, Play, Refuse, SetMember, Step, Wait, Warn
 from runner.model.platform import InstanceStatus, Member, MemberStatus, Operation, OperationStatus
+from runner.model.records import NEWER, NotedError
+from runner.slurm import detail, notes
 from runner.slurm.decide.members import UNFINISHED, held_by_another, is_claimed, is_ours, obstacle
+from runner.slurm.fitting import fitted
+from runner.slurm.notes import SlurmNotes
 from runner.slurm.world import World
 
 CHANGES_ALL = frozenset({"deploy", "stop", "restart", "upgrade", "rollback", "rotate", "decommission"})
@@ -21,7 +25,7 @@ CHANGES_WORKERS = frozenset({"add_worker", "remove_worker", "follow"})
 THROUGH_CONTROLLER = frozenset({"add_worker", "remove_worker", "drain_worker", "quiesce", "follow"})
 
 
-def secured(world: World, plan: Plan) -> Plan:
+def require_claims(world: World, plan: Plan) -> Plan:
     """The plan with its play numbered, or the claims that come before it."""
     play = plan.play
     if play is None:
@@ -31,11 +35,7 @@ def secured(world: World, plan: Plan) -> Plan:
         return Plan(tuple(step for step in plan.steps if step is not play))
     shared = _shared(world, play)
     changed = changed_by(play)
-    blocked = [
-        Wait(why, host_name(one))
-        for one in (*changed, *(one for one in shared if one not in changed))
-        if (why := obstacle(world, one))
-    ]
+    blocked = [Wait(why, host_name(one)) for one in changed if (why := obstacle(world, one))]
     if blocked:
         return Plan((*(step for step in plan.steps if isinstance(step, Wait)), *blocked))
     exclusive = [one for one in changed if one not in shared]
@@ -59,26 +59,51 @@ def changed_by(play: Play) -> tuple[Member, ...]:
     return tuple(one for one in play.members if everybody or (through if one.component_key == CONTROLLER else workers))
 
 
-def unreadable(world: World) -> list[Step]:
-    """Members whose number cannot be read say so, and say it no longer once it can be."""
+def note_unreadable(world: World) -> list[Step]:
+    """Members of which a note cannot be read get an error, and lose it once everything can be read again."""
     steps: list[Step] = []
     for member in world.members:
-        known = (member.adapter_detail.get("last_adapter_error") or {}).get("code")
-        bad = claims.number(member) is None and member.status != MemberStatus.DELETED
-        if bad and known != claims.UNREADABLE:
-            error = AdapterError(
-                claims.UNREADABLE,
-                f"adapter_detail.{claims.FENCE} of {host_name(member)} is not a whole number, so its host cannot be"
-                " changed. Set it to a number that is not below the host's own in /run/gpuaas-slurm/fences.json",
-            )
-            steps.append(_note(member, error.as_detail(world.now), error.message))
-        elif not bad and known == claims.UNREADABLE:
-            steps.append(_note(member, None, "the number of its claims can be read again"))
+        if member.status == MemberStatus.DELETED:
+            continue
+        known = member.notes.last_adapter_error
+        error = _note_error(member)
+        if error and (known is None or (known.code, known.message) != (error.code, error.message)):
+            step = _note(member, error.as_note(world.now), error.message)
+            # A write that does not fit would end every tick of the instance here.
+            steps.append(step if _fits(step) else Warn(error.message, host_name(member)))
+        elif error is None and known and known.code in claims.NOTE_CODES:
+            steps.append(_note(member, None, "every note of it can be read again"))
     return steps
 
 
-def _note(member: Member, error: object, why: str) -> SetMember:
-    return SetMember(why, member, member.status, {"last_adapter_error": error}, consumes_outcome=False)
+def _note_error(member: Member) -> AdapterError | None:
+    """What is wrong with the first of its notes that cannot be read, and what to do about it."""
+    problem = next(iter(notes.of(member).problems), None)
+    if problem is None:
+        return None
+    if problem.name == claims.FENCE:
+        message = (
+            f"adapter_detail.{claims.FENCE} of {host_name(member)} is not a whole number, so its host cannot be"
+            " changed. Set it to a number that is not below the host's own in /run/gpuaas-slurm/fences.json"
+        )
+        return AdapterError(claims.UNREADABLE, message)
+    action = (
+        "Run the newer version of gpuaas-slurm for this project, and stop this one"
+        if problem.code == NEWER
+        else "Correct the note in the member's record, or set it to null if nothing of it is under way"
+    )
+    message = f"adapter_detail.{problem.message}. {host_name(member)} is left alone until it can be read. {action}"
+    return AdapterError(problem.code, message)
+
+
+def _note(member: Member, error: NotedError | None, why: str) -> SetMember:
+    changes = SlurmNotes(last_adapter_error=error).changes
+    return SetMember(why, member, member.status, changes, consumes_outcome=False)
+
+
+def _fits(step: SetMember) -> bool:
+    member = step.member
+    return size(fitted(member.component_key, detail.filled(member) | step.detail)) <= RECORD_BYTES
 
 
 def not_now(world: World, controller: Member) -> str | None:
@@ -89,7 +114,7 @@ def not_now(world: World, controller: Member) -> str | None:
     for operation in world.operations:
         held = held_by_another(world, operation.claimed_by, operation.lease_expires_at)
         if operation.status == OperationStatus.RUNNING and held:
-            return f"{operation.operation} {str(operation.id)[:8]}: {held}"
+            return f"{operation.label}: {held}"
     return None
 
 

@@ -1,17 +1,18 @@
-"""One member: whose it is, whether its allocation can be worked on, and how it came out of a play."""
+"""One member: which runner holds it, whether its host can be used, and the result of its play."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from runner.intent import host_keys
 from runner.intent.connection import read_target
 from runner.intent.errors import IntentError
 from runner.model import claims
+from runner.model.member_notes import MemberNotes
 from runner.model.names import CONTROLLER, host_name
 from runner.model.plan import AdapterError, Claim, Detail, SetMember, Step, Wait, stamp
 from runner.model.platform import NOT_FOUND, Allocation, Member, MemberStatus
-from runner.model.shapes import read_time as read_time
 from runner.model.world import Outcome
-from runner.slurm import detail
+from runner.slurm import detail, notes
+from runner.slurm.notes import WorkerNotes
 from runner.slurm.readiness import controller_problem, worker_problem
 from runner.slurm.world import World
 
@@ -24,44 +25,55 @@ def try_claim(world: World, member: Member, why: str) -> tuple[list[Step], bool]
     held = obstacle(world, member)
     if held:
         return [Wait(held, host_name(member))], False
-    due = read_time(member.adapter_detail.get("next_attempt_at"))
-    if due and due > world.now:
-        return [Wait(f"the next try is at {stamp(due)}", host_name(member))], False
+    later = not_due(world, member)
+    if later:
+        return [Wait(later, host_name(member))], False
     if world.played:
-        return [Wait("the next tick goes on with it", host_name(member))], False
+        return [Wait("the next tick continues", host_name(member))], False
     if not is_claimed(world, member):
         return [Claim(why, member)], False
     return [], True
 
 
 def obstacle(world: World, member: Member) -> str | None:
-    """Why the member cannot be claimed now: another runner holds it, or its number cannot be read."""
-    if claims.number(member) is None:
-        return f"the number of its claims (adapter_detail.{claims.FENCE}) cannot be read"
-    return held_by_another(world, *claims.lease(member))
+    """Why nothing is done with the member now: another runner holds it, or a note of it cannot be read."""
+    return unreadable_note(member) or held_by_another(world, *claims.lease(member))
+
+
+def unreadable_note(member: Member) -> str | None:
+    """Which note keeps the member from being worked on, or from being concluded about."""
+    problem = next(iter(notes.of(member).problems), None)
+    return f"{problem.code}: adapter_detail.{problem.message}" if problem else None
+
+
+def not_due(world: World, member: Member) -> str | None:
+    """When the next attempt with the member is due; None: now."""
+    attempts = member.notes.attempts
+    return (
+        None if attempts.is_due(world.now) or not attempts.next_at else f"the next try is at {stamp(attempts.next_at)}"
+    )
 
 
 def is_claimed(world: World, member: Member) -> bool:
-    """Whether this tick has claimed the member by itself. A claim of an earlier tick has an earlier number."""
+    """Whether this tick has claimed the member itself. A claim of an earlier tick has an earlier number."""
     return member.id in world.fences and is_ours(world, *claims.lease(member))
 
 
 def conclude(world: World, member: Member, outcome: Outcome) -> list[Step]:
-    """A member after its play: ready by the controller's word, or the reason why not."""
-    known = {**detail.filled(member), **outcome.detail}
+    """A member after its play: ready if the controller shows it serving, else the reason why not."""
     if outcome.error:
         return [fail(world, member, outcome.error, outcome)]
-    snapshot = world.snapshot
+    merged, snapshot = {**detail.filled(member), **outcome.detail}, world.snapshot
     if member.component_key == CONTROLLER:
         problem = controller_problem(snapshot)
         seen = detail.of_controller(snapshot) if snapshot else {}
     else:
-        hostname = known.get("worker_hostname")
-        problem = worker_problem(snapshot, hostname, known)
-        seen = detail.of_worker(snapshot, hostname) if snapshot else {}
+        worker = WorkerNotes.read(merged)
+        problem = worker_problem(snapshot, worker)
+        seen = detail.of_worker(snapshot, worker.worker_hostname) if snapshot else {}
     if problem:
         code, message = problem
-        return [fail(world, member, AdapterError(code, message, "retryable"), Outcome(outcome.phase, known | seen))]
+        return [fail(world, member, AdapterError(code, message, "retryable"), Outcome(outcome.phase, merged | seen))]
     return [
         SetMember(
             "the controller shows it serving",
@@ -82,26 +94,29 @@ def controller_error(world: World, outcome: Outcome) -> AdapterError | None:
 
 def fail(world: World, member: Member, error: AdapterError, outcome: Outcome | None = None) -> SetMember:
     """Failed for good, or to be tried again later if the error's class allows it."""
-    tried = int(member.adapter_detail.get("attempt") or 0) + (1 if outcome else 0)
-    said = {**(outcome.detail if outcome else {}), **_unclaimed()}
-    said |= {"attempt": tried, "last_adapter_error": error.as_detail(world.now)}
+    attempts = member.notes.attempts
+    if outcome:
+        attempts = attempts.failed(world.now, error.code, world.policy.retry_seconds)
+    changes = {**(outcome.detail if outcome else {}), **_unclaimed()}
+    changes |= MemberNotes(attempt=attempts.count, last_adapter_error=error.as_note(world.now)).changes
     if outcome and outcome.phase:
-        said["phase"] = outcome.phase
-    if outcome and error.klass == "retryable" and tried < world.policy.max_attempts:
-        due = world.now + timedelta(seconds=world.policy.retry_seconds * 2 ** (tried - 1))
-        said["next_attempt_at"] = stamp(due)
-        return SetMember(
-            f"{error.code}: try {tried} of {world.policy.max_attempts}", member, MemberStatus.RECONCILING, said
-        )
-    return SetMember(f"{error.code}: {error.message}", member, MemberStatus.FAILED, said)
+        changes["phase"] = outcome.phase
+    if outcome and error.klass == "retryable" and not attempts.is_spent(world.policy.max_attempts):
+        changes |= MemberNotes(next_attempt_at=attempts.next_at).changes
+        why = f"{error.code}: try {attempts.count} of {world.policy.max_attempts}"
+        return SetMember(why, member, MemberStatus.RECONCILING, changes)
+    return SetMember(f"{error.code}: {error.message}", member, MemberStatus.FAILED, changes)
 
 
 def _unclaimed() -> Detail:
-    return {"claimed_by": None, "lease_expires_at": None, "next_attempt_at": None}
+    return MemberNotes(claimed_by=None, lease_expires_at=None, next_attempt_at=None).changes
 
 
 def host_problem(world: World, member: Member) -> tuple[AdapterError | None, str | None]:
-    """(error, None), (None, what it waits for), or (None, None) for a host one can work on."""
+    """(error, None), (None, what it waits for), or (None, None) for a host that can be used."""
+    unreadable = unreadable_note(member)
+    if unreadable:
+        return None, unreadable
     allocation = world.allocation_of(member)
     if allocation is None:
         return None, unknown_allocation(world, member)
@@ -122,7 +137,7 @@ def host_problem(world: World, member: Member) -> tuple[AdapterError | None, str
 
 
 def unknown_allocation(world: World, member: Member) -> str:
-    """Why nothing is known of the member's machine. It may be there: whoever needs it waits."""
+    """Why the member's allocation could not be read. It may exist, so work on it waits."""
     odd = world.unknown_allocations.get(member.allocation_id) if member.allocation_id else None
     if odd:
         return f"{odd}: nothing is done with its host until it can be read"
@@ -130,7 +145,7 @@ def unknown_allocation(world: World, member: Member) -> str:
 
 
 def is_gone(allocation: Allocation | None) -> bool:
-    """Whether the machine is given back, by the platform's word about this one allocation."""
+    """Whether the platform shows this allocation as released, or answers 404 for it."""
     return allocation is not None and allocation.status in ("released", NOT_FOUND)
 
 

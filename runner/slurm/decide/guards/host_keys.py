@@ -1,12 +1,13 @@
-"""Who answers: no play goes to a host whose ssh keys are not known, and none to one that showed another key.
+"""Host keys: no play goes to a host whose ssh keys are unknown, and none to one that showed another key.
 
-It stands before and behind the rest of the policy, which need not think of it: keys are pinned before the first play
-that has the member in it, and a host that turns out to be another one is noted before anything is concluded.
+Other rules need not check keys: they are pinned before the first play with the member, and a host that showed another
+key is noted before anything is concluded.
 """
 
 from runner.intent import host_keys
 from runner.intent.connection import read_target
 from runner.intent.errors import IntentError
+from runner.model import claims
 from runner.model.names import host_name
 from runner.model.plan import AdapterError, Detail, Pin, Plan, SetMember, Step, stamp
 from runner.model.platform import Member, MemberStatus
@@ -17,7 +18,7 @@ SERVING = (MemberStatus.READY, MemberStatus.DRAINING)
 
 
 def note_key_changes(world: World) -> list[Step]:
-    """What is to be noted of hosts that are not, or no longer, known by their keys."""
+    """Notes about hosts that cannot be identified by their keys, or can be again."""
     steps: list[Step] = []
     for member in world.members:
         if member.status == MemberStatus.DELETED:
@@ -28,7 +29,7 @@ def note_key_changes(world: World) -> list[Step]:
         if error and error.code == host_keys.MISMATCH and problem is None:
             steps += _changed(world, member, error)
         elif member.status in SERVING:
-            steps += _told(world, member, problem)
+            steps += _show_problem(world, member, problem)
     return steps
 
 
@@ -40,16 +41,18 @@ def _changed(world: World, member: Member, error: AdapterError) -> list[Step]:
         return []  # it is left alone for another reason
     if target is None:
         return []
-    noted = host_keys.changed(target.key_body, stamp(world.now))
-    return [_note(member, noted | _error(world, error), "its host does not show the key it is known by")]
+    change = host_keys.changed(target.key_body, stamp(world.now))
+    return [_note(member, change | _error(world, error), "its host does not show the key it is known by")]
 
 
-def _told(world: World, member: Member, problem: AdapterError | None) -> list[Step]:
-    """A member in service tells of its host's key as long as something is wrong with it, and no longer."""
-    known = (member.adapter_detail.get("last_adapter_error") or {}).get("code")
-    if problem and known != problem.code:
+def _show_problem(world: World, member: Member, problem: AdapterError | None) -> list[Step]:
+    """A member in service shows the problem with its host's key as long as there is one."""
+    code = member.notes.error_code
+    if code in claims.NOTE_CODES:
+        return []  # the member is left alone, and last_adapter_error has the reason
+    if problem and code != problem.code:
         return [_note(member, _error(world, problem), f"{problem.code}: {problem.message}")]
-    if problem is None and known in host_keys.CODES:
+    if problem is None and code in host_keys.CODES:
         return [_note(member, {"last_adapter_error": None}, "its host is known again")]
     return []
 
@@ -58,12 +61,12 @@ def _error(world: World, error: AdapterError) -> Detail:
     return {"last_adapter_error": error.as_detail(world.now)}
 
 
-def _note(member: Member, said: Detail, why: str) -> SetMember:
-    return SetMember(why, member, member.status, said, consumes_outcome=False)
+def _note(member: Member, changes: Detail, why: str) -> SetMember:
+    return SetMember(why, member, member.status, changes, consumes_outcome=False)
 
 
 def require_known_keys(world: World, plan: Plan) -> Plan:
-    """The plan, or what comes before it: no host is played whose keys nobody has seen."""
+    """The plan, or the steps that pin keys first: no play runs on a host whose keys are unknown."""
     if plan.play is None:
         return plan
     unknown = [one for one in plan.play.members if _is_first_sight(world, one) and one.id not in world.key_scan_errors]
@@ -90,9 +93,9 @@ def _is_first_sight(world: World, member: Member) -> bool:
 
 
 def _shared_pin(world: World, member: Member) -> Detail | None:
-    """One machine has one set of keys, whatever serves on it."""
+    """Keys that are pinned for another member on the same machine."""
     for other in sorted(world.members, key=host_name):
-        note = other.adapter_detail.get(host_keys.PINNED)
-        if note is not None and other.allocation_id == member.allocation_id and other.status != MemberStatus.DELETED:
-            return {host_keys.PINNED: note}
+        here = other.allocation_id == member.allocation_id and other.status != MemberStatus.DELETED
+        if here and host_keys.is_pinned(other):
+            return {host_keys.PINNED: other.notes.host_keys_pinned}
     return None

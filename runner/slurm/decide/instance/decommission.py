@@ -1,17 +1,32 @@
-"""How an instance goes: workers when nothing is on them any more, then the controller, then its secrets, then itself.
+"""How an instance is taken down: workers once no job is on them, then the controller, its secrets, and the instance.
 
-An instance that is being deleted cannot come back, so this goes on to the end whatever becomes of the operation that
-asked for it; without one it goes by default terms. What was agreed is in agreement.py, what is done on a host in
-offhost.py; here is the order of things, and whose turn it is.
+An instance that is being deleted cannot come back, so this continues to the end even if the operation that requested it
+ends; without an operation the default terms apply. The terms are in decommission_terms.py, the work on a host in
+decommission_hosts.py; here is the order of the steps, and which runner carries them out. Over 300 lines, because a
+reader follows that order from its first step to its last in one place.
 """
+
+from dataclasses import replace
 
 from runner.intent.errors import IntentError
 from runner.model import limits
 from runner.model.names import CONTROLLER, host_name
-from runner.model.plan import AdapterError, Claim, Detail, Finish, ForgetSecrets, Play, Refuse, SetMember, Step, Wait
+from runner.model.plan import (
+    AdapterError,
+    Claim,
+    Detail,
+    Finish,
+    ForgetSecrets,
+    Play,
+    Refuse,
+    SetMember,
+    Step,
+    Wait,
+    for_operation,
+)
 from runner.model.platform import Health, InstanceStatus, Member, MemberStatus, Operation, OperationStatus
-from runner.model.shapes import read_time
 from runner.slurm import detail
+from runner.slurm.controller import find_controller
 from runner.slurm.decide.instance import decommission_hosts, queue
 from runner.slurm.decide.instance.decommission_terms import (
     NAME,
@@ -27,8 +42,11 @@ from runner.slurm.decide.instance.queue import Verb
 from runner.slurm.decide.members import held_by_another, is_claimed, is_ours, obstacle
 from runner.slurm.decide.status import set_instance
 from runner.slurm.decide.workers import leave
-from runner.slurm.decide.workers.operations import fitted, member_result
+from runner.slurm.decide.workers.clean_host import Progress
 from runner.slurm.decide.workers.requests import WantedPlays
+from runner.slurm.decide.workers.results import fitted, leave_error, member_result, message_of
+from runner.slurm.decide.workers.terms import LeaveTerms, read_as
+from runner.slurm.lifecycle_notes import DecommissionNote
 from runner.slurm.node_names import node_name
 from runner.slurm.world import World
 
@@ -41,8 +59,8 @@ def check(_world: World, operation: Operation) -> None:
 
 
 def begin(world: World, operation: Operation) -> list[Step]:
-    """Its turn has come: from here on the instance is being deleted, and that cannot be taken back."""
-    return _say(world, note_of(world, operation), [])
+    """From here on the instance is being deleted, and that cannot be undone."""
+    return _write(world, note_of(world, operation), [])
 
 
 VERB = Verb(
@@ -53,17 +71,24 @@ VERB = Verb(
 )
 
 
-def go_on(world: World) -> list[Step]:
-    """The next steps of an instance in `deleting`."""
+def take_down(world: World) -> list[Step] | None:
+    """The next steps of an instance in `deleting`; None for any other."""
+    if world.instance.status != InstanceStatus.DELETING:
+        return None
+    asked, steps = _asked(world), _next_steps(world)
+    return for_operation(asked[0], steps) if asked else steps
+
+
+def _next_steps(world: World) -> list[Step]:
     steps = _settle(world)
     if any(not isinstance(step, Wait) for step in steps) or _is_anothers(world):
         return steps
     operation = next(iter(_asked(world)), None)
     note = note_of(world, operation)
     if note != queue.note(world):
-        return [*steps, *_say(world, note, decommission_hosts.reasons(world.members))]
+        return [*steps, *_write(world, note, decommission_hosts.reasons(world.members))]
     terms = read_terms(operation.parameters if operation else {})
-    members = [member for member in world.members if member.status != MemberStatus.DELETED]
+    members = _alive(world)
     if not members:
         return [*steps, *_end(world, note)]
     agreed = agreed_terms(note, terms, operation)
@@ -73,7 +98,8 @@ def go_on(world: World) -> list[Step]:
         return steps
     play = _play(world, members, wants, to_clean, agreed)
     if play:
-        return [*steps, *_say(world, note | {"phase": _phase(note, play)}, decommission_hosts.reasons(members)), play]
+        begun = note.but(phase=_phase(note, play))
+        return [*steps, *_write(world, begun, decommission_hosts.reasons(members)), play]
     return steps + _rest(world, note, terms, operation, waited_for)
 
 
@@ -85,7 +111,7 @@ def _asked(world: World) -> list[Operation]:
 
 
 def _settle(world: World) -> list[Step]:
-    """Everything else that was asked for ends; then the teardown is claimed. One that came second joins the first."""
+    """Other operations end; then the decommission is claimed. A second decommission ends with the first."""
     steps: list[Step] = []
     for operation in (*world.operations, *world.instance_operations):
         if operation.status in OPEN and operation.operation != NAME:
@@ -100,7 +126,7 @@ def _settle(world: World) -> list[Step]:
     asked = _asked(world)
     mine = _taken(world, asked[0], claim_accepted=True) if asked else None
     steps += [mine] if mine else []
-    steps += [Wait(f"{_label(asked[0])} came first: it ends with that", _label(one)) for one in asked[1:]]
+    steps += [Wait(f"{asked[0].label} came first: it ends with that", one.label, operation=one) for one in asked[1:]]
     keeper = _keeper(world)
     if keeper and not mine:
         held = [Wait(why, host_name(one)) for one in _alive(world) if (why := obstacle(world, one))]
@@ -111,11 +137,16 @@ def _settle(world: World) -> list[Step]:
 
 
 def _taken(world: World, operation: Operation, *, claim_accepted: bool = False) -> Step | None:
-    """What has to be before we may end or carry out an operation; nothing, if it is ours or nobody's."""
+    found = _try_take(world, operation, claim_accepted=claim_accepted)
+    return replace(found, operation=operation) if found else None
+
+
+def _try_take(world: World, operation: Operation, *, claim_accepted: bool) -> Step | None:
+    """What has to come before we may end or carry out an operation; None if it is ours or not claimed."""
     if operation.status == OperationStatus.RUNNING:
         held = held_by_another(world, operation.claimed_by, operation.lease_expires_at)
         if held:
-            return Wait(held, _label(operation))
+            return Wait(held, operation.label)
         if is_ours(world, operation.claimed_by, operation.lease_expires_at):
             return None
     elif not claim_accepted:
@@ -124,7 +155,7 @@ def _taken(world: World, operation: Operation, *, claim_accepted: bool = False) 
 
 
 def _is_anothers(world: World) -> bool:
-    """Whether another runner is at it, or at one of its members: then nothing is begun."""
+    """Whether another runner works on the instance or one of its members: then nothing is begun."""
     held = [(one.claimed_by, one.lease_expires_at) for one in (*world.operations, *world.instance_operations)]
     return any(held_by_another(world, *one) for one in held) or any(obstacle(world, one) for one in _alive(world))
 
@@ -144,13 +175,13 @@ def _keeper(world: World) -> Member | None:
 def _members(
     world: World, members: list[Member], agreed: AgreedTerms, lost: str | None
 ) -> tuple[list[Step], WantedPlays, list[Member], list[Member]]:
-    """Steps, what the controller is to be told, whose hosts are to be cleaned now, and who is waited for: workers
-    first, and the controller when nobody needs it any more."""
+    """Steps, requests to the controller, members whose hosts are to be cleaned now, and members that are waited for:
+    workers first, and the controller when no worker needs it any more."""
     steps: list[Step] = []
     wants = WantedPlays()
     to_clean: list[Member] = []
     waited_for: list[Member] = []
-    # Workers come first, so by the controller's turn it is known who is waited for.
+    # Workers come first, so the list is complete when the controller is reached.
     for member in sorted(members, key=lambda one: one.component_key == CONTROLLER):
         if member.component_key == CONTROLLER and (waited_for or to_clean or _has_writes(steps)):
             waited_for.append(member)
@@ -175,25 +206,25 @@ def _has_writes(steps: list[Step]) -> bool:
     return any(isinstance(step, SetMember) for step in steps)
 
 
-def _still_at_work(world: World, member: Member, agreed: AgreedTerms, lost: str | None) -> leave.Progress | None:
+def _still_at_work(world: World, member: Member, agreed: AgreedTerms, lost: str | None) -> Progress | None:
     """A worker whose controller can be asked is drained like any other that leaves, by the same code."""
-    if not leave.belongs_to(member, agreed.id):
+    note = leave.of_operation(member, agreed.id)
+    if note is None:
         return [decommission_hosts.begin(world, member, agreed)], WantedPlays()
-    if lost or leave.note(member).get("verdict") or world.did("clean", member):
+    if lost or note.result or world.did("clean", member):
         return None
-    since = read_time(leave.note(member).get("since")) or world.now
-    left = agreed.jobs_until - since if agreed.jobs_until else None
+    left = agreed.jobs_until - note.started_at if agreed.jobs_until else None
     seconds = max(0, int(left.total_seconds())) if left is not None else None
-    terms = leave.read_terms({"reason": agreed.reason}).model_copy(
+    terms = read_as(LeaveTerms, {"reason": agreed.reason}).model_copy(
         update={"deadline_seconds": seconds, "on_deadline": "cancel" if seconds is not None else None}
     )
-    return leave.at_work(world, member, NAME, terms)
+    return leave.at_work(world, member, note, terms)
 
 
 def _play(
     world: World, members: list[Member], wants: WantedPlays, to_clean: list[Member], agreed: AgreedTerms
 ) -> Play | None:
-    controller = next((member for member in members if member.component_key == CONTROLLER), None)
+    controller = find_controller(members)
     drain = wants.drain_play(world, controller) if controller else None
     if drain or not to_clean:
         return drain
@@ -205,10 +236,10 @@ def _play(
     return Play(f"clean {names}", NAME, tuple(to_clean), acts, terms=terms, needs_controller=False)
 
 
-def _phase(note: Detail, play: Play) -> str:
-    """How far it is, for a person. Drains are repeated at each look and are no news."""
+def _phase(note: DecommissionNote, play: Play) -> str:
+    """How far it is, for a person. Drains are repeated at each look and do not change it."""
     if play.playbook != NAME:
-        return "draining" if note.get("phase") == "begun" else str(note.get("phase"))
+        return "draining" if note.phase == "begun" else note.phase
     return "cleaning the controller" if play.members[0].component_key == CONTROLLER else "cleaning workers"
 
 
@@ -216,23 +247,23 @@ def _phase(note: Detail, play: Play) -> str:
 
 
 def _rest(
-    world: World, note: Detail, terms: Terms, operation: Operation | None, waited_for: list[Member]
+    world: World, note: DecommissionNote, terms: Terms, operation: Operation | None, waited_for: list[Member]
 ) -> list[Step]:
-    """Nothing more can be done now: say what is left, and end the operation if it cannot succeed."""
-    members = [member for member in world.members if member.status != MemberStatus.DELETED]
+    """Nothing more can be done now: report what is left, and end the operation if it cannot succeed."""
+    members = _alive(world)
     failed = [member for member in members if decommission_hosts.has_failed(member)]
     reasons = decommission_hosts.reasons(members)
-    known = all(world.allocation_of(member) for member in members)  # else a host may be there that nobody cleaned
-    if not waited_for and known and not note.get("secrets_forgotten") and not world.not_forgotten:
+    all_known = all(world.allocation_of(member) for member in members)  # else a host may exist that is not cleaned
+    if not waited_for and all_known and not note.secrets_forgotten and not world.not_forgotten:
         if not world.forgotten:
             return [ForgetSecrets("no member needs them any more")]
-        note = note | {"secrets_forgotten": True}
-    if note.get("controller_silent_since") and waited_for:
-        reasons = [silence(world, note, terms), *reasons]
+        note = note.but(secrets_forgotten=True)
+    if note.controller_silent_since and waited_for:
+        reasons = [silence(world, note, terms, note.controller_silent_since), *reasons]
     if world.not_forgotten:
         reasons = [{"code": world.not_forgotten.code, "message": world.not_forgotten.message}, *reasons]
     phase = _resting(reasons, waited_for, failed)
-    steps = _say(world, note | {"phase": phase}, reasons)
+    steps = _write(world, note.but(phase=phase), reasons)
     agreed = agreed_terms(note, terms, operation)
     at_work = any(decommission_hosts.is_at_work(member) for member in waited_for)
     if operation and agreed.gives_up_at and world.now >= agreed.gives_up_at and at_work:
@@ -241,9 +272,9 @@ def _rest(
         )
         return [*steps, _fail(world, operation, AdapterError("drain_deadline", late))]
     if operation and failed and not waited_for:
-        first = leave.note(failed[0]).get("error") or {}
-        why = f"{len(failed)} member(s) could not be taken off their hosts; the first: {first.get('message')}"
-        code = str(first.get("code") or "partly_failed")
+        first = leave_error(failed[0])
+        why = f"{len(failed)} member(s) could not be removed from their hosts; the first: {message_of(first)}"
+        code = first.code if first else "partly_failed"
         return [*steps, _fail(world, operation, AdapterError(code, why))]
     waiting = limits.named([str(reason["message"]) for reason in reasons], "; ") or phase
     return [*steps, Wait(waiting, "instance")]
@@ -257,11 +288,11 @@ def _resting(reasons: list[Detail], waited_for: list[Member], failed: list[Membe
     return "failed" if failed else "waiting for hosts"
 
 
-def _end(world: World, note: Detail) -> list[Step]:
-    """Every member is gone. The operations end first: nobody looks at a deleted instance again."""
+def _end(world: World, note: DecommissionNote) -> list[Step]:
+    """Every member is gone. The operations end first: a deleted instance is not looked at again."""
     if world.not_forgotten:
-        told: Detail = {"code": world.not_forgotten.code, "message": world.not_forgotten.message}
-        return [*_say(world, note | {"phase": "secrets"}, [told]), Wait(world.not_forgotten.message, "secrets")]
+        reason: Detail = {"code": world.not_forgotten.code, "message": world.not_forgotten.message}
+        return [*_write(world, note.but(phase="secrets"), [reason]), Wait(world.not_forgotten.message, "secrets")]
     if not world.forgotten:
         return [ForgetSecrets("no member is left that needs them")]
     unclaimed = [claim for one in _asked(world) if (claim := _taken(world, one, claim_accepted=True))]
@@ -272,26 +303,20 @@ def _end(world: World, note: Detail) -> list[Step]:
         Finish("every member is gone, and so are the secrets", one, OperationStatus.SUCCEEDED, result)
         for one in _asked(world)
     ]
-    said = detail.of_instance(world.instance, None, world.members, [], world.now)
-    said |= {"lifecycle": note | {"verdict": "done", "phase": "done"}, "unsettled": False}
-    return [*done, *set_instance(world, InstanceStatus.DELETED, Health.UNKNOWN, said, {})]
+    ended = note.but(result="done", phase="done")
+    written = detail.of_instance(world.instance, None, world.members, [], world.now, ended)
+    return [*done, *set_instance(world, InstanceStatus.DELETED, Health.UNKNOWN, written, {})]
 
 
 def _fail(world: World, operation: Operation, error: AdapterError) -> Finish:
-    told = {"code": error.code, "message": error.message}
-    return Finish(error.message, operation, OperationStatus.FAILED, _results(world), told)
+    failure = {"code": error.code, "message": error.message}
+    return Finish(error.message, operation, OperationStatus.FAILED, _results(world), failure)
 
 
 def _results(world: World) -> Detail:
-    return fitted({str(one.id): member_result(one, leave.note(one).get("error")) for one in world.members})
+    return fitted({str(one.id): member_result(one, leave_error(one)) for one in world.members})
 
 
-def _say(world: World, note: Detail, reasons: list[Detail]) -> list[Step]:
-    said = detail.of_instance(world.instance, world.snapshot, world.members, reasons, world.now)
-    said["lifecycle"] = note
+def _write(world: World, note: DecommissionNote, reasons: list[Detail]) -> list[Step]:
     health = Health.DEGRADED if reasons else Health.PROGRESSING
-    return set_instance(world, InstanceStatus.DELETING, health, said, None)
-
-
-def _label(operation: Operation) -> str:
-    return f"{operation.operation} {str(operation.id)[:8]}"
+    return queue.write_note(world, note, status=InstanceStatus.DELETING, health=health, reasons=reasons)

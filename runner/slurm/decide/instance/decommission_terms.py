@@ -1,8 +1,8 @@
-"""What a teardown goes by: the parameters of a decommission, whose terms hold now, and since when.
+"""The terms of a decommission: its parameters, the operation whose terms apply now, and since when.
 
-It stands in `status_detail.lifecycle`. `operation_id` is the teardown's for good, in notes and drain reasons: that of
-the operation it began with, or the instance's own id if nobody asked. `terms_of` is whose terms hold now, and
-`terms_since` is when they began to: a deadline counts from there, so who asks later shortens nobody's.
+The note's `operation_id` never changes, and is in members' notes and drain reasons: that of the first operation, or the
+instance's own id if the platform deleted the instance. A deadline counts from `terms_since`, so a later request does
+not shorten it.
 """
 
 from dataclasses import dataclass
@@ -10,15 +10,16 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from runner.intent.errors import IntentError
 from runner.model import progress
-from runner.model.names import CONTROLLER
 from runner.model.plan import Detail, stamp
-from runner.model.platform import MemberStatus, Operation
-from runner.model.shapes import read_time
+from runner.model.platform import Operation
+from runner.slurm import notes
+from runner.slurm.controller import find_controller
 from runner.slurm.decide.instance import queue
+from runner.slurm.decide.workers.terms import read_as
+from runner.slurm.lifecycle_notes import DecommissionNote
 from runner.slurm.snapshot import Snapshot
 from runner.slurm.world import World
 
@@ -46,88 +47,81 @@ class Terms(BaseModel):
 
 
 def read_terms(parameters: Detail) -> Terms:
-    try:
-        return Terms.model_validate(parameters)
-    except ValidationError as error:
-        problem = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        message = f"parameters cannot be used: {where} {problem['msg']}".strip()
-        raise IntentError("parameters_invalid", message) from None
+    return read_as(Terms, parameters)
 
 
 @dataclass(frozen=True)
 class AgreedTerms:
-    """What holds for every member of one teardown."""
+    """What applies to every member of one decommission."""
 
     id: UUID  # in the members' notes and the nodes' reasons
-    asked_by: str | None  # whose terms these are: a failed member is tried again for the next who asks
-    jobs_until: datetime | None  # then they are cancelled; without it they are waited for
+    asked_by: str | None  # the operation whose terms these are: a failed member is tried again for the next one
+    jobs_until: datetime | None  # then jobs are cancelled; without it they are waited for
     gives_up_at: datetime | None  # then the operation fails, and nothing is cancelled
     reason: str
     keep_logs: bool
-    remove_homes: bool  # from the terms that hold now, not from a cancelled operation
+    remove_homes: bool  # from the terms that apply now, not from a cancelled operation
     abandons: bool
     patience: timedelta
 
 
-def note_of(world: World, operation: Operation | None) -> Detail:
-    """The agreement, with whose terms hold now. Logs that were to be kept stay kept, whoever asks next."""
-    known = queue.note(world)
-    terms_of = str(operation.id if operation else world.instance.id)
-    if known.get("verb") != NAME:
-        known = {"operation_id": terms_of, "verb": NAME, "since": stamp(world.now), "verdict": None, "phase": "begun"}
-    if known.get("terms_of") != terms_of:
-        keep = bool(known.get("keep_logs")) or bool(operation and read_terms(operation.parameters).keep_logs)
-        known |= {"terms_of": terms_of, "terms_since": stamp(world.now), "keep_logs": keep}
+def note_of(world: World, operation: Operation | None) -> DecommissionNote:
+    """The note, with the operation whose terms apply now. Logs that were to be kept stay kept, whatever comes later."""
+    before = queue.note(world)
+    terms_of = operation.id if operation else world.instance.id
+    note = before if isinstance(before, DecommissionNote) else None
+    if note is None or note.terms_of != terms_of:
+        keep = bool(note and note.keep_logs) or bool(operation and read_terms(operation.parameters).keep_logs)
+        terms: Detail = {"terms_of": terms_of, "terms_since": world.now, "keep_logs": keep}
+        first: Detail = {"operation_id": terms_of, "verb": NAME, "started_at": world.now}
+        note = note.but(**terms) if note else DecommissionNote.model_validate(first | terms)
     if _answered(world.snapshot):
-        known.pop("controller_silent_since", None)
-    elif {kind for kind, _ in world.played} == {"drain"}:  # it was asked, and nobody else since
-        known.setdefault("controller_silent_since", stamp(world.now))
-    return known
+        return note.but(controller_silent_since=None)
+    if {kind for kind, _ in world.played} == {"drain"}:  # it was asked, and nothing else was done since
+        return note.but(controller_silent_since=note.controller_silent_since or world.now)
+    return note
 
 
 def _answered(snapshot: Snapshot | None) -> bool:
     return snapshot is not None and snapshot.nodes is not None and snapshot.jobs is not None
 
 
-def agreed_terms(note: Detail, terms: Terms, operation: Operation | None) -> AgreedTerms:
-    since = read_time(note.get("terms_since"))
-    until = since + timedelta(seconds=terms.deadline_seconds) if since and terms.deadline_seconds is not None else None
+def agreed_terms(note: DecommissionNote, terms: Terms, operation: Operation | None) -> AgreedTerms:
+    seconds = terms.deadline_seconds
+    until = note.terms_since + timedelta(seconds=seconds) if seconds is not None else None
     return AgreedTerms(
-        id=UUID(str(note["operation_id"])),
-        asked_by=str(note["terms_of"]) if operation else None,
+        id=note.operation_id,
+        asked_by=str(note.terms_of) if operation else None,
         jobs_until=until if terms.on_deadline == "cancel" else None,
         gives_up_at=until if terms.on_deadline != "cancel" else None,
         reason=terms.reason,
-        keep_logs=bool(note.get("keep_logs")),
+        keep_logs=note.keep_logs,
         remove_homes=terms.remove_homes,
         abandons=terms.abandon_unreachable,
         patience=timedelta(seconds=terms.host_patience_seconds),
     )
 
 
-def lost_controller(world: World, note: Detail, terms: Terms) -> str | None:
+def lost_controller(world: World, note: DecommissionNote, terms: Terms) -> str | None:
     """Why no controller can be asked about its workers; None while one can."""
-    alive = [one for one in world.members if one.status != MemberStatus.DELETED]
-    controller = next((one for one in alive if one.component_key == CONTROLLER), None)
+    controller = find_controller(world.members)
     if controller is None:
         return "there is no controller"
-    known = controller.adapter_detail
-    if not known.get("controller_hostname") or progress.is_stopped(controller):
+    if not notes.controller(controller).controller_hostname or progress.is_stopped(controller):
         return "its controller does not serve"
     allocation = world.allocation_of(controller)
     if allocation is not None and allocation.status != "active":
         return "its controller's allocation is gone"
-    silent = read_time(note.get("controller_silent_since"))
+    silent = note.controller_silent_since
     if silent and world.now >= silent + timedelta(seconds=terms.host_patience_seconds):
-        return f"its controller does not answer since {stamp(silent)}"
+        return f"its controller has not answered since {stamp(silent)}"
     return None
 
 
-def silence(world: World, note: Detail, terms: Terms) -> Detail:
-    """What is done about a controller that its workers cannot be asked of."""
-    told = f"the controller cannot be asked since {note['controller_silent_since']}"
+def silence(world: World, note: DecommissionNote, terms: Terms, since: datetime) -> Detail:
+    """The reason while a controller does not answer."""
+    silent = f"the controller has not answered since {stamp(since)}"
     if lost_controller(world, note, terms):
-        return {"code": "controller_lost", "message": f"{told}: its workers' hosts are asked themselves"}
-    told += f"; after {terms.host_patience_seconds} s of that its workers are taken down without it"
-    return {"code": "controller_silent", "message": told}
+        return {"code": "controller_lost", "message": f"{silent}: its workers' hosts are asked themselves"}
+    message = f"{silent}; after {terms.host_patience_seconds} s its workers are taken down without it"
+    return {"code": "controller_silent", "message": message}

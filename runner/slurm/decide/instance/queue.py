@@ -1,22 +1,28 @@
 """Operations on the whole instance: one at a time, oldest first, and what they have in common.
 
-What a verb does stands in a module of its own; here is only whose turn it is. Between ticks the agreement stands in the
-instance's `status_detail.lifecycle`: `{operation_id, verb, since, verdict}` and what the verb adds to it. Without a
-verdict it is still under way, so an operation that was cancelled meanwhile is noticed, and its verb may undo.
+Each verb has its own module; this one only chooses the operation that is carried out now. Between ticks the progress is
+in the instance's note: runner/slurm/lifecycle_notes.py has a record for each verb. Without a result it is still under
+way, so a cancelled operation is noticed, and its verb may undo what it did.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from runner.intent.errors import IntentError
-from runner.model import progress
+from runner.model.instance_notes import OperationNote
 from runner.model.names import host_name
-from runner.model.plan import AdapterError, Claim, Detail, Finish, Refuse, Step, Wait, stamp
+from runner.model.plan import Claim, Detail, Finish, Refuse, Step, Wait, for_operation
 from runner.model.platform import Health, InstanceStatus, MemberStatus, Operation, OperationStatus
-from runner.slurm import detail
+from runner.model.records import UNREADABLE, NotedError
+from runner.slurm import detail, lifecycle_notes
 from runner.slurm.decide.members import held_by_another, is_ours, obstacle
 from runner.slurm.decide.status import set_instance
+from runner.slurm.lifecycle_notes import VerbNote
 from runner.slurm.world import World
+
+N = TypeVar("N", bound=VerbNote)
+NO_REASON = NotedError(code=UNREADABLE, message="the instance's note has a result and no reason: request it again")
 
 
 @dataclass(frozen=True)
@@ -27,25 +33,57 @@ class Verb:
     carry_out: Callable[[World, Operation], list[Step]]
     # Raises IntentError for parameters that cannot be used; nothing has been touched then.
     check: Callable[[World, Operation], None] = lambda _world, _operation: None
-    # What to undo once a person called the operation off; the note's verdict must be set in the end.
-    called_off: Callable[[World], list[Step]] | None = None
-    # Whether it goes before what was asked for earlier and has not begun.
+    # What to undo, by its note, once the operation was cancelled; the note's result must be set in the end.
+    called_off: Callable[[World, Any], list[Step]] | None = None
+    # Whether it goes before operations that were requested earlier and have not begun.
     ahead: bool = False
+    # What the operation ends with, where that is in the members' records and not in the note.
+    result: Callable[[World, Operation], Detail] | None = None
+
+    def next_steps(self, world: World, operation: Operation) -> list[Step]:
+        """The result is written before the operation ends: a runner may be killed between the two."""
+        note = own_note(world, operation)
+        if note is None or note.is_under_way:
+            return self.carry_out(world, operation)
+        return [finish(operation, note, self.result(world, operation) if self.result else note.operation_result())]
 
 
-def note(world: World) -> Detail:
-    """What was agreed with the operation that is or was last under way."""
-    known = (world.instance.status_detail or {}).get("lifecycle")
-    return dict(known) if isinstance(known, dict) else {}
+def note(world: World) -> OperationNote | None:
+    """The note of the operation that is or was last under way."""
+    return lifecycle_notes.of_instance(world.instance)
 
 
-def noted(world: World, operation: Operation) -> Detail:
-    """The note, if it is this operation's; empty before its first step."""
-    known = note(world)
-    return known if known.get("operation_id") == str(operation.id) else {}
+def own_note(world: World, operation: Operation) -> OperationNote | None:
+    """The note, if it is this operation's; None before its first step."""
+    found = note(world)
+    return found if found and found.belongs_to(operation.id) else None
 
 
-def turn(world: World, verbs: Mapping[str, Verb]) -> tuple[list[Step], Operation | None]:
+def progress(world: World, operation: Operation, kind: type[N]) -> N | None:
+    """This operation's note as the record of its verb."""
+    found = own_note(world, operation)
+    return found if isinstance(found, kind) else None
+
+
+def claim_next(world: World, verbs: Mapping[str, Verb]) -> list[Step]:
+    """Refusals, the claim of the operation whose turn it is, and waits for all others."""
+    return _turn(world, verbs)[0]
+
+
+def carry_out(world: World, verbs: Mapping[str, Verb]) -> list[Step] | None:
+    """The next steps of the operation that is ours. Operations on members wait for it."""
+    operation = _turn(world, verbs)[1]
+    if operation is None:
+        return None
+    try:
+        steps = verbs[operation.operation].next_steps(world, operation)
+    except IntentError as error:
+        # Its parameters were usable when it began and are not now: it ends, and what was begun is undone.
+        return [Refuse(error.message, operation, error.code)]
+    return [*_members_wait(world, operation), *for_operation(operation, steps)]
+
+
+def _turn(world: World, verbs: Mapping[str, Verb]) -> tuple[list[Step], Operation | None]:
     """Steps that settle whose turn it is, and the operation that is ours to carry out now."""
     steps: list[Step] = []
     first: Operation | None = None
@@ -58,11 +96,11 @@ def turn(world: World, verbs: Mapping[str, Verb]) -> tuple[list[Step], Operation
             steps.append(Refuse(refusal[1], operation, refusal[0]))
             continue
         if first:
-            steps.append(Wait(f"{_label(first)} came first", _label(operation)))
+            steps.append(Wait(f"{first.label} came first", operation.label, operation=operation))
             continue
         first = operation
-        own, ours = _take(world, operation, verbs[operation.operation])
-        steps += own
+        own, ours = _claim(world, operation, verbs[operation.operation])
+        steps += for_operation(operation, own)
         mine = operation if ours else None
     return steps, mine
 
@@ -76,10 +114,13 @@ def _rank(operation: Operation, verbs: Mapping[str, Verb]) -> tuple[bool, bool]:
 def _refusal(world: World, operation: Operation, verbs: Mapping[str, Verb]) -> tuple[str, str] | None:
     verb, status = verbs.get(operation.operation), world.instance.status
     if verb is None:
-        known = ", ".join(sorted(verbs))
-        return "operation_unknown", f"{operation.operation!r} is not an operation of this app's instances: {known} are"
-    if noted(world, operation):
-        return None  # it is under way, and has itself brought the instance where it is
+        offered = ", ".join(sorted(verbs))
+        return (
+            "operation_unknown",
+            f"{operation.operation!r} is not an operation of this app's instances: {offered} are",
+        )
+    if own_note(world, operation):
+        return None  # it is under way, and has set the instance's status itself
     if status not in verb.allowed and status not in COMING:
         return "instance_state", f"the instance is {status}: it cannot be asked to {operation.operation}"
     try:
@@ -92,28 +133,28 @@ def _refusal(world: World, operation: Operation, verbs: Mapping[str, Verb]) -> t
 COMING = (InstanceStatus.REQUESTED, InstanceStatus.DEPLOYING)
 
 
-def _take(world: World, operation: Operation, verb: Verb) -> tuple[list[Step], bool]:
-    if world.instance.status not in verb.allowed and not noted(world, operation):
-        return [Wait(f"the instance is {world.instance.status}", _label(operation))], False
+def _claim(world: World, operation: Operation, verb: Verb) -> tuple[list[Step], bool]:
+    if world.instance.status not in verb.allowed and not own_note(world, operation):
+        return [Wait(f"the instance is {world.instance.status}", operation.label)], False
     busy = next((one for one in world.operations if held_by_another(world, one.claimed_by, one.lease_expires_at)), None)
     if busy and busy.status == OperationStatus.RUNNING:
-        return [Wait(f"{_label(busy)} is another runner's at this moment", _label(operation))], False
+        return [Wait(f"{busy.label} is another runner's at this moment", operation.label)], False
     held = _held_member(world)
     if held:
-        return [Wait(held, _label(operation))], False
+        return [Wait(held, operation.label)], False
     if operation.status == OperationStatus.RUNNING:
         held = held_by_another(world, operation.claimed_by, operation.lease_expires_at)
         if held:
-            return [Wait(held, _label(operation))], False
+            return [Wait(held, operation.label)], False
         if is_ours(world, operation.claimed_by, operation.lease_expires_at):
             return [], True
     if world.played:
-        return [Wait("the next tick takes it", _label(operation))], False
+        return [Wait("the next tick takes it", operation.label)], False
     return [Claim(f"{operation.operation} was asked for", operation)], False
 
 
 def _held_member(world: World) -> str | None:
-    """A member that another runner holds by itself, or that cannot be claimed: the whole waits for it."""
+    """A member that another runner holds, or that cannot be claimed: the instance operation waits for it."""
     for member in world.members:
         why = obstacle(world, member) if member.status != MemberStatus.DELETED else None
         if why:
@@ -121,68 +162,65 @@ def _held_member(world: World) -> str | None:
     return None
 
 
-def kept_waiting(world: World) -> Operation | None:
-    """An operation that another runner carries out, or that waits for one at work on members: nothing else begins."""
+def wait_for_another_runner(world: World) -> list[Step] | None:
+    """Nothing else begins while another runner carries out an operation, or one that has begun waits."""
     for operation in world.instance_operations:
         held = held_by_another(world, operation.claimed_by, operation.lease_expires_at)
-        if operation.status == OperationStatus.RUNNING and (held or noted(world, operation)):
-            return operation
+        if operation.status == OperationStatus.RUNNING and (held or own_note(world, operation)):
+            return _members_wait(world, operation)
     return None
 
 
-def called_off(world: World, verbs: Mapping[str, Verb]) -> list[Step]:
-    """Steps for an operation that is over in the platform but not in our note."""
-    known = note(world)
-    verb = verbs.get(str(known.get("verb")))
-    open_now = {str(operation.id) for operation in world.instance_operations}
-    if not known or known.get("verdict") or known.get("operation_id") in open_now:
+def undo_cancelled(world: World, verbs: Mapping[str, Verb]) -> list[Step] | None:
+    """Steps for an operation that is over in the platform but not in our note; None if there is none.
+
+    It comes before anything else begins: the note of what is to be undone would be overwritten.
+    """
+    return _called_off(world, verbs) or None
+
+
+def _called_off(world: World, verbs: Mapping[str, Verb]) -> list[Step]:
+    found = note(world)
+    if found is None or not found.is_under_way or any(found.belongs_to(one.id) for one in world.instance_operations):
         return []
+    verb = verbs.get(found.verb)
     try:
         if verb and verb.called_off:
-            return verb.called_off(world)
+            return verb.called_off(world, found)
     except IntentError:
         pass  # there is no controller any more, so there is nothing to undo
-    return say(world, None, verdict="cancelled")
+    return write_note(world, found.but(result="cancelled"))
 
 
-def members_wait(world: World, operation: Operation) -> list[Step]:
+def _members_wait(world: World, operation: Operation) -> list[Step]:
     """Operations on members while one on the instance is under way."""
-    return [Wait(f"{_label(operation)} is under way", _label(one)) for one in world.operations]
+    return [Wait(f"{operation.label} is under way", one.label, operation=one) for one in world.operations]
 
 
-def say(
+def write_note(
     world: World,
-    operation: Operation | None,
+    note: OperationNote,
     *,
     status: InstanceStatus | None = None,
     health: Health = Health.PROGRESSING,
     reasons: Sequence[Detail] = (),
-    **more: object,
 ) -> list[Step]:
-    """Write the note; nothing if it says so already. Without an operation, to the note that is there."""
-    known = noted(world, operation) if operation else note(world)
-    if not known and operation:
-        known = {
-            "operation_id": str(operation.id),
-            "verb": operation.operation,
-            "since": stamp(world.now),
-            "verdict": None,
-        }
-    said = detail.of_instance(world.instance, world.snapshot, world.members, list(reasons), world.now)
-    said["lifecycle"] = known | more
-    # A person may call it off before it is written again, and only this brings the next tick to notice.
-    said["unsettled"] = any(map(detail.is_unsettled, world.members)) or progress.is_under_way(said["lifecycle"])
-    return set_instance(world, status or InstanceStatus(world.instance.status), health, said, None)
+    """Write the note, with what is reported of the instance beside it; nothing if both are there already."""
+    written = detail.of_instance(world.instance, world.snapshot, world.members, list(reasons), world.now, note)
+    return set_instance(world, status or InstanceStatus(world.instance.status), health, written, None)
 
 
-def succeed(operation: Operation, why: str, result: Detail | None = None) -> Finish:
-    return Finish(why, operation, OperationStatus.SUCCEEDED, result or {})
+def write_note_alone(world: World, note: OperationNote) -> list[Step]:
+    """What is reported of the cluster stays until its next look: it serves all the while."""
+    health = next((one for one in Health if one == world.instance.health), Health.UNKNOWN)
+    reasons = world.instance.notes.reasons or []
+    return write_note(world.later(snapshot=None), note, health=health, reasons=reasons)
 
 
-def give_up(operation: Operation, error: AdapterError, result: Detail | None = None) -> Finish:
-    told = {"code": error.code, "message": error.message}
-    return Finish(f"{error.code}: {error.message}", operation, OperationStatus.FAILED, result or {}, told)
-
-
-def _label(operation: Operation) -> str:
-    return f"{operation.operation} {str(operation.id)[:8]}"
+def finish(operation: Operation, note: OperationNote, result: Detail) -> Finish:
+    """The end of an operation whose result is in its note."""
+    if note.result == "done":
+        return Finish(f"{operation.operation} is done", operation, OperationStatus.SUCCEEDED, result)
+    error = note.error or NO_REASON
+    failure = {"code": error.code, "message": error.message}
+    return Finish(f"{error.code}: {error.message}", operation, OperationStatus.FAILED, result, failure)

@@ -12,14 +12,16 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict
 
 from runner.intent.errors import IntentError
+from runner.model.member_notes import MemberNotes
 from runner.model.names import CONTROLLER, WORKER
-from runner.model.plan import AdapterError, Announce, Detail, Refuse, SetInstance, SetMember, Step
+from runner.model.plan import AdapterError, Announce, Play, Refuse, SetInstance, SetMember, Step
 from runner.model.platform import Health, InstanceStatus, Member, MemberStatus, Operation
 from runner.slurm.decide.instance import queue, whole_cluster
-from runner.slurm.decide.members import UNFINISHED, fail, host_problem
-from runner.slurm.decide.workers import leave
+from runner.slurm.decide.members import UNFINISHED, fail, host_problem, unreadable_note
 from runner.slurm.decide.workers.join import joined_by
-from runner.slurm.decide.workers.operations import joined_results
+from runner.slurm.decide.workers.results import joined_results, message_of
+from runner.slurm.decide.workers.terms import read_as
+from runner.slurm.lifecycle_notes import RetryNote
 from runner.slurm.world import World
 
 # The policy of a cluster that is being deployed, which this verb puts to use.
@@ -37,35 +39,39 @@ def verb(cluster: Cluster) -> queue.Verb:
 
     The controller comes up; workers that were not ready fail and can be added again.
     """
-    return queue.Verb((InstanceStatus.FAILED,), lambda world, operation: carry_out(world, operation, cluster), check)
+    return queue.Verb(
+        (InstanceStatus.FAILED,),
+        lambda world, operation: carry_out(world, operation, cluster),
+        check,
+        result=lambda world, operation: joined_results(joined_by(world, operation)),
+    )
 
 
 def check(world: World, operation: Operation) -> None:
-    leave.read_as(Terms, operation.parameters)
+    read_as(Terms, operation.parameters)
     status = world.instance.status
     if status != InstanceStatus.FAILED:
-        raise IntentError("instance_state", f"the instance is {status}: only a deploy that has failed is tried again")
+        raise IntentError("instance_state", f"the instance is {status}: only a failed deploy is tried again")
 
 
 def carry_out(world: World, operation: Operation, cluster: Cluster) -> list[Step]:
-    known, mine = queue.noted(world, operation), joined_by(world, operation)
-    if known.get("verdict"):
-        return whole_cluster.ended(operation, known, joined_results(mine))
-    if not known:
-        reasons = [{"code": "retrying", "message": "the deploy is tried again; what is there already is kept"}]
-        return queue.say(world, operation, status=InstanceStatus.DEPLOYING, phase="retrying", reasons=reasons)
+    note, mine = queue.progress(world, operation, RetryNote), joined_by(world, operation)
+    if note is None:
+        reasons = [{"code": "retrying", "message": "the deploy is tried again; members that are ready are kept"}]
+        begun = RetryNote.begin(operation, world.now)
+        return queue.write_note(world, begun, status=InstanceStatus.DEPLOYING, reasons=reasons)
     again = [_try_again(world, member, operation) for member in _failed(world, operation)]
     if again:
         return list(again)
     unfinished = [member for member in mine if member.status in UNFINISHED]
     if whole_cluster.controller_of(world).status == MemberStatus.READY and not unfinished:
-        return _end(world, operation, mine)
+        return _end(world, operation, note, mine)
     stand_in = (_as_add(operation, unfinished),) if unfinished else ()
     return _ours(operation, cluster(world.later(operations=stand_in, instance_operations=())))
 
 
 def _failed(world: World, operation: Operation) -> list[Member]:
-    """Whose attempt is over and was not made by this operation; of several on one machine the latest."""
+    """Members whose attempt is over and was not made by this operation; of several on one machine the latest."""
     latest: dict[tuple[str, UUID | None], Member] = {}
     for member in sorted(world.members, key=lambda one: (str(one.created_at), str(one.id))):
         if member.status != MemberStatus.DELETED and member.component_key in (CONTROLLER, WORKER):
@@ -74,21 +80,22 @@ def _failed(world: World, operation: Operation) -> list[Member]:
         member
         for member in latest.values()
         if member.status == MemberStatus.FAILED
-        and not leave.note(member)
-        and member.adapter_detail.get("retried_by") != str(operation.id)
+        and not member.notes.leave
+        and member.notes.retried_by != operation.id
+        and not unreadable_note(member)
     ]
 
 
 def _try_again(world: World, member: Member, operation: Operation) -> SetMember:
-    said: Detail = {"retried_by": str(operation.id), "attempt": 0, "next_attempt_at": None}
+    changes = MemberNotes(retried_by=operation.id, attempt=0, next_attempt_at=None).changes
     if member.component_key == WORKER:
-        said["operation_id"] = str(operation.id)
+        changes |= MemberNotes(operation_id=operation.id).changes
     error, _ = host_problem(world, member)
     if error:  # its machine is gone or cannot be used: no attempt could help
         failed = fail(world, member, error)
-        return replace(failed, detail=failed.detail | said)
+        return replace(failed, detail=failed.detail | changes)
     why = "the deploy is tried again"
-    return SetMember(why, member, MemberStatus.REQUESTED, said | {"last_adapter_error": None})
+    return SetMember(why, member, MemberStatus.REQUESTED, changes | {"last_adapter_error": None})
 
 
 def _as_add(operation: Operation, members: Sequence[Member]) -> Operation:
@@ -101,29 +108,34 @@ def _as_add(operation: Operation, members: Sequence[Member]) -> Operation:
 
 def _ours(operation: Operation, steps: list[Step]) -> list[Step]:
     """Steps of the deploy's add are attributed to the retry; if the instance fails again, the retry ends."""
-    told: list[Step] = []
-    for step in steps:
+    ours: list[Step] = []
+    for step in (_without_stand_in(operation, one) for one in steps):
         if isinstance(step, Refuse):
-            told.append(Refuse(step.why, operation, step.code))
+            ours.append(step)
             continue
         ends = isinstance(step, SetInstance) and step.status == InstanceStatus.FAILED
-        if (ends or isinstance(step, Announce)) and not any(isinstance(one, Refuse) for one in told):
+        if (ends or isinstance(step, Announce)) and not any(isinstance(one, Refuse) for one in ours):
             last = next(one for one in steps if isinstance(one, SetInstance))
             (reason, *_) = last.detail["reasons"]
-            told.append(Refuse(str(reason["message"]), operation, str(reason["code"])))
-        told.append(step)
-    return told
+            ours.append(Refuse(str(reason["message"]), operation, str(reason["code"])))
+        ours.append(step)
+    return ours
 
 
-def _end(world: World, operation: Operation, mine: Sequence[Member]) -> list[Step]:
+def _without_stand_in(operation: Operation, step: Step) -> Step:
+    if isinstance(step, Play):
+        return replace(step, operations=dict.fromkeys((one.id for one in step.members), operation))
+    return replace(step, operation=operation)
+
+
+def _end(world: World, operation: Operation, note: RetryNote, mine: Sequence[Member]) -> list[Step]:
     failed = [member for member in mine if member.status != MemberStatus.READY]
     error = None
     if failed:
-        first = failed[0].adapter_detail.get("last_adapter_error") or {}
-        why = f"{len(failed)} of {len(mine)} workers failed again; the first: {first.get('message', 'no reason known')}"
-        error = AdapterError("partly_failed", why)
-    result = joined_results(mine)
-    # What the cluster is now is said next, by the same code that says it after any deploy.
+        first = message_of(failed[0].notes.last_adapter_error)
+        error = AdapterError("partly_failed", f"{len(failed)} of {len(mine)} workers failed again; the first: {first}")
+    # The cluster's health is reported next, by the same code as after any deploy.
+    ended = note.but(phase="deployed")
     return whole_cluster.end(
-        world, operation, result, error=error, health=Health.PROGRESSING, reasons=[], phase="deployed"
+        world, operation, ended, error=error, health=Health.PROGRESSING, reasons=[], result=joined_results(mine)
     )

@@ -1,32 +1,36 @@
 """rotate_credentials: every host of a running cluster gets a new munge key at one moment.
 
-Two plays, and a note that says which of them is under way. While it says `staging` the old key is the right one and
-nothing has changed; once it says `switching` there is no way back: the next play promotes the new key and the hosts
-change to it, as often as it takes. What is staged and comes to nothing is taken away again (`dropping`).
+Two plays, and a note that has which of them is under way. In the phase `staging` the old key is valid and nothing has
+changed; from `switching` on there is no way back: the next play promotes the new key and the hosts change to it, as
+often as it takes. A staged key that is not used is removed again (`dropping`).
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
 from runner.intent import addresses, host_keys
 from runner.intent.errors import IntentError
 from runner.model import limits
-from runner.model.names import CONTROLLER, WORKER, host_name
-from runner.model.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
-from runner.model.platform import Health, InstanceStatus, Member, MemberStatus, Operation
-from runner.model.shapes import read_time
+from runner.model.names import WORKER, host_name
+from runner.model.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait
+from runner.model.platform import InstanceStatus, Member, MemberStatus, Operation
+from runner.model.records import Attempts
 from runner.model.world import Outcome
-from runner.slurm.decide.instance import queue
+from runner.slurm import notes
+from runner.slurm.controller import controllers
+from runner.slurm.decide.instance import queue, whole_cluster
 from runner.slurm.decide.instance.queue import Verb
+from runner.slurm.decide.instance.whole_cluster import label
+from runner.slurm.lifecycle_notes import RotationNote, noted_error
 from runner.slurm.node_names import node_name
 from runner.slurm.node_rules import SERVING_STATES
+from runner.slurm.notes import RotationLeftOut, SlurmNotes
 from runner.slurm.world import World
 
-# Who has the cluster's key and is not about to lose it. Whoever joins later gets the new one by joining.
+# Members that have the cluster's key and are not about to lose it. A worker that joins later gets the new one.
 BEARERS = (MemberStatus.READY, MemberStatus.DRAINING)
-# Nobody answers as this host, so it cannot be prepared, and by itself keeps nobody else from a new key.
+# No machine answers as this host, so it cannot be prepared. It alone does not keep the others from a new key.
 ABSENT = frozenset(
     {
         "host_unreachable",
@@ -37,60 +41,57 @@ ABSENT = frozenset(
         "allocation_not_found",
     }
 )
-# Told by hosts that were themselves ready: the reason stands at another one.
+# Reported by hosts that were themselves ready: the cause is at another one.
 HELD = frozenset({"rotation_held", "controller_silent"})
-# In the record of a worker that did not answer and that the switch goes without: {operation_id, code}.
-LEFT_OUT = "rotation_left_out"
 UNKNOWN = AdapterError("not_reached", "the play ended before it came to this host", "retryable")
 
 
 def check(_world: World, operation: Operation) -> None:
     if operation.parameters:
         named = ", ".join(sorted(map(str, operation.parameters)))[:200]
-        raise IntentError("parameters_invalid", f"rotate_credentials takes no parameters, and was given {named}")
+        raise IntentError("parameters_invalid", f"rotate_credentials takes no parameters: remove {named}")
 
 
 def carry_out(world: World, operation: Operation) -> list[Step]:
-    known = queue.noted(world, operation)
-    if known.get("verdict"):
-        return [_finish(operation, known)]
-    return _go_on(world, operation, known)
+    note = queue.progress(world, operation, RotationNote)
+    return _continue(world, operation, note or RotationNote.begin(operation, world.now), begun=note is not None)
 
 
-def called_off(world: World) -> list[Step]:
-    """Before the switch it is undone. After it there is nothing to go back to: it is brought to its end."""
-    known = queue.note(world)
-    if known.get("phase") == "staging":
-        return _say(world, None, phase="dropping", verdict_then="cancelled")
-    return _go_on(world, None, known)
+def called_off(world: World, note: RotationNote) -> list[Step]:
+    """Before the switch it is undone. After it there is no way back: it is completed."""
+    if note.phase == "staging":
+        return queue.write_note_alone(world, note.but(phase="dropping", result_once_dropped="cancelled"))
+    return _continue(world, None, note)
 
 
 VERB = Verb((InstanceStatus.RUNNING,), carry_out, check, called_off)
 
 
-def _go_on(world: World, operation: Operation | None, known: Detail) -> list[Step]:
-    phase, members = known.get("phase"), _bearers(world)
+def _continue(world: World, operation: Operation | None, note: RotationNote, *, begun: bool = True) -> list[Step]:
+    members = _bearers(world)
     if not members:
-        error = AdapterError("no_controller", "there is no controller in service whose key could be changed")
-        return _end(world, operation, "failed", error)
-    if phase is None:
-        return _say(world, operation, phase="staging", attempt=0)
-    if phase == "dropping":
-        return _drop(world, operation, known, members)
-    due = read_time(known.get("next_attempt_at"))
-    if due and due > world.now:
-        return [Wait(f"the next try is at {stamp(due)}", "rotate_credentials")]
-    return _stage(world, operation, known, members) if phase == "staging" else _switch(world, operation, known, members)
+        error = AdapterError("controller_missing", "there is no controller in service whose key could be changed")
+        return _end(world, operation, note, error)
+    if not begun:
+        return queue.write_note_alone(world, note)
+    if note.phase == "dropping":
+        return _drop(world, operation, note, members)
+    later = whole_cluster.not_due(world, note)
+    if later:
+        return [Wait(later, label(operation))]
+    if note.phase == "staging":
+        return _stage(world, note, members)
+    return _switch(world, operation, note, members)
 
 
 def _bearers(world: World) -> tuple[Member, ...]:
-    """The controller first, then its workers; nobody if there is no controller in service."""
-    first = [one for one in world.members if one.component_key == CONTROLLER and one.status == MemberStatus.READY]
+    """The controller first, then its workers; empty if no controller is in service."""
+    first = [one for one in controllers(world.members) if one.status == MemberStatus.READY]
     workers = [one for one in world.members if one.component_key == WORKER and one.status in BEARERS]
     return (*first, *workers) if len(first) == 1 else ()
 
 
-def _stage(world: World, operation: Operation | None, known: Detail, members: Sequence[Member]) -> list[Step]:
+def _stage(world: World, note: RotationNote, members: Sequence[Member]) -> list[Step]:
     controller, *workers = members
     if not world.did("stage", controller):
         why = f"a new munge key is staged on {len(members)} host(s); nothing changes yet"
@@ -102,94 +103,90 @@ def _stage(world: World, operation: Operation | None, known: Detail, members: Se
     busy = {one.id for one in workers if one.id in silent and _has_jobs(world, one)}
     standing = [one for one in members if one.id in problems and (one.id not in silent or one.id in busy)]
     if not standing:
-        return _leave_out(world, operation, known, silent, workers)
+        return _leave_out(world, note, silent, workers)
     first = next((one for one in standing if problems[one.id].code not in HELD), standing[0])
     error = problems[first.id]
     if all(problems[one.id].klass == "retryable" for one in standing):
-        again = _try_again(world, operation, known, error)
+        again = _try_again(world, note, error)
         if again is not None:
             return again
     why = " and still runs jobs" if first.id in busy else ""
-    told = AdapterError(
+    failure = AdapterError(
         "rotation_not_prepared",
         f"nothing was changed: {host_name(first)} cannot be prepared{why} ({error.code}: {error.message[:400]})",
     )
-    return _say(world, operation, phase="dropping", verdict_then="failed", error=_told(told))
+    dropped = note.but(phase="dropping", result_once_dropped="failed", error=noted_error(failure))
+    return queue.write_note_alone(world, dropped)
 
 
-def _leave_out(
-    world: World, operation: Operation | None, known: Detail, silent: Mapping[UUID, str], workers: Sequence[Member]
-) -> list[Step]:
+def _leave_out(world: World, note: RotationNote, silent: Mapping[UUID, str], workers: Sequence[Member]) -> list[Step]:
     """Note on each silent worker that the switch goes without it, then that the switch begins.
 
-    The decision stands in the worker's own record: the instance's note has room for a sample only.
+    What decides is in the worker's own record: the instance's note has room for a sample only.
     """
     steps: list[Step] = []
     for worker in workers:
-        note = {"operation_id": known.get("operation_id"), "code": silent[worker.id]} if worker.id in silent else None
-        if worker.adapter_detail.get(LEFT_OUT) != note:
+        code = silent.get(worker.id)
+        mark = RotationLeftOut(operation_id=note.operation_id, code=code) if code else None
+        if notes.of(worker).rotation_left_out != mark:
+            changes = SlurmNotes(rotation_left_out=mark).changes
             steps.append(
-                SetMember("the switch goes without it", worker, worker.status, {LEFT_OUT: note}, consumes_outcome=False)
+                SetMember("the switch goes without it", worker, worker.status, changes, consumes_outcome=False)
             )
     if steps:
         return steps
     named = {host_name(one): silent[one.id] for one in workers if one.id in silent}
-    return _say(
-        world, operation, phase="switching", attempt=0, next_attempt_at=None, **limits.sampled("left_out", named)
-    )
+    sample = limits.sampled("left_out", named)
+    return queue.write_note_alone(world, note.but(phase="switching", attempts=Attempts(), **sample))
 
 
-def _left_out(known: Detail, member: Member) -> str | None:
-    """Why this rotation goes on without the worker.
-
-    Releases before ledger format 2 named all such workers in the instance's note.
-    """
-    former = known.get("without")
-    if isinstance(former, dict) and host_name(member) in former:
-        return str(former[host_name(member)])
-    note = member.adapter_detail.get(LEFT_OUT) or {}
-    return str(note.get("code")) if note.get("operation_id") == known.get("operation_id") else None
+def _left_out(note: RotationNote, member: Member) -> str | None:
+    """Why this rotation continues without the worker."""
+    mark = notes.of(member).rotation_left_out
+    marked = mark.code if mark and mark.operation_id == note.operation_id else None
+    return note.left_out.get(host_name(member)) or marked
 
 
-def _switch(world: World, operation: Operation | None, known: Detail, members: Sequence[Member]) -> list[Step]:
+def _switch(world: World, operation: Operation | None, note: RotationNote, members: Sequence[Member]) -> list[Step]:
     controller = members[0]
-    missed = {host_name(one): code for one in members[1:] if (code := _left_out(known, one))}
-    in_it = tuple(one for one in members if host_name(one) not in missed)
+    missed = {host_name(one): code for one in members[1:] if (code := _left_out(note, one))}
+    taking_part = tuple(one for one in members if host_name(one) not in missed)
     if not world.did("rotate", controller):
-        why = f"{len(in_it)} host(s) change to the new munge key at one moment"
-        return [_play(why, in_it, "rotate", "switch")]
-    problems = _problems(world, in_it, "rotated")
+        why = f"{len(taking_part)} host(s) change to the new munge key at one moment"
+        return [_play(why, taking_part, "rotate", "switch")]
+    problems = _problems(world, taking_part, "rotated")
     if problems:
-        first = next(one for one in in_it if one.id in problems)
-        again = _try_again(world, operation, known, problems[first.id])
+        first = next(one for one in taking_part if one.id in problems)
+        again = _try_again(world, note, problems[first.id])
         if again is not None:
             return again
-    missed |= {host_name(one): problems[one.id].code for one in in_it if one.id in problems}
-    moments = {host_name(one): _moment(world, one) for one in in_it if one.id not in problems}
-    result: Detail = {**limits.sampled("rotated", moments), **limits.sampled("missed", missed)}
-    if not missed:
-        return _end(world, operation, "done", result=result)
+    missed |= {host_name(one): problems[one.id].code for one in taking_part if one.id in problems}
+    moments = {host_name(one): _moment(world, one) for one in taking_part if one.id not in problems}
+    summary: Detail = {**limits.sampled("rotated", moments), **limits.sampled("missed", missed)}
+    error = None
     if controller.id in problems:
         error = AdapterError(
             "rotation_unfinished",
             f"the controller did not confirm the new munge key ({problems[controller.id].code}): look at it, then run a"
             " deploy play for the instance, which brings every host the key that is right now",
         )
-        return _end(world, operation, "failed", error, result)
-    error = AdapterError(
-        "rotation_partly",
-        f"the cluster has a new munge key, but not on {limits.named([f'{name} ({missed[name]})' for name in missed])}:"
-        " they take no job until a deploy play brings it to them",
-    )
-    return _end(world, operation, "failed", error, result)
+    elif missed:
+        error = AdapterError(
+            "rotation_partly",
+            "the cluster has a new munge key, but not on"
+            f" {limits.named([f'{name} ({missed[name]})' for name in missed])}:"
+            " these hosts take no job until a deploy play brings it to them",
+        )
+    return _end(world, operation, note.but(summary=summary), error)
 
 
-def _drop(world: World, operation: Operation | None, known: Detail, members: Sequence[Member]) -> list[Step]:
-    controller = members[0]
-    if not world.did("rotate", controller):
-        why = "the staged munge key is taken away again; the old one was never changed"
+def _drop(world: World, operation: Operation | None, note: RotationNote, members: Sequence[Member]) -> list[Step]:
+    if not world.did("rotate", members[0]):
+        why = "the staged munge key is removed again; the old one was never changed"
         return [_play(why, members, "rotate", "drop")]
-    return _say(world, operation, verdict=str(known.get("verdict_then") or "failed"), next_attempt_at=None)
+    dropped = note.but(result=note.result_once_dropped, attempts=note.attempts.but(next_at=None))
+    steps = queue.write_note_alone(world, dropped)
+    return [*steps, *([queue.finish(operation, dropped, {})] if operation else [])]
 
 
 def _play(why: str, members: Sequence[Member], act: Literal["stage", "rotate"], step: str) -> Play:
@@ -198,7 +195,7 @@ def _play(why: str, members: Sequence[Member], act: Literal["stage", "rotate"], 
 
 
 def _problems(world: World, members: Sequence[Member], phase: str) -> Mapping[UUID, AdapterError]:
-    """Who did not come out of the play as it should. A host of which nothing was heard is none that is well."""
+    """Members whose part of the play did not succeed. One without an outcome did not succeed either."""
     found = {}
     for member in members:
         outcome = world.outcomes.get(member.id, Outcome())
@@ -208,7 +205,7 @@ def _problems(world: World, members: Sequence[Member], phase: str) -> Mapping[UU
 
 
 def _has_jobs(world: World, member: Member) -> bool:
-    """Whether leaving this host out could cost a job: it is silent to us, but serves as far as Slurm knows."""
+    """Whether leaving this host out could cost a job: it does not answer us, but Slurm shows it serving."""
     nodes = world.snapshot.nodes if world.snapshot else None
     if nodes is None:
         return True
@@ -216,56 +213,22 @@ def _has_jobs(world: World, member: Member) -> bool:
     return node is not None and bool(node.jobs) and node.state in SERVING_STATES and "NOT_RESPONDING" not in node.flags
 
 
-def _try_again(world: World, operation: Operation | None, known: Detail, error: AdapterError) -> list[Step] | None:
-    """A later tick tries again, a bounded number of times; None when that is used up."""
-    counted = known.get("tried_at") == stamp(world.now)
-    tried = int(known.get("attempt") or 0) + (0 if counted else 1)
-    if tried >= world.policy.max_attempts:
+def _try_again(world: World, note: RotationNote, error: AdapterError) -> list[Step] | None:
+    """A later tick tries again, a bounded number of times; None if no further attempt is made."""
+    failed = whole_cluster.after_failure(world, note, error)
+    if failed is None:
         return None
-    due = world.now + timedelta(seconds=world.policy.retry_seconds * 2 ** (tried - 1))
-    said = _say(
-        world,
-        operation,
-        attempt=tried,
-        tried_at=stamp(world.now),
-        next_attempt_at=stamp(due),
-        waits_for=f"{error.host or 'a host'}: {error.code}",
-    )
-    return said or [Wait(f"{error.code}: try {tried} of {world.policy.max_attempts}", "rotate_credentials")]
+    failed = failed.but(waiting=f"{error.host or 'a host'}: {error.code}")
+    wait = Wait(f"{error.code}: attempt {failed.attempts.count} of {world.policy.max_attempts}", note.verb)
+    return queue.write_note_alone(world, failed) or [wait]
 
 
 def _moment(world: World, member: Member) -> object:
     return world.outcomes.get(member.id, Outcome()).detail.get("switched_at")
 
 
-def _told(error: AdapterError) -> Detail:
-    return {"code": error.code, "message": error.message}
-
-
-def _say(world: World, operation: Operation | None, **more: object) -> list[Step]:
-    """The note alone: what is said of the cluster stands until its next look, for the cluster serves all the while."""
-    reasons = (world.instance.status_detail or {}).get("reasons") or []
-    health = next((one for one in Health if one == world.instance.health), Health.UNKNOWN)
-    quiet = world.later(snapshot=None)
-    return queue.say(quiet, operation, health=health, reasons=reasons, **more)  # type: ignore[arg-type]
-
-
-def _end(
-    world: World,
-    operation: Operation | None,
-    verdict: str,
-    error: AdapterError | None = None,
-    result: Detail | None = None,
-) -> list[Step]:
-    """The verdict first: whoever is killed after it finds in the note how the operation ends."""
-    told = {"error": _told(error)} if error else {}
-    return _say(world, operation, verdict=verdict, result=result or {}, next_attempt_at=None, **told)
-
-
-def _finish(operation: Operation, known: Detail) -> Step:
-    result = known.get("result") or {}
-    if known.get("verdict") == "done":
-        return queue.succeed(operation, "every host has the new munge key", result)
-    error = known.get("error") or {}
-    code, message = str(error.get("code", "rotation_failed")), str(error.get("message", "it was given up"))
-    return queue.give_up(operation, AdapterError(code, message), result)
+def _end(world: World, operation: Operation | None, note: RotationNote, error: AdapterError | None) -> list[Step]:
+    """A rotation that was cancelled after its switch ends as it came out."""
+    ended = whole_cluster.ended_note(note, error)
+    steps = queue.write_note_alone(world, ended)
+    return [*steps, *([queue.finish(operation, ended, ended.operation_result())] if operation else [])]

@@ -1,289 +1,270 @@
 """Stop: the cluster ends cleanly, and start brings the same one back.
 
-No node is drained. The partitions that start jobs are closed on the controller, so that what waits goes on waiting and
+No node is drained. The partitions that start jobs are closed on the controller, so that pending jobs stay pending and
 nothing new starts; every tick looks at what still runs; when nothing does, the daemons are stopped in the order that
 loses nothing.
-To the note it adds `phase` (closing, waiting, reopening, stopping; then how it ended), `partitions` (the state of each
-before us: those that were UP or DRAIN are ours to bring back), `jobs`, `did`, `not_reached`.
 """
 
 from datetime import timedelta
 
 from runner.model import progress
+from runner.model.member_notes import MemberNotes, Stopped
 from runner.model.names import CONTROLLER, host_name
-from runner.model.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
+from runner.model.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait
 from runner.model.platform import Health, InstanceStatus, Member, MemberStatus, Operation
-from runner.model.shapes import read_time
+from runner.model.records import Attempts
 from runner.slurm.decide.instance import queue, whole_cluster
-from runner.slurm.decide.instance.whole_cluster import controller_of, label, partitions, workers_of
+from runner.slurm.decide.instance.whole_cluster import controller_of, label, workers_of
 from runner.slurm.decide.status import look
-from runner.slurm.decide.workers import evict, leave
+from runner.slurm.decide.workers import evict
 from runner.slurm.decide.workers.evict import JobTerms
+from runner.slurm.decide.workers.terms import read_as
+from runner.slurm.lifecycle_notes import StopNote, notable_partitions, noted_error
 from runner.slurm.readiness import running_jobs
 from runner.slurm.snapshot import Job
 from runner.slurm.world import World
 
-# What the play found in the way: not an error of the attempt, but a reason to wait on.
+# What the play found in the way: not an error of the attempt, but a reason to keep waiting.
 NOT_QUIET = ("jobs_running",)
 NAMED = 20
 # What a partition is set to while the cluster is being stopped. One in DRAIN takes no new jobs but starts those that
 # wait; INACTIVE does neither. DOWN and INACTIVE start nothing already.
 CLOSED = {"UP": "DOWN", "DRAIN": "INACTIVE"}
-SILENT = "the controller could not be asked; nothing is assumed"
+SILENT = "the controller did not answer; nothing is assumed"
 
 
 def carry_out(world: World, operation: Operation) -> list[Step]:
-    known = queue.noted(world, operation)
-    if known.get("verdict"):
-        return whole_cluster.ended(operation, known, _result(known))
-    terms = leave.read_as(JobTerms, operation.parameters)
-    return _go_on(world, operation, known, terms)
-
-
-def called_off(world: World) -> list[Step]:
-    """The partitions are opened again. What is already being stopped is stopped: start brings it back."""
-    known = queue.note(world)
-    controller = controller_of(world)
-    if known.get("phase") == "stopping":
-        return _down(world, None, known, controller)
-    return _reopen(world, None, known, controller)
-
-
-def _go_on(world: World, operation: Operation, known: Detail, terms: JobTerms) -> list[Step]:
-    controller = controller_of(world)
-    phase = known.get("phase")
-    if phase == "stopping":
-        return _down(world, operation, known, controller)
-    if phase == "reopening":
-        return _reopen(world, operation, known, controller)
-    if "partitions" not in known:
-        return _begin(world, operation, known, controller, terms)
+    terms = read_as(JobTerms, operation.parameters)
+    note, controller = queue.progress(world, operation, StopNote), controller_of(world)
+    if note and note.phase == "stopping":
+        return _stop_daemons(world, operation, note, controller)
+    if note and note.phase == "reopening":
+        return _reopen(world, operation, note, controller)
+    if note is None or note.partitions is None:
+        return _begin(world, operation, note, controller, terms)
     if not world.did("quiet", controller):
-        return [_close(world, known, controller)]
+        return [_close(world, note, controller)]
     jobs = running_jobs(world.snapshot)
     if jobs is None:
-        return _silent(world, operation, known, terms)
+        return _no_answer(world, operation, note, terms)
     if jobs:
-        return _wait_for(world, operation, known, controller, terms, jobs)
-    told: Detail = {"waiting": None, "jobs": [], "jobs_left": 0, "attempts": 0}
-    return queue.say(world, operation, phase="stopping", reasons=[_reason("nothing runs any more")], **told)
+        return _wait_for(world, operation, note, controller, terms, jobs)
+    quiet = note.but(phase="stopping", waiting=None, jobs=[], jobs_left=0, attempts=Attempts())
+    return queue.write_note(world, quiet, reasons=[_reason("no job is running any more")])
+
+
+def called_off(world: World, note: StopNote) -> list[Step]:
+    """The partitions are opened again. Daemons that are already being stopped are stopped: start brings them back."""
+    controller = controller_of(world)
+    if note.phase == "stopping":
+        return _stop_daemons(world, None, note, controller)
+    return _reopen(world, None, note, controller)
 
 
 # -- closed, and waiting -------------------------------------------------------------------------------------
 
 
-def _begin(world: World, operation: Operation, known: Detail, controller: Member, terms: JobTerms) -> list[Step]:
-    """Which partitions are open is noted before one is closed: a successor must know which are ours to open."""
+def _begin(
+    world: World, operation: Operation, note: StopNote | None, controller: Member, terms: JobTerms
+) -> list[Step]:
+    """Which partitions are open is noted before one is closed: a successor must know which ones to open again."""
     found = world.snapshot.partitions if world.snapshot else None
     if found is None and not world.did("look", controller):
         return [look(controller, "which partitions are open, and what runs")]
+    begun = note or StopNote.begin(operation, world.now)
     if found is None:
-        return _silent(world, operation, known, terms)
-    words = f"asked for: {terms.reason}" if terms.reason else "asked for"
-    noted = whole_cluster.notable_partitions(found)
-    return queue.say(world, operation, phase="closing", partitions=noted, reasons=[_reason(words)])
+        return _no_answer(world, operation, begun, terms)
+    why = f"requested: {terms.reason}" if terms.reason else "requested"
+    closing = begun.but(phase="closing", partitions=notable_partitions(found))
+    return queue.write_note(world, closing, reasons=[_reason(why)])
 
 
-def _close(world: World, known: Detail, controller: Member) -> Play:
-    closing = {name: CLOSED[state] for name, state in sorted(partitions(known).items()) if state in CLOSED}
+def _ours(note: StopNote) -> dict[str, str]:
+    """The partitions that this stop closes, with their state before it. One that a person closed is left closed."""
+    return {name: state for name, state in sorted((note.partitions or {}).items()) if state in CLOSED}
+
+
+def _close(world: World, note: StopNote, controller: Member) -> Play:
+    closing = {name: CLOSED[state] for name, state in _ours(note).items()}
     jobs = running_jobs(world.snapshot)
     still = f", and wait for {evict.named(jobs)}" if jobs else ""
-    why = f"close {', '.join(closing) or 'nothing'}: what waits goes on waiting{still}"
+    why = f"close {', '.join(closing) or 'nothing'}: pending jobs stay pending{still}"
     return Play(why, "quiesce", (controller,), frozenset({("quiet", controller.id)}), {"partitions": closing})
 
 
-def _silent(world: World, operation: Operation, known: Detail, terms: JobTerms) -> list[Step]:
-    if known and _overdue(world, known, terms):
-        return _give_up(world, operation, terms, SILENT)
-    phase = known.get("phase") or "closing"
-    reason = [_reason(SILENT, "controller_unknown")]
-    said = queue.say(world, operation, phase=phase, waiting=SILENT, reasons=reason)
-    return [*said, Wait(SILENT, label(operation))]
+def _no_answer(world: World, operation: Operation, note: StopNote, terms: JobTerms) -> list[Step]:
+    if _overdue(world, note, terms):
+        return _give_up(world, note, terms, SILENT)
+    steps = queue.write_note(world, note.but(waiting=SILENT), reasons=[_reason(SILENT, "controller_unknown")])
+    return [*steps, Wait(SILENT, label(operation))]
 
 
 def _wait_for(
-    world: World, operation: Operation, known: Detail, controller: Member, terms: JobTerms, jobs: list[Job]
+    world: World, operation: Operation, note: StopNote, controller: Member, terms: JobTerms, jobs: list[Job]
 ) -> list[Step]:
-    words = f"waits for {evict.named(jobs)}"
+    why = f"waits for {evict.named(jobs)}"
     ends = [job.end_time for job in jobs if job.end_time]
-    told: Detail = {
-        "phase": "waiting",
-        "waiting": words,
-        "jobs": evict.addresses(jobs),
-        "jobs_left": len(jobs),
-        "jobs_end_by": stamp(max(ends)) if ends else None,
-    }
-    if not _overdue(world, known, terms):
-        return [*queue.say(world, operation, reasons=[_reason(words)], **told), Wait(words, label(operation))]
+    waiting = note.but(
+        phase="waiting",
+        waiting=why,
+        jobs=evict.addresses(jobs),
+        jobs_left=len(jobs),
+        jobs_end_by=max(ends) if ends else None,
+    )
+    still: list[Step] = [*queue.write_note(world, waiting, reasons=[_reason(why)]), Wait(why, label(operation))]
+    if not _overdue(world, note, terms):
+        return still
     if terms.at_deadline == "give_up":
-        return _give_up(world, operation, terms, words)
+        return _give_up(world, note, terms, why)
     ending = [job for job in jobs if evict.is_open(job)]
-    did = evict.announcement(terms.at_deadline, ending)
-    if ending and not world.did("evict", controller):
-        if known.get("did") != did:
-            # Said before it is done: a kill in between must not leave jobs ended by nobody.
-            return queue.say(world, operation, reasons=[_reason(f"the deadline has passed: {did}")], did=did, **told)
-        work = {"partitions": {}, terms.at_deadline: sorted(job.address for job in ending)}
-        return [Play(did, "quiesce", (controller,), frozenset({("evict", controller.id)}), work)]
-    return [*queue.say(world, operation, reasons=[_reason(words)], **told), Wait(words, label(operation))]
+    if not ending or world.did("evict", controller):
+        return still
+    announcement = evict.announcement(terms.at_deadline, ending)
+    if note.announced_eviction != announcement:
+        announced = waiting.but(announced_eviction=announcement)
+        return queue.write_note(world, announced, reasons=[_reason(f"the deadline has passed: {announcement}")])
+    work = {"partitions": {}, terms.at_deadline: sorted(job.address for job in ending)}
+    return [Play(announcement, "quiesce", (controller,), frozenset({("evict", controller.id)}), work)]
 
 
-def _overdue(world: World, known: Detail, terms: JobTerms) -> bool:
-    since = read_time(known.get("since")) or world.now
-    return terms.deadline_seconds is not None and world.now >= since + timedelta(seconds=terms.deadline_seconds)
+def _overdue(world: World, note: StopNote, terms: JobTerms) -> bool:
+    seconds = terms.deadline_seconds
+    return seconds is not None and world.now >= note.started_at + timedelta(seconds=seconds)
 
 
 # -- open again ----------------------------------------------------------------------------------------------
 
 
-def _give_up(world: World, operation: Operation, terms: JobTerms, words: str) -> list[Step]:
-    message = f"not quiet in {terms.deadline_seconds} s, so given up and opened again: {words}"
-    return _fails(world, operation, AdapterError("stop_deadline", message))
+def _give_up(world: World, note: StopNote, terms: JobTerms, why: str) -> list[Step]:
+    message = f"jobs did not end in {terms.deadline_seconds} s, so the partitions are opened again: {why}"
+    return _fails(world, note, AdapterError("stop_deadline", message))
 
 
-def _fails(world: World, operation: Operation, error: AdapterError) -> list[Step]:
+def _fails(world: World, note: StopNote, error: AdapterError) -> list[Step]:
     """Nothing is stopped, so what was closed for it is opened before the operation ends."""
-    failure = {"code": error.code, "message": error.message}
-    told: Detail = {"phase": "reopening", "failure": failure, "attempts": 0, "next_attempt_at": None}
-    return queue.say(world, operation, reasons=[failure], **told)
+    failed = note.but(phase="reopening", failure=noted_error(error), attempts=Attempts())
+    return queue.write_note(world, failed, reasons=[{"code": error.code, "message": error.message}])
 
 
-def _reopen(world: World, operation: Operation | None, known: Detail, controller: Member) -> list[Step]:
-    """Open what we closed, and see it open; a partition that a person had closed stays closed."""
-    ours = {name: state for name, state in sorted(partitions(known).items()) if state in CLOSED}
+def _reopen(world: World, operation: Operation | None, note: StopNote, controller: Member) -> list[Step]:
+    """Open what this stop closed, and see it open."""
+    ours = _ours(note)
     if not world.did("resume", controller):
-        later = whole_cluster.not_due(world, known)
+        later = whole_cluster.not_due(world, note)
         if later:
             return [Wait(later, label(operation))]
-        why = (
-            f"{', '.join(f'{name} {state}' for name, state in ours.items())} again"
-            if ours
-            else "nothing was closed by us"
-        )
+        opening = ", ".join(f"{name} {state}" for name, state in ours.items())
+        why = f"open again: {opening}" if ours else "no partition was closed by this stop"
         acts: frozenset[Act] = frozenset({("resume", controller.id)})
         return [Play(why, "quiesce", (controller,), acts, {"partitions": ours})]
     seen = world.snapshot.partitions if world.snapshot else None
-    failure = known.get("failure") or {}
-    error = AdapterError(str(failure.get("code")), str(failure.get("message"))) if failure else None
+    error = AdapterError(note.failure.code, note.failure.message) if note.failure else None
+    opened = note.but(phase="open")
     if seen is not None and all(seen.get(name, state) == state for name, state in ours.items()):
-        return whole_cluster.end(world, operation, _result(known), error=error, phase="open")
+        return whole_cluster.end(world, operation, opened, error=error)
     outcome = world.outcomes.get(controller.id)
     if outcome is None:
         return [Wait(whole_cluster.NOT_REACHED, label(operation))]
     problem = outcome.error or AdapterError("slurm_silent", SILENT, "retryable")
-    again = whole_cluster.try_again(
-        world, operation, known, controller, problem, [_reason(problem.message, problem.code)]
-    )
+    reason = _reason(problem.message, problem.code)
+    again = whole_cluster.try_again(world, operation, note, controller, problem, reason)
     if again:
         return again
     if problem.klass == "retryable" and ours:
-        # What we closed stays ours to open: a controller that is silent for long does not end that.
+        # What this stop closed is opened however long the controller is silent.
         return [Wait(f"{problem.code}: {problem.message}", label(operation))]
     states = ", ".join(f"{name} (was {state})" for name, state in ours.items())
     message = f"{states} may still be closed: bring each back with `scontrol update PartitionName=... State=...`"
-    error = AdapterError(
-        error.code if error else "not_reopened", f"{error.message if error else problem.message}. {message}"
-    )
-    return whole_cluster.end(world, operation, _result(known), error=error, phase="open")
+    first = error or AdapterError("not_reopened", problem.message)
+    return whole_cluster.end(world, operation, opened, error=AdapterError(first.code, f"{first.message}. {message}"))
 
 
 # -- stopped -------------------------------------------------------------------------------------------------
 
 
-def _down(world: World, operation: Operation | None, known: Detail, controller: Member) -> list[Step]:
+def _stop_daemons(world: World, operation: Operation | None, note: StopNote, controller: Member) -> list[Step]:
     if not world.did("stop", controller):
-        later = whole_cluster.not_due(world, known)
+        later = whole_cluster.not_due(world, note)
         if later:
             return [Wait(later, label(operation))]
         members = (controller, *workers_of(world))
-        why = f"nothing runs: stop slurmd on {len(members) - 1} worker(s), then the controller's services"
+        why = f"no job is running: stop slurmd on {len(members) - 1} worker(s), then the controller's services"
         acts: frozenset[Act] = frozenset(("stop", one.id) for one in members)
         return [Play(why, "stop", members, acts)]
     outcome = world.outcomes.get(controller.id)
     if outcome is None:
         return [Wait(whole_cluster.NOT_REACHED, label(operation))]
     if outcome.error:
-        return _not_stopped(world, operation, known, controller, outcome.error)
+        return _not_stopped(world, operation, note, controller, outcome.error)
     if outcome.phase != "stopped":
-        return [Wait("the controller has not said that it stopped; the next tick goes on", label(operation))]
-    return _stopped(world, operation, known, controller)
+        return [Wait("the controller has not reported that it stopped; the next tick continues", label(operation))]
+    return _stopped(world, operation, note, controller)
 
 
 def _not_stopped(
-    world: World, operation: Operation | None, known: Detail, controller: Member, error: AdapterError
+    world: World, operation: Operation | None, note: StopNote, controller: Member, error: AdapterError
 ) -> list[Step]:
     if error.code in NOT_QUIET:
-        # Something was started after all: back to waiting for it, by the same terms.
-        return queue.say(world, operation, phase="waiting", reasons=[_reason(error.message)])
-    again = whole_cluster.try_again(world, operation, known, controller, error, [_reason(error.message, error.code)])
+        # A job was started after all: wait for it, by the same terms.
+        return queue.write_note(world, note.but(phase="waiting"), reasons=[_reason(error.message)])
+    reason = _reason(error.message, error.code)
+    again = whole_cluster.try_again(world, operation, note, controller, error, reason)
     if again:
         return again
-    message = f"the controller could not be stopped: {error.message} Ask for stop again, or for restart to have it back"
+    message = f"the controller did not stop: {error.message} Request the stop again, or a restart to have it back"
     problem = AdapterError("stop_failed", message)
     if operation:
-        return _fails(world, operation, problem)
-    return whole_cluster.end(world, None, _result(known), error=problem, phase="failed")
+        return _fails(world, note, problem)
+    return whole_cluster.end(world, None, note.but(phase="failed"), error=problem)
 
 
-def _stopped(world: World, operation: Operation | None, known: Detail, controller: Member) -> list[Step]:
-    """Every member that served says so, then the instance does, and the operation ends."""
+def _stopped(world: World, operation: Operation | None, note: StopNote, controller: Member) -> list[Step]:
+    """Every member that served is reported as stopped, then the instance, and the operation ends."""
     missed = {}
     for member in workers_of(world):
         outcome = world.outcomes.get(member.id)
         if outcome is None or outcome.error or outcome.phase != "stopped":
-            missed[member.id] = outcome.error.message if outcome and outcome.error else "the play did not get to it"
+            missed[member.id] = outcome.error.message if outcome and outcome.error else "the play did not reach it"
     served = (MemberStatus.READY, MemberStatus.DRAINING)
     members = [one for one in (controller, *workers_of(world)) if one.status in served or progress.is_stopped(one)]
     steps = [_rests(world, member, missed.get(member.id)) for member in members]
     names = {host_name(member): missed[member.id][:200] for member in workers_of(world) if member.id in missed}
-    told: Detail = {"not_reached": dict(sorted(names.items())[:NAMED]), "not_reached_count": len(names)}
+    ended = note.but(phase="stopped", not_reached=dict(sorted(names.items())[:NAMED]), not_reached_count=len(names))
     hint = f" ({len(names)} worker host(s) did not answer and were left as they are)" if names else ""
     message = f"the cluster was stopped{hint}: `gpuaas-slurm op start` brings it back with its jobs and its history"
-    said = whole_cluster.end(
+    ending = whole_cluster.end(
         whole_cluster.once_written(world, steps),
         operation,
-        _result(known | told),
+        ended,
         status=InstanceStatus.STOPPED,
         health=Health.UNKNOWN,
         reasons=[{"code": "stopped", "message": message}],
-        phase="stopped",
-        **told,
     )
-    return [*steps, *said]
+    return [*steps, *ending]
 
 
 def _rests(world: World, member: Member, missed: str | None) -> SetMember:
-    before = member.adapter_detail.get("stopped") if progress.is_stopped(member) else None
-    said: Detail = {
-        "phase": "stopped",
-        "stopped": before or {"was": member.status, "phase": member.adapter_detail.get("phase")},
-        "attempt": 0,
-        "next_attempt_at": None,
-        "last_adapter_error": None,
-    }
-    if missed:
-        error = AdapterError("not_stopped", f"its slurmd was not stopped: {missed}", "retryable", host_name(member))
-        said["last_adapter_error"] = error.as_detail(world.now)
+    before = member.notes.stopped if progress.is_stopped(member) else None
+    error = AdapterError("not_stopped", f"its slurmd was not stopped: {missed}", "retryable", host_name(member))
+    changes = MemberNotes(
+        phase="stopped",
+        stopped=before or Stopped(was=member.status, phase=member.notes.phase),
+        attempt=0,
+        next_attempt_at=None,
+        last_adapter_error=error.as_note(world.now) if missed else None,
+    ).changes
     if member.component_key == CONTROLLER:
         outcome = world.outcomes.get(member.id)
         left = outcome.detail.get("services_left") if outcome else None
-        said |= {"slurmctld_state": "inactive", "slurmdbd_state": "inactive", "services_left": left or []}
+        changes |= {"slurmctld_state": "inactive", "slurmdbd_state": "inactive", "services_left": left or []}
     else:
         state = "unknown" if missed else "inactive"
-        said |= {"slurmd_state": state, "node_state": None, "jobs_remaining": 0, "jobs": []}
-    return SetMember("stopped with its cluster", member, MemberStatus.REQUESTED, said)
+        changes |= {"slurmd_state": state, "node_state": None, "jobs_remaining": 0, "jobs": []}
+    return SetMember("stopped with its cluster", member, MemberStatus.REQUESTED, changes)
 
 
-# -- small things --------------------------------------------------------------------------------------------
-
-
-def _result(known: Detail) -> Detail:
-    said = {key: known.get(key) for key in ("did", "not_reached", "not_reached_count") if known.get(key)}
-    return {"partitions": partitions(known), **said}
-
-
-def _reason(words: str, code: str = "stopping") -> Detail:
-    return {"code": code, "message": f"the cluster is being stopped: {words}" if code == "stopping" else words}
+def _reason(why: str, code: str = "stopping") -> Detail:
+    return {"code": code, "message": f"the cluster is being stopped: {why}" if code == "stopping" else why}
 
 
 STOP = queue.Verb((InstanceStatus.RUNNING,), carry_out, whole_cluster.takes(JobTerms), called_off)

@@ -1,34 +1,30 @@
-"""What verbs on a whole cluster share: its parts, its partitions, tries in a row, and how such an operation ends."""
+"""What verbs on a whole cluster share: its members, further attempts, and how such an operation ends."""
 
-import re
-from collections.abc import Callable, Mapping
-from datetime import timedelta
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar
 
 from pydantic import BaseModel
 
 from runner.intent.errors import IntentError
-from runner.model import limits
-from runner.model.names import CONTROLLER, WORKER
+from runner.model.names import WORKER
 from runner.model.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
 from runner.model.platform import Health, InstanceStatus, Member, MemberStatus, Operation
-from runner.model.shapes import read_time
+from runner.slurm.controller import find_controller
 from runner.slurm.decide.instance import queue
-from runner.slurm.decide.workers.leave import read_as
+from runner.slurm.decide.workers.terms import read_as
 from runner.slurm.health import health as judge
+from runner.slurm.lifecycle_notes import VerbNote, noted_error
 from runner.slurm.world import World
 
-NOT_REACHED = "the play did not get to the controller; the next tick goes on"
-STATES = ("UP", "DOWN", "DRAIN", "INACTIVE")
-PARTITIONS_BYTES = 3000
-_PARTITION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
+NOT_REACHED = "the play did not reach the controller; the next tick continues"
+N = TypeVar("N", bound=VerbNote)
 
 
 def controller_of(world: World) -> Member:
-    for member in world.members:
-        if member.component_key == CONTROLLER and member.status != MemberStatus.DELETED:
-            return member
-    raise IntentError("controller_missing", "the instance has no controller, so there is nothing to ask")
+    found = find_controller(world.members)
+    if found is None:
+        raise IntentError("controller_missing", "the instance has no controller, so there is nothing to ask")
+    return found
 
 
 def workers_of(world: World) -> list[Member]:
@@ -48,67 +44,41 @@ def takes(terms: type[BaseModel]) -> Callable[[World, Operation], None]:
     return check
 
 
-def partitions(known: Detail) -> dict[str, str]:
-    """Partitions and their states out of a note; they go to a controller, so what is not a name or a state is left."""
-    listed = known.get("partitions")
-    pairs = listed.items() if isinstance(listed, dict) else ()
-    return {name: state for name, state in pairs if _PARTITION.fullmatch(str(name)) and state in STATES}
-
-
-def notable_partitions(found: Mapping[str, str]) -> dict[str, str]:
-    """Partitions as a note keeps them: the first by name, as many as fit beside the rest of the record."""
-    kept: dict[str, str] = {}
-    used = 0
-    for name, state in sorted(partitions({"partitions": dict(found)}).items()):
-        used += limits.size({name: state})
-        if used > PARTITIONS_BYTES:
-            break
-        kept[name] = state
-    return kept
-
-
 def label(operation: Operation | None) -> str:
-    return f"{operation.operation} {str(operation.id)[:8]}" if operation else "instance"
+    return operation.label if operation else "instance"
 
 
-def next_try(world: World, known: Detail, error: AdapterError) -> Detail | None:
-    """What to note so that it is tried again, later each time; None when it has been tried often enough."""
-    tried = int(known.get("attempts") or 0) + 1
-    if error.klass != "retryable" or tried >= world.policy.max_attempts:
+def not_due(world: World, note: VerbNote) -> str | None:
+    """Why the next attempt does not begin yet."""
+    due = note.attempts.next_at
+    return f"the next attempt is due at {stamp(due)}" if due and not note.attempts.is_due(world.now) else None
+
+
+def after_failure(world: World, note: N, error: AdapterError) -> N | None:
+    """The note with one more failure, due again after a pause; None after the last attempt."""
+    if note.attempts.is_counted(world.now):
+        return note
+    attempts = note.attempts.failed(world.now, error.code, world.policy.retry_seconds)
+    if attempts.is_spent(world.policy.max_attempts):
         return None
-    due = world.now + timedelta(seconds=world.policy.retry_seconds * 2 ** (tried - 1))
-    return {
-        "attempts": tried,
-        "next_attempt_at": stamp(due),
-        "last_error": {"code": error.code, "at": stamp(world.now)},
-    }
-
-
-def not_due(world: World, known: Detail) -> str | None:
-    due = read_time(known.get("next_attempt_at"))
-    return f"the next try is at {stamp(due)}" if due and due > world.now else None
+    return note.but(attempts=attempts, waiting=f"{error.code}: {error.message}")
 
 
 def try_again(
-    world: World,
-    operation: Operation | None,
-    known: Detail,
-    controller: Member,
-    error: AdapterError,
-    reasons: list[Detail],
+    world: World, operation: Operation | None, note: VerbNote, controller: Member, error: AdapterError, reason: Detail
 ) -> list[Step] | None:
-    """Note that it is tried again, and take the outcome for judged; None when it has been tried often enough."""
-    again = next_try(world, known, error)
-    if again is None:
+    """Note the failure on the instance and the controller; None if no further attempt is made."""
+    why = f"{error.code}: {error.message}"
+    failed = after_failure(world, note, error) if error.klass == "retryable" else None
+    if failed is None:
         return None
-    words = f"{error.code}: {error.message}"
-    told = {"last_adapter_error": error.as_detail(world.now)}
-    said = queue.say(world, operation, waiting=words, reasons=reasons, **again)
-    return [*said, SetMember(words, controller, controller.status, told), Wait(words, label(operation))]
+    steps = queue.write_note(world, failed, reasons=[reason])
+    changes = {"last_adapter_error": error.as_detail(world.now)}
+    return [*steps, SetMember(why, controller, controller.status, changes), Wait(why, label(operation))]
 
 
 def once_written(world: World, steps: list[SetMember]) -> World:
-    """The world once these are written: what is said of the instance with them counts the members as they are then."""
+    """The world once these are written: what is reported of the instance counts the members as they are then."""
     written = {step.member.id: step.member.written(step.status, step.detail) for step in steps}
     return world.later(members=tuple(written.get(one.id, one) for one in world.members))
 
@@ -116,29 +86,26 @@ def once_written(world: World, steps: list[SetMember]) -> World:
 def end(
     world: World,
     operation: Operation | None,
-    result: Detail,
+    note: VerbNote,
     *,
     error: AdapterError | None = None,
     status: InstanceStatus | None = None,
     health: Health | None = None,
     reasons: list[Detail] | None = None,
-    **more: Any,
+    result: Detail | None = None,
 ) -> list[Step]:
-    """The verdict in the note, and the operation's end. Without an operation, a person called it off."""
+    """Write the result into the note, then end the operation. Without an operation, it was cancelled."""
     if health is None:
         health, seen = judge(world.snapshot, world.members, world.policy, world.unknown_allocations.values())
         reasons = seen if reasons is None else reasons
-    told = {"code": error.code, "message": error.message} if error else None
-    verdict = "cancelled" if operation is None else "failed" if error else "done"
-    noted = {"verdict": verdict, "error": told, "waiting": None, "next_attempt_at": None} | more
-    steps = queue.say(world, operation, status=status, health=health, reasons=reasons or [], **noted)
-    return [*steps, *(ended(operation, noted, result) if operation else [])]
+    ended = ended_note(note, error)
+    ended = ended if operation else ended.but(result="cancelled")
+    steps = queue.write_note(world, ended, status=status, health=health, reasons=reasons or [])
+    if operation is None:
+        return steps
+    return [*steps, queue.finish(operation, ended, ended.operation_result() if result is None else result)]
 
 
-def ended(operation: Operation, known: Detail, result: Detail) -> list[Step]:
-    """The end of an operation whose verdict stands in its note already: a runner may die between the two."""
-    told = known.get("error")
-    if not isinstance(told, dict):
-        return [queue.succeed(operation, f"{operation.operation} is done", result)]
-    error = AdapterError(str(told.get("code")), str(told.get("message")))
-    return [queue.give_up(operation, error, result)]
+def ended_note(note: N, error: AdapterError | None) -> N:
+    attempts, failure = note.attempts.but(next_at=None), noted_error(error) if error else None
+    return note.but(result="failed" if error else "done", error=failure, waiting=None, attempts=attempts)

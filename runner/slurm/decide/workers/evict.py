@@ -9,7 +9,7 @@ from runner.slurm.snapshot import Job
 
 JOBS_SHOWN = 20
 ADDRESS_CHARS = 40
-DID_CHARS = 2000
+ANNOUNCED_CHARS = 2000
 
 
 class JobTerms(BaseModel):
@@ -61,14 +61,14 @@ def announcement(how: str, jobs: Sequence[Job]) -> str:
     return " and ".join(parts)
 
 
-def is_announced(did: object, done: str) -> bool:
-    return done in str(did or "").split("; ")
+def is_announced(announced: str | None, eviction: str) -> bool:
+    return eviction in (announced or "").split("; ")
 
 
-def did_too(did: object, done: str) -> str:
-    """What was done so far and this; the oldest is dropped when it grows too long for a record."""
-    parts = [*str(did or "").split("; "), done] if did else [done]
-    while len(parts) > 1 and len("; ".join(parts)) > DID_CHARS:
+def announced_too(announced: str | None, eviction: str) -> str:
+    """What was announced so far and this; the oldest is dropped when it grows too long for a record."""
+    parts = [*announced.split("; "), eviction] if announced else [eviction]
+    while len(parts) > 1 and len("; ".join(parts)) > ANNOUNCED_CHARS:
         parts.pop(0)
     return "; ".join(parts)
 

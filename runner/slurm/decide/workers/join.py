@@ -1,11 +1,11 @@
 """How a worker joins: its record first, then the play, then the controller's word."""
 
 from runner.model.names import WORKER, host_name
-from runner.model.plan import AdapterError, NewMember, SetMember, Step, Wait, stamp
+from runner.model.plan import AdapterError, NewMember, SetMember, Step, Wait
 from runner.model.platform import Member, MemberStatus, Operation
-from runner.model.shapes import read_time
 from runner.slurm import detail
-from runner.slurm.decide.members import UNFINISHED, conclude, fail, host_problem, obstacle
+from runner.slurm.decide.members import UNFINISHED, conclude, fail, host_problem, not_due, obstacle, unreadable_note
+from runner.slurm.notes import WorkerNotes
 from runner.slurm.world import World
 
 __all__ = ["UNFINISHED", "join", "joined_by"]
@@ -13,7 +13,7 @@ __all__ = ["UNFINISHED", "join", "joined_by"]
 
 def joined_by(world: World, operation: Operation) -> list[Member]:
     """The members an operation has made."""
-    return [one for one in world.members if one.adapter_detail.get("operation_id") == str(operation.id)]
+    return [one for one in world.members if one.notes.operation_id == operation.id]
 
 
 def join(world: World, operation: Operation, controller: Member) -> tuple[list[Step], list[Member], list[Member]]:
@@ -34,21 +34,22 @@ def join(world: World, operation: Operation, controller: Member) -> tuple[list[S
             continue
         outcome = world.outcomes.get(member.id)
         error, waiting = host_problem(world, member)
-        due = read_time(member.adapter_detail.get("next_attempt_at"))
         if outcome:
             steps += conclude(world, member, outcome)
+        elif why := unreadable_note(member):
+            steps.append(Wait(why, host_name(member)))
         elif controller.status == MemberStatus.FAILED:
             steps.append(fail(world, member, AdapterError("controller_failed", "there is no controller to join")))
         elif waiting:
             steps.append(Wait(waiting, host_name(member)))
         elif error:
             steps.append(fail(world, member, error))
-        elif due and due > world.now:
-            steps.append(Wait(f"the next try is at {stamp(due)}", host_name(member)))
+        elif later := not_due(world, member):
+            steps.append(Wait(later, host_name(member)))
         elif held := obstacle(world, member):
             steps.append(Wait(held, host_name(member)))
         elif world.did("join", member):
-            steps.append(Wait("the play did not get to it; the next tick goes on", host_name(member)))
+            steps.append(Wait("the play did not reach it; the next tick continues", host_name(member)))
         else:
             to_play.append(member)
     return steps, to_play, [member for member in members if member.status not in UNFINISHED]
@@ -56,8 +57,9 @@ def join(world: World, operation: Operation, controller: Member) -> tuple[list[S
 
 def _tombstones(world: World, operation: Operation) -> list[Step]:
     """A worker that failed on an allocation gives way to the new attempt there."""
+    changes = WorkerNotes(superseded_by=operation.id).changes
     return [
-        SetMember("a new attempt takes its place", member, MemberStatus.DELETED, {"superseded_by": str(operation.id)})
+        SetMember("a new attempt takes its place", member, MemberStatus.DELETED, changes)
         for member in world.members
         if member.component_key == WORKER
         and member.status == MemberStatus.FAILED

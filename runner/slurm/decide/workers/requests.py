@@ -1,12 +1,14 @@
 """What the open operations want done on hosts now, gathered so that it becomes as few plays as possible."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
+from uuid import UUID
 
 from runner.model.limits import named
 from runner.model.plan import Act, Detail, Play
-from runner.model.platform import Member
+from runner.model.platform import Member, Operation
+from runner.slurm import notes
 from runner.slurm.decide.workers.evict import reach
 from runner.slurm.node_names import node_name
 from runner.slurm.snapshot import Job
@@ -25,6 +27,7 @@ class WantedPlays:
     removes: list[Member] = field(default_factory=list)
     homes: list[Member] = field(default_factory=list)  # of those who are removed, whose homes go too
     forgets: list[Member] = field(default_factory=list)
+    operations: dict[UUID, Operation] = field(default_factory=dict)  # which asks for it, by member
 
     @classmethod
     def evicting(cls, how: str, jobs: Sequence[Job], member: Member) -> Self:
@@ -45,23 +48,39 @@ class WantedPlays:
         self.removes += other.removes
         self.homes += other.homes
         self.forgets += other.forgets
+        self.operations |= other.operations
 
     @property
     def members(self) -> list[Member]:
-        """Everybody for whom the controller is to be asked for something."""
+        """Every member that a request to the controller concerns."""
         named = [*self.joins, *self.removes, *self.forgets]
         named += [*self.requeues.values(), *self.unpins.values(), *self.cancels.values()]
         named += [one for group in (self.drains, self.resumes) for members in group.values() for one in members]
         return list({one.id: one for one in named}.values())
 
+    def join_play(self, controller: Member) -> Play | None:
+        if not self.joins:
+            return None
+        joining = (controller, *self.joins)
+        acts: frozenset[Act] = frozenset(("join", member.id) for member in joining)
+        return Play(
+            f"{len(self.joins)} worker(s) join in one run",
+            "add_worker",
+            joining,
+            acts,
+            operations=self.operations_of(self.joins),
+        )
+
     def drain_play(self, world: World, controller: Member) -> Play | None:
-        """Everything that is only a word with the controller, in one run and one call for each reason."""
+        """All commands that only the controller runs, in one run, with one call for each reason."""
         acts: set[Act] = {("drain", member.id) for members in self.drains.values() for member in members}
         acts |= {("resume", member.id) for members in self.resumes.values() for member in members}
         evicted = (*self.requeues.values(), *self.unpins.values(), *self.cancels.values())
         acts |= {("evict", member.id) for member in evicted}
         if not acts:
             return None
+        changed = {member_id for _, member_id in acts}
+        asked = self.operations_of(one for one in self.members if one.id in changed)
         work: Detail = {
             "drain": [{"nodes": _nodes(members), "reason": reason} for reason, members in sorted(self.drains.items())],
             "resume": [{"nodes": _nodes(members), "owner": owner} for owner, members in sorted(self.resumes.items())],
@@ -69,7 +88,7 @@ class WantedPlays:
             "unpin": sorted(self.unpins),
             "cancel": sorted(self.cancels),
         }
-        return Play(self._about(world), "drain_worker", (controller,), frozenset(acts), work)
+        return Play(self._about(world), "drain_worker", (controller,), frozenset(acts), work, operations=asked)
 
     def remove_play(self, controller: Member) -> Play | None:
         if not self.removes and not self.forgets:
@@ -78,19 +97,24 @@ class WantedPlays:
         acts |= {("forget", member.id) for member in self.forgets}
         why = f"take out {named(_nodes([*self.removes, *self.forgets])) or 'workers that never joined'}"
         work, terms = {"delete": _nodes(self.forgets)}, {"decommission_homes_of": [str(one.id) for one in self.homes]}
-        return Play(why, "remove_worker", (controller, *self.removes), frozenset(acts), work, terms)
+        asked = self.operations_of([*self.removes, *self.forgets])
+        return Play(why, "remove_worker", (controller, *self.removes), frozenset(acts), work, terms, operations=asked)
+
+    def operations_of(self, members: Iterable[Member]) -> dict[UUID, Operation]:
+        """Those that ask for something to be done to these members. A member of a cancelled one has none."""
+        return {one.id: self.operations[one.id] for one in members if one.id in self.operations}
 
     def _about(self, world: World) -> str:
-        """What a person wants to read in a plan: which nodes, and which jobs are in the way as far as is known."""
+        """For a reader of the plan: which nodes, and which jobs were last seen in the way."""
         parts = []
         for members in self.drains.values():
             parts += [f"drain {node_name(member)}{_in_the_way(world, member)}" for member in members]
         for members in self.resumes.values():
             parts += [f"undrain {node_name(member)} if the drain is ours" for member in members]
-        words = {"requeue": self.requeues, "clear the required nodes of": self.unpins, "cancel": self.cancels}
-        for word, jobs in words.items():
+        commands = {"requeue": self.requeues, "clear the required nodes of": self.unpins, "cancel": self.cancels}
+        for command, jobs in commands.items():
             if jobs:
-                parts.append(f"{word} job(s) {named([reach(word, address) for address in sorted(jobs)])}")
+                parts.append(f"{command} job(s) {named([reach(command, address) for address in sorted(jobs)])}")
         return named(parts, "; ")
 
 
@@ -103,5 +127,5 @@ def _in_the_way(world: World, member: Member) -> str:
     if world.snapshot and hostname:
         jobs = [job.address for job in world.snapshot.jobs_of(hostname)]
     else:
-        jobs = list(member.adapter_detail.get("jobs") or [])
-    return f" (in the way: job {', '.join(map(str, jobs))})" if jobs else ""
+        jobs = [str(one) for one in notes.worker(member).jobs or []]
+    return f" (in the way: job {', '.join(jobs)})" if jobs else ""

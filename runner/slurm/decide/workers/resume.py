@@ -1,7 +1,6 @@
 """Resume: a worker that an operation drained serves again. A drain that a person or Slurm set is never undone.
 
-Progress is kept in the member's `leave` note, like that of a drain: `{operation_id, verb, since, verdict, error}`. The
-note replaces the one of the drain that is undone.
+Progress is kept in the member's `leave` note, like that of a drain. It replaces the note of the drain that is undone.
 """
 
 from uuid import UUID
@@ -9,14 +8,16 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict
 
 from runner.model.names import host_name
-from runner.model.plan import AdapterError, Detail, SetMember, Wait, stamp
+from runner.model.plan import AdapterError, SetMember, Wait
 from runner.model.platform import Member, MemberStatus
-from runner.slurm import detail
-from runner.slurm.decide.members import obstacle
+from runner.slurm import detail, notes
+from runner.slurm.decide.members import obstacle, unreadable_note
 from runner.slurm.decide.workers import leave
+from runner.slurm.decide.workers.clean_host import Progress
 from runner.slurm.decide.workers.requests import WantedPlays
 from runner.slurm.node_names import node_name
 from runner.slurm.node_rules import ANY_OPERATION, drain_holder
+from runner.slurm.notes import WorkerLeave, WorkerNotes
 from runner.slurm.readiness import worker_problem
 from runner.slurm.world import World
 
@@ -29,19 +30,20 @@ class Terms(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def resume(world: World, member: Member, operation_id: UUID) -> leave.Progress:
+def resume(world: World, member: Member, operation_id: UUID) -> Progress:
     """The next step. Conclusions come from the look at the controller that follows the command."""
-    if not leave.belongs_to(member, operation_id):
-        held = obstacle(world, member)
-        if held:
-            return [Wait(held, host_name(member))], WantedPlays()
-        begun = {"operation_id": str(operation_id), "verb": VERB, "since": stamp(world.now), "verdict": None}
-        return [SetMember("resume begins", member, member.status, {"leave": begun})], WantedPlays()
-    hostname, snapshot = node_name(member), world.snapshot
-    if leave.note(member).get("verdict"):
+    note = leave.of_operation(member, operation_id)
+    if note and note.result:
         return [], WantedPlays()
+    held = unreadable_note(member) if note else obstacle(world, member)
+    if held:
+        return [Wait(held, host_name(member))], WantedPlays()
+    if note is None:
+        begun = WorkerLeave(operation_id=operation_id, verb="resume", started_at=world.now)
+        return [SetMember("resume begins", member, member.status, WorkerNotes(leave=begun).changes)], WantedPlays()
+    hostname, snapshot = node_name(member), world.snapshot
     if hostname is None:
-        return _fails(world, member, AdapterError("node_absent", "it never joined: there is nothing to resume"))
+        return _fails(world, member, note, AdapterError("node_absent", "it never joined: there is nothing to resume"))
     if not world.did("resume", member):
         return [], WantedPlays(resumes={ANY_OPERATION: [member]})
     if snapshot is None or snapshot.nodes is None:
@@ -49,26 +51,26 @@ def resume(world: World, member: Member, operation_id: UUID) -> leave.Progress:
     node = snapshot.nodes.get(hostname)
     if node is None:
         message = f"the controller has no node {hostname}: remove the member, or add its allocation again"
-        return _fails(world, member, AdapterError("node_absent", message))
+        return _fails(world, member, note, AdapterError("node_absent", message))
     holder = drain_holder(node.flags, node.reason, node.reason_by)
     if holder == "us":
-        return [Wait(f"{hostname} is still {node.words}; it is tried again", host_name(member))], WantedPlays()
+        return [Wait(f"{hostname} is still {node.summary}; it is tried again", host_name(member))], WantedPlays()
     if holder != "none":
         whose = "Slurm itself" if holder == "slurm" else "a person"
         message = (
             f"{hostname} was drained by {whose} ({node.reason or 'no reason given'}), not by an operation: it was left"
             f" as it is. If it may serve, run on the controller: scontrol update NodeName={hostname} State=RESUME"
         )
-        return _fails(world, member, AdapterError("drain_not_ours", message))
+        return _fails(world, member, note, AdapterError("drain_not_ours", message))
     seen = detail.of_worker(snapshot, hostname)
     status = member.status
-    if worker_problem(snapshot, hostname, member.adapter_detail) is None:
+    if worker_problem(snapshot, notes.worker(member)) is None:
         status = MemberStatus.READY
         seen |= detail.back_in_service(member)
-    said = {"leave": leave.note(member) | {"verdict": "done", "error": None}}
-    return [SetMember("not drained any more", member, status, seen | said)], WantedPlays()
+    seen |= WorkerNotes(leave=note.ended("done")).changes
+    return [SetMember("not drained any more", member, status, seen)], WantedPlays()
 
 
-def _fails(world: World, member: Member, error: AdapterError) -> leave.Progress:
-    told: Detail = leave.note(member) | {"verdict": "failed", "error": error.as_detail(world.now)}
-    return [SetMember(f"{error.code}: {error.message}", member, member.status, {"leave": told})], WantedPlays()
+def _fails(world: World, member: Member, note: WorkerLeave, error: AdapterError) -> Progress:
+    changes = WorkerNotes(leave=note.ended("failed", error.as_note(world.now))).changes
+    return [SetMember(f"{error.code}: {error.message}", member, member.status, changes)], WantedPlays()

@@ -1,0 +1,70 @@
+"""What the ticks of one run share: settings, signals, bounds on parallel work, and the summary."""
+
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FrameType
+
+from runner import log
+from runner.act.play_queue import Bounds, PlayGate
+from runner.model.app import App
+from runner.model.platform import Allocation
+from runner.observe.shared_read import SharedRead
+from runner.platform.answers import Listing
+from runner.settings import Settings
+from runner.translate import MemberEvent
+
+Watcher = Callable[[str, MemberEvent], None]
+
+
+@dataclass
+class Summary:
+    """The result of a tick, or of all ticks of a run: for the exit code, the log and --json."""
+
+    instances: int = 0
+    plays: int = 0
+    writes: int = 0
+    failed_operations: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, other: "Summary") -> None:
+        self.plays += other.plays
+        self.writes += other.writes
+        self.failed_operations += other.failed_operations
+        self.problems += [one for one in other.problems if one not in self.problems]
+
+
+@dataclass
+class Signals:
+    """How a person ends a run: `stop` after the current step, `abort` in the middle of a play."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    abort: threading.Event = field(default_factory=threading.Event)
+
+    def install(self) -> None:
+        """Handle SIGINT and SIGTERM: the first one sets `stop`, the second one `abort`."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self.stop.is_set():
+            self.abort.set()
+        self.stop.set()
+        # The interrupted code may hold the log's lock, so a thread of its own writes the line.
+        name = signal.Signals(number).name
+        threading.Thread(target=lambda: log.get().warning("ending after this step", signal=name), daemon=True).start()
+
+
+@dataclass
+class Shared:
+    settings: Settings
+    app: App
+    signals: Signals = field(default_factory=Signals)
+    watch: Watcher | None = None
+    allocations: SharedRead[Listing[Allocation]] = field(default_factory=SharedRead)
+
+    def __post_init__(self) -> None:
+        own = self.settings
+        self.plays = PlayGate(Bounds(own.parallel_plays, own.forks, own.memory_mb, own.stall_seconds))
+        self.at_work = threading.Semaphore(own.parallel_instances)

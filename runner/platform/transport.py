@@ -1,0 +1,115 @@
+"""HTTP calls to the platform: the token, retries with the same Idempotency-Key, and errors."""
+
+import functools
+import ssl
+import time
+import uuid
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+
+from runner import log
+from runner.model.errors import PlatformError, Unavailable
+from runner.platform import wire
+from runner.platform.answers import parse, retry_delay
+from runner.platform.auth import TokenSource
+from runner.platform.clock import Clock
+from runner.platform.errors import from_answer, redact
+from runner.settings import Settings
+
+
+class Answer(NamedTuple):
+    """The body and the ETag of a successful call."""
+
+    body: Any
+    etag: str | None
+
+
+class Transport:
+    """Calls of one principal. Not shared between threads; token and clock may be."""
+
+    def __init__(self, settings: Settings, tokens: TokenSource, clock: Clock) -> None:
+        self._settings = settings
+        self._tokens = tokens
+        self._clock = clock
+        self._http = httpx.Client(
+            base_url=str(settings.base_url).rstrip("/"),
+            timeout=settings.api_timeout_seconds,
+            verify=_tls_context(settings.ca_bundle),
+            headers={"User-Agent": f"gpuaas-slurm/{version('gpuaas-slurm')} (+{settings.runner_id})"},
+            trust_env=False,
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        params: dict[str, str] | None = None,
+        key: str | None = None,
+        match: str | None = None,
+        correlation_id: str | None = None,
+        anonymous: bool = False,
+    ) -> Answer:
+        """Send until there is an answer or patience ends. Retries carry the same Idempotency-Key."""
+        optional = {wire.IDEMPOTENCY_KEY: key, wire.IF_MATCH: match, wire.CORRELATION_ID: correlation_id}
+        headers = {name: value for name, value in optional.items() if value}
+        deadline = time.monotonic() + self._settings.api_patience_seconds
+        fresh_token_tried = False
+        for attempt in range(1_000):
+            if not anonymous:
+                headers["Authorization"] = f"Bearer {self._tokens.current(self.call)}"
+            headers[wire.REQUEST_ID] = uuid.uuid4().hex
+            result = self._attempt(method, path, json, params, headers)
+            if isinstance(result, Answer):
+                return result
+            if result.status == 401 and not anonymous and not fresh_token_tried and self._tokens.discard():
+                fresh_token_tried = True
+                continue
+            delay = retry_delay(attempt, result, self._clock.now())
+            if not isinstance(result, Unavailable) or time.monotonic() + delay > deadline:
+                raise result
+            log.get(correlation_id=correlation_id).info(
+                "call retried", call=f"{method} {path}", problem=result.code, wait_s=round(delay, 2)
+            )
+            time.sleep(delay)
+        raise AssertionError("unreachable: patience ends first")
+
+    def _attempt(
+        self, method: str, path: str, json: Any, params: dict[str, str] | None, headers: dict[str, str]
+    ) -> Answer | PlatformError:
+        call = f"{method} {path}"
+        try:
+            answer = self._http.request(method, path, json=json, params=params, headers=headers)
+        except httpx.RequestError as error:
+            return Unavailable(
+                f"{call}: no answer from {self._http.base_url.copy_with(path='/')} ({type(error).__name__}: {error})."
+                " Check GPUAAS_BASE_URL and the network",
+                code="platform_unreachable",
+            )
+        self._clock.follow(answer.headers.get(wire.DATE))
+        body = parse(answer.content)
+        if body is None:
+            return Unavailable(
+                f"{call}: HTTP {answer.status_code} with a body that is not a JSON object",
+                code="bad_answer",
+                status=answer.status_code,
+            )
+        if answer.is_success:
+            return Answer(body, answer.headers.get(wire.ETAG))
+        fields = body if isinstance(body, dict) else {}
+        refusal = from_answer(answer.status_code, redact(fields, headers.get("Authorization")), call)
+        refusal.context["retry_after"] = answer.headers.get(wire.RETRY_AFTER)
+        return refusal
+
+
+@functools.cache
+def _tls_context(ca_bundle: Path | None) -> ssl.SSLContext:
+    """Loading the certificates takes a tenth of a second, so all clients share one context."""
+    return ssl.create_default_context(cafile=ca_bundle)

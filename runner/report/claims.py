@@ -1,0 +1,88 @@
+"""Claims of one tick: taken before work begins, renewed while it lasts, and released at its end."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import UUID
+
+from runner import log
+from runner.model.errors import Conflict, PlatformError
+from runner.model.plan import Claim, Detail, stamp
+from runner.model.platform import Member, Operation, OperationStatus
+from runner.report.leases import LostLease, OperationEnded, Outdated, Renewal
+from runner.report.writes import RecordWriter
+from runner.settings import Settings
+
+
+class Claims:
+    def __init__(self, writer: RecordWriter, settings: Settings) -> None:
+        self._writer = writer
+        self._runner_id = settings.runner_id
+        self._lease = timedelta(seconds=settings.lease_seconds)
+        self.renewal = Renewal(self._renew, settings.lease_seconds)
+
+    def claim_operation(self, operation: Operation) -> Operation:
+        writer = self._writer
+        lost = f"{operation.operation} {operation.id} was claimed by another runner first"
+        if operation.etag is None:  # a list may come without the ETags that a single read has
+            known, operation = operation, writer.client.operation_again(writer.instance.id, operation)
+            if (operation.status, operation.claimed_by) != (known.status, known.claimed_by):
+                raise LostLease(lost)
+        self.renewal.start()
+        try:
+            claimed = writer.patch_operation(operation, {"status": OperationStatus.RUNNING, **self._new_lease()})
+        except Conflict as conflict:
+            raise LostLease(lost) from conflict
+        writer.claimed[operation.id] = claimed
+        return claimed
+
+    def claim_member(self, member: Member, step: Claim) -> Member:
+        self.renewal.start()
+        lease = self._new_lease() if step.hold else {}
+        return self._writer.write_member(member.id, step.status, lease, new_fence=True)
+
+    def release(self) -> None:
+        """Release claims on unfinished work, so that the next tick does not wait for the lease to expire."""
+        self.renewal.stop()
+        expired: Detail = {"lease_expires_at": stamp(self._writer.client.now())}
+        for operation in list(self._writer.claimed.values()):
+            self._try_release(self._writer.patch_operation, operation, expired)
+        free: Detail = {"claimed_by": None, "lease_expires_at": None}
+        for member in list(self._writer.members.values()):
+            if self._writer.holds(member):
+                self._try_release(self._writer.write_member, member.id, member.status, free)
+
+    def _try_release(self, write: Callable[..., object], *arguments: object) -> None:
+        try:
+            write(*arguments)
+        except (PlatformError, LostLease, Outdated) as error:
+            log.get().warning("claim not released; its lease will expire", problem=str(error))
+
+    def _expiry(self) -> str:
+        return stamp(self._writer.client.now() + self._lease)
+
+    def _new_lease(self) -> Detail:
+        return {"claimed_by": self._runner_id, "lease_expires_at": self._expiry()}
+
+    def _renew(self) -> None:
+        """Renew the leases of operations and of members. The tick can write between two of them."""
+        writer = self._writer
+        with writer.client.clone(patience=0) as client:
+            for operation_id in list(writer.claimed):
+                with writer.using(client):
+                    self._renew_operation(operation_id)
+            for member_id in list(writer.members):
+                with writer.using(client):
+                    member = writer.members.get(member_id)
+                    if member and writer.holds(member):
+                        writer.write_member(member_id, member.status, {"lease_expires_at": self._expiry()})
+
+    def _renew_operation(self, operation_id: UUID) -> None:
+        operation = self._writer.claimed.get(operation_id)
+        if operation is None:
+            return  # it has ended meanwhile
+        try:
+            renewed = self._writer.patch_operation(operation, {"lease_expires_at": self._expiry()})
+            self._writer.claimed[operation_id] = renewed
+        except OperationEnded as ended:
+            # A person cancelled this operation; the others of the same play go on.
+            log.get(operation_id=operation_id).warning("lease not renewed", problem=str(ended))

@@ -1,0 +1,178 @@
+"""Writes the records of one instance: each on the newest copy, and never over the work of another runner."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from uuid import UUID
+
+from runner.model import claims, limits
+from runner.model.app import App
+from runner.model.errors import Conflict
+from runner.model.plan import Detail, NewMember, SetInstance, stamp
+from runner.model.platform import AppInstance, Member, Operation, OperationStatus
+from runner.model.world import World
+from runner.platform.client import Client
+from runner.report.keys import idempotency_key, update_key
+from runner.report.leases import LostLease, OperationEnded, Outdated
+from runner.report.ownership import check_still_ours
+from runner.settings import Settings
+
+# A write that conflicts with another one is sent again, based on the newest copy.
+WRITE_TRIES = 4
+
+
+class RecordWriter:
+    """Holds the newest copy of each record. Its `lock` is held by whichever thread writes."""
+
+    def __init__(self, client: Client, settings: Settings, world: World, app: App) -> None:
+        self.client = client
+        self._app = app
+        self._runner_id = settings.runner_id
+        self.instance: AppInstance = world.instance
+        self.members: dict[UUID, Member] = {member.id: member for member in world.members}
+        self.claimed: dict[UUID, Operation] = {}
+        self.lock = threading.RLock()
+
+    def adopt(self, world: World) -> None:
+        """Base the next writes on the records that were just read; LostLease if one is no longer ours."""
+        with self.lock:
+            held = [member.id for member in self.members.values() if self.holds(member)]
+            before, self.instance = self.claimed, world.instance
+            self.members = {member.id: member for member in world.members}
+            open_now = [one for one in (*world.operations, *world.instance_operations) if one.id in before]
+            self.claimed = {one.id: one for one in open_now if one.claimed_by == self._runner_id}
+            for operation in open_now:
+                if operation.id not in self.claimed:
+                    raise LostLease(f"{operation.operation} {operation.id} was taken over by {operation.claimed_by}")
+            for member_id in held:
+                newest = self.members.get(member_id)
+                if newest and not self.holds(newest):
+                    raise LostLease(f"{newest.component_key} {newest.id} was taken over by another runner")
+            for member_id, fence in world.fences.items():
+                newest = self.members.get(member_id)
+                if newest and claims.number(newest) != fence:
+                    raise LostLease(f"{newest.component_key} {newest.id} was claimed again by another runner")
+
+    def holds(self, member: Member) -> bool:
+        return claims.is_held_by(self._runner_id, member)
+
+    @contextlib.contextmanager
+    def using(self, client: Client) -> Iterator[None]:
+        """Write through another client for a moment."""
+        with self.lock:
+            usual, self.client = self.client, client
+            try:
+                yield
+            finally:
+                self.client = usual
+
+    # -- members ---------------------------------------------------------------------------------------------
+
+    def create_member(self, step: NewMember) -> Member:
+        body = {
+            "component_key": step.component_key,
+            "allocation_id": str(step.allocation_id),
+            "adapter_detail": step.detail | {claims.FENCE: 1},
+        }
+        key = idempotency_key("member", step.operation.id, step.allocation_id)
+        correlation = step.operation.correlation_id
+        member = self.client.create_member(self.instance.id, body, key=key, correlation_id=correlation)
+        self.members[member.id] = member
+        return member
+
+    def write_member(self, member_id: UUID, status: str, changes: Detail, *, new_fence: bool = False) -> Member:
+        """Write these changes into the newest detail there is; nothing else in it is changed."""
+        known = self.members[member_id]
+        # A list may come without the ETags that a single read has.
+        member = known if known.etag else self._read_again(known, status, new_fence)
+        for _ in range(WRITE_TRIES):
+            stored = member.adapter_detail
+            detail = {**self._app.full_detail(member), **changes}
+            # Only a claim changes the fence, and only upwards.
+            detail[claims.FENCE] = (claims.number(member) or 0) + 1 if new_fence else stored.get(claims.FENCE, 0)
+            detail = self._app.fit_detail(member.component_key, detail)
+            if member.status == status and {claims.FENCE: 0, **stored} == detail:
+                return member
+            body: Detail = {"adapter_detail": detail}
+            if member.status != status:
+                body["status"] = status
+            try:
+                self.members[member_id] = self._patch_member(member, body)
+            except Conflict:
+                member = self._read_again(known, status, new_fence)
+                continue
+            return self.members[member_id]
+        raise Outdated(f"{known.component_key} {member_id} is written by others all the time")
+
+    def _read_again(self, known: Member, status: str, new_fence: bool) -> Member:
+        """The member as it is now, if the write is still valid: the claim and the base of the decision are the same."""
+        newest = self.client.member(self.instance.id, known.id)
+        label = f"{newest.component_key} {newest.id}"
+        other = claims.other_holder(self._runner_id, self.client.now(), newest)
+        if other:
+            raise LostLease(f"{label} is held by {other[0]} until {stamp(other[1])}")
+        if self.holds(known) and not self.holds(newest):
+            raise LostLease(f"{label} is no longer held by this runner")
+        if newest.status not in (known.status, status):
+            raise Outdated(f"{label} is {newest.status} now, and was {known.status}")
+        if new_fence and (claims.number(newest) is None or claims.number(newest) != claims.number(known)):
+            raise Outdated(f"{label} was claimed by another runner")
+        # The runner of an instance operation holds all members.
+        if newest.etag != known.etag and not any(operation.of_instance for operation in self.claimed.values()):
+            check_still_ours(self.client, self._runner_id, self.instance.id, newest, list(self.members.values()))
+        return newest
+
+    def _patch_member(self, member: Member, body: Detail) -> Member:
+        limits.check(f"member {member.id}", body)
+        origin = member.correlation_id or self.instance.correlation_id
+        return self.client.patch_member(member, body, key=update_key("member", member, body), correlation_id=origin)
+
+    # -- operations and the instance -------------------------------------------------------------------------
+
+    def patch_operation(self, operation: Operation, body: Detail) -> Operation:
+        limits.check(f"operation {operation.id}", body)
+        try:
+            return self._patch_operation(operation, body)
+        except Conflict:
+            if operation.id not in self.claimed:
+                raise
+        newest = self.client.operation_again(self.instance.id, operation)
+        label = f"{operation.operation} {operation.id} is {newest.status}"
+        if newest.status != OperationStatus.RUNNING:
+            self.claimed.pop(operation.id, None)
+            raise OperationEnded(label)
+        if newest.claimed_by != self._runner_id:
+            self.claimed.pop(operation.id, None)
+            raise LostLease(f"{label}, held by {newest.claimed_by}")
+        return self._patch_operation(newest, body)
+
+    def _patch_operation(self, operation: Operation, body: Detail) -> Operation:
+        key = update_key("operation", operation, body)
+        return self.client.patch_operation(self.instance.id, operation, body, key=key)
+
+    def set_instance(self, step: SetInstance) -> AppInstance:
+        body: Detail = {"status": step.status, "health": step.health, "status_detail": step.detail}
+        if step.access is not None:
+            body["access"] = step.access
+        limits.check(f"instance {self.instance.id}", body)
+        try:
+            self.instance = self._patch_instance(self.instance, body)
+        except Conflict:
+            newest = self.client.instance(self.instance.id)
+            self.instance = self._patch_instance(newest, {**body, "status_detail": self._merged(newest, step)})
+        return self.instance
+
+    def _patch_instance(self, instance: AppInstance, body: Detail) -> AppInstance:
+        return self.client.patch_instance(instance, body, key=update_key("instance", instance, body))
+
+    def _merged(self, newest: AppInstance, step: SetInstance) -> Detail:
+        """The newest status_detail with what this write changes; Outdated if the decision was based on another one."""
+        known, now = self.instance.status_detail or {}, newest.status_detail or {}
+        if newest.status != self.instance.status:
+            # An operator stopped or deleted it meanwhile, or another runner continued.
+            raise Outdated(f"the instance is {newest.status} now, and was {self.instance.status}")
+        if newest.notes.lifecycle != self.instance.notes.lifecycle:
+            raise Outdated("another runner continued the instance operation")
+        gone = known.keys() - step.detail.keys()
+        kept = {key: value for key, value in now.items() if key not in gone}
+        return kept | {key: value for key, value in step.detail.items() if known.get(key) != value}

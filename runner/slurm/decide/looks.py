@@ -1,0 +1,25 @@
+"""Looks at the controller that no operation asks for."""
+
+from runner.model.plan import Step
+from runner.model.platform import Member
+from runner.model.world import is_stale
+from runner.slurm import detail
+from runner.slurm.decide.instance import configure
+from runner.slurm.decide.status import look
+from runner.slurm.world import World
+
+
+def after_change(world: World, controller: Member) -> list[Step]:
+    if configure.needs_look(world, controller):
+        return [look(controller, "what became of a change is not seen yet")]
+    return []
+
+
+def refresh(world: World, controller: Member) -> list[Step]:
+    if world.played:
+        return []
+    if any(detail.was_given_back(member) for member in world.members):
+        return [look(controller, "a worker that was given back is not seen serving yet")]
+    if is_stale(world.instance, world.now, world.policy):
+        return [look(controller, "what is known of the cluster is old")]
+    return []

@@ -1,0 +1,179 @@
+"""What the Slurm app keeps in a member's `adapter_detail`: its notes, and what was seen of the member. Pure.
+
+First the notes (`Record`), then the three classes that hold them with the fields beside them: `SlurmNotes` has what
+controller and workers share, `ControllerNotes` and `WorkerNotes` the rest. What any app keeps is in
+runner/model/member_notes.py. The fields that docs/ names keep their name and place in storage.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, StrictBool
+
+from runner.intent.addresses import HOSTNAME
+from runner.model.member_notes import Leave, MemberNotes
+from runner.model.names import CONTROLLER
+from runner.model.platform import Member
+from runner.model.records import Attempts, Count, Deciding, Detail, Fact, Id, NotedError, Record, Text, Time, note
+
+# Addresses of jobs. Version 1.0 wrote ids.
+Address = Annotated[
+    str, Field(pattern=r"^[1-9][0-9]{0,9}(_[0-9]{1,9}|_\[([0-9,:-]{1,60}(\.\.\.)?|\?)\]|\+[0-9]{1,4})?$")
+]
+Jobs = Sequence[Count | Address]
+
+
+def _is_hostname(name: str) -> str:
+    if not HOSTNAME.fullmatch(name):
+        raise ValueError("not a host name")
+    return name
+
+
+class WorkerLeave(Leave):
+    """`leave`: progress of one member's drain, resume or removal. A result ends it. FORMAT is in its base."""
+
+    verb: Literal["drain", "resume", "remove", "decommission"]
+    started_at: Time
+    error: NotedError | None = None
+    # Written before jobs are ended, so that a killed run leaves a trace.
+    announced_eviction: Text | None = None
+    unreachable_since: Time | None = None
+    attempts: Attempts = Attempts()
+    # Of a decommission: whether its host was never changed, and for which request the last attempt was made.
+    untouched: StrictBool = False
+    tried_for: Text | None = None
+
+    @classmethod
+    def upgrade(cls, stored: Detail) -> Detail:
+        """Format 1 (version 1.0) has since, verdict, did, and a number in attempts."""
+        renamed = {"since": "started_at", "did": "announced_eviction"}
+        made = {renamed.get(key, key): value for key, value in super().upgrade(stored).items()}
+        tried = made.pop("attempts", None)
+        return made | ({"attempts": {"count": tried}} if tried is not None else {})
+
+    def ended(self, result: Literal["done", "failed", "cancelled"], error: NotedError | None = None) -> "WorkerLeave":
+        return self.but(result=result, error=error)
+
+
+class Repair(Record):
+    """`repair`: what was tried against drift, written before the play. The reasons of health show it."""
+
+    why: Text = ""
+    attempts: Count = 0
+    last_at: Time | None = None
+    next_at: Time | None = None
+    outcome: Text | None = None
+
+    @property
+    def progress(self) -> Attempts:
+        return Attempts(count=self.attempts, next_at=self.next_at, last_at=self.last_at)
+
+
+class ConfigTrial(Record):
+    """`change`: the configuration that is being put live; a run that was cut off leaves it here."""
+
+    digest: Text
+    attempt: Count = 0
+    next_attempt_at: Time | None = None
+    # What was on trial before may have gone live, and no run has reported it.
+    unsure: StrictBool | None = None
+
+    @property
+    def progress(self) -> Attempts:
+        return Attempts(count=self.attempt, next_at=self.next_attempt_at)
+
+
+class RefusedConfig(Record):
+    """`config_refused`: the configuration that was refused last, and why."""
+
+    digest: Text
+    code: Text
+    message: Text
+    at: Time | None = None
+
+
+class RotationLeftOut(Record):
+    """`rotation_left_out`: the rotation that continues without this worker, and why."""
+
+    operation_id: Id
+    code: Text
+
+
+class SlurmNotes(MemberNotes):
+    FORMER: ClassVar = {"wish": "applied_config", "wish_refused": "config_refused", "people_version": "users_version"}
+
+    leave: Annotated[WorkerLeave | None, note(WorkerLeave)] = None
+    repair: Annotated[Repair | None, note(Repair)] = None
+    rotation_left_out: Annotated[RotationLeftOut | None, note(RotationLeftOut)] = None
+    role: Fact[Text] = None
+    last_runtime_observed_at: Fact[Time] = None
+    config_version: Fact[Text] = None
+    slurm_version: Fact[Text] = None
+    package_version: Fact[Text] = None
+    users_version: Fact[Text] = None
+    homes_left: Fact[list[Text]] = None
+    residue: Fact[list[Text]] = None
+    host_left: Fact[Text] = None
+    allocation_released_by: Fact[Text] = None
+
+    @property
+    def hostname(self) -> str | None:
+        """The host's own name, if it was reported."""
+        return None
+
+
+class ControllerNotes(SlurmNotes):
+    controller_hostname: Deciding[Text] = None
+    # The digest of the configuration that the cluster was last seen to serve; none before its first deploy is over.
+    applied_config: Deciding[Text] = None
+    config_refused: Annotated[RefusedConfig | None, note(RefusedConfig)] = None
+    change: Annotated[ConfigTrial | None, note(ConfigTrial)] = None
+    cluster_name: Fact[Text] = None
+    slurmctld_state: Fact[Text] = None
+    slurmdbd_state: Fact[Text] = None
+    mariadb_state: Fact[Text] = None
+    munge_state: Fact[Text] = None
+    slurmdbd_version: Fact[Text] = None
+    slurmctld_started_at: Fact[Time] = None
+    services_left: Fact[list[Text]] = None
+    conversion: Fact[dict[str, Text | int | None]] = None
+
+    @property
+    def hostname(self) -> str | None:
+        return self.controller_hostname
+
+
+class WorkerNotes(SlurmNotes):
+    # The worker's node name in Slurm, as its host reported it.
+    worker_hostname: Deciding[Annotated[Text, AfterValidator(_is_hostname)]] = None
+    slurmd_state: Fact[Text] = None
+    node_state: Fact[Text] = None
+    drain_reason: Fact[Text] = None
+    drain_held_by: Fact[Text] = None
+    registered_in_controller: Fact[StrictBool] = None
+    cpus: Fact[Count] = None
+    memory_mb: Fact[Count] = None
+    gpus: Fact[Count] = None
+    jobs: Fact[Jobs] = None
+    jobs_naming_node: Fact[Jobs] = None
+    jobs_remaining: Fact[Count] = None
+    jobs_end_by: Fact[Time] = None
+    process_control: Fact[Text] = None
+    superseded_by: Fact[Id] = None
+
+    @property
+    def hostname(self) -> str | None:
+        return self.worker_hostname
+
+
+def of(member: Member) -> SlurmNotes:
+    """The notes by the member's own component; `problems` has those that cannot be read."""
+    return member.read_notes(ControllerNotes if member.component_key == CONTROLLER else WorkerNotes)
+
+
+def controller(member: Member) -> ControllerNotes:
+    return member.read_notes(ControllerNotes)
+
+
+def worker(member: Member) -> WorkerNotes:
+    return member.read_notes(WorkerNotes)

@@ -1,4 +1,4 @@
-"""The runner's own inventory for a person with ansible-playbook: the same code, the same hosts, no secret."""
+"""The runner's inventory for ansible-playbook by hand: the same code, the same hosts, no secret."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ description:
   - Reads instances, members and allocations from the GPUaaS API with the settings the runner uses
     (GPUAAS_* in the environment, or the file named by GPUAAS_CONFIG).
   - A host is a member, in a group by its component_key and a group by its instance.
-  - A member that cannot be reached as recorded (an allocation that is not active, a connection that does not
-    validate) is left out with a warning.
-  - Under C(gpuaas-slurm exec) a host has the number of its claim as C(gpuaas_fence). Without it a host of a cluster
-    refuses to be changed.
-  - C(slurm_package_source) is what package policy answered to C(gpuaas-slurm exec). Without it a play installs nothing.
+  - A member without a usable connection (an allocation that is not active, a record that does not validate) is left
+    out with a warning.
+  - Under C(gpuaas-slurm exec) a host has the number of its claim as C(gpuaas_fence). Without it modules refuse to
+    change a host of a cluster.
+  - C(slurm_package_source) is the answer of package policy to C(gpuaas-slurm exec). Without it a play installs nothing.
 options:
   plugin:
     description: Names this plugin.
@@ -31,7 +31,7 @@ options:
     description: Only this instance; an id, the start of an id, or a name.
     type: str
   cache:
-    description: Keep the answer for later calls. Off, because a stale inventory is a wrong one.
+    description: Keep the answer for later calls. Off by default, since a stale inventory is wrong.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -65,11 +65,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
     def _fetch(self) -> list[dict[str, Any]]:
         from runner import settings
         from runner.act import dns, inventory, package_policy
-        from runner.cli import requests
         from runner.intent.errors import IntentError
         from runner.loop import manual
-        from runner.loop.run import choose
+        from runner.loop.run import select_instances
         from runner.model.errors import PlatformError, RequestError
+        from runner.observe.find import find_instance
         from runner.platform.client import Client
         from runner.slurm.app import SLURM
 
@@ -79,9 +79,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
             fences = manual.read_claims(os.environ.get(manual.CLAIMS_VARIABLE))
             with Client(loaded, person=loaded.client_secret is None) as client:
                 wanted = self.get_option("instance")
-                only = requests.find_instance(client, loaded, wanted).id if wanted else None
+                only = find_instance(client, loaded, wanted).id if wanted else None
                 allocations = {one.id: one for one in client.allocations()}
-                for instance in choose(client, loaded, only):
+                for instance in select_instances(client, loaded, only):
                     record = client.members(instance.id)
                     members = [one for one in record if one.status != "deleted"]
                     tree, problems = inventory.build(
@@ -89,14 +89,14 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
                         instance,
                         members,
                         allocations,
-                        terms=package_policy.terms_by_hand(instance),
+                        terms=package_policy.manual_terms(SLURM, instance),
                         fences=fences,
-                        first=manual.first_timers(members),
+                        first=manual.new_members(members),
                         on_record=record,
                     )
                     for member_id, problem in problems.items():
                         self.display.warning(f"member {member_id} left out: {problem.message}")
-                    for name, why in dns.settle(tree, SLURM).items():
+                    for name, why in dns.resolve_hosts(tree, SLURM).items():
                         self.display.warning(f"{name} left out: {why.message}")
                     trees.append(tree)
         except settings.SettingsError as error:

@@ -1,7 +1,7 @@
 """Adds the member's claim to every call of a module that changes a host.
 
-The module checks it on the host (module_utils/host/claim.py). It is an argument and not a task's business, so that no
-task can forget it; and it costs no round trip.
+The module checks the claim on the host (module_utils/host/claim.py). The plugin adds it, so no task can forget it, and
+it costs no round trip. The action plugin of each such module is a symbolic link to this file.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ DOCUMENTATION = r"""
 name: claimed
 short_description: Run a module with the claim that the inventory gives its member
 description:
-  - Not called by name. Each module that changes a host has an action plugin that is this one.
+  - Not called by name. The action plugin of each module that changes a host is a link to it.
   - Reads O(gpuaas_app_instance_id), O(gpuaas_member_id), O(gpuaas_fence), O(gpuaas_first_play),
-    O(gpuaas_host_touched) and O(gpuaas_unfenced). Without them the call is made for nobody, as in a role test.
+    O(gpuaas_host_touched) and O(gpuaas_unfenced). Without them the call has no claim, as in a role test.
 author: [gpuaas-slurm]
 """
 
@@ -36,7 +36,7 @@ FLAGS = ("first", "touched", "unfenced")
 
 
 class ActionModule(Normal):  # type: ignore[misc]
-    """The normal action with one argument more."""
+    """The normal action with one more argument."""
 
     def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> dict[str, Any]:
         known = {name: self._templar.template(value) for name, value in (task_vars or {}).items() if name in VARIABLES}

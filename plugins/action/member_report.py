@@ -1,7 +1,7 @@
-"""member_report: how a role tells what it is doing, as data.
+"""member_report: a role reports its progress as data.
 
-The runner's translate step reads what this plugin returns and nothing else of a play but its outcomes. It
-runs beside Ansible, without a connection, so that a report costs no round trip.
+Of a play's events the runner reads only the results of this plugin and the outcome of tasks. The plugin runs on the
+Ansible side without a connection, so a report costs no round trip.
 """
 
 from __future__ import annotations
@@ -16,24 +16,23 @@ DOCUMENTATION = r"""
 name: member_report
 short_description: Emit a member's phase, detail, snapshot or error as data
 options:
-  phase: {type: str, required: true, description: What the member is doing now.}
+  phase: {type: str, required: true, description: The present phase of the member.}
   detail: {type: dict, description: Facts for the member's adapter_detail.}
-  snapshot: {type: dict, description: What slurm_snapshot saw, from the controller only.}
+  snapshot: {type: dict, description: The snapshot of slurm_snapshot; controllers only.}
   error: {type: dict, description: "code, message and class; makes the task fail."}
   outcome:
     type: dict
     description: >-
-      The registered result of a module that did not succeed; this task then fails with its adapter error. It lets
-      a task that handles secrets be hidden by no_log and its reason be told all the same.
+      The registered result of a module that failed; this task then fails with its adapter error. A task with secrets
+      can so be hidden by no_log and its error still be reported.
   readiness:
     type: dict
     description: >-
-      Given in the last report of a play that brings a member up. The runner judges readiness when the play is over, and
-      this changes nothing for it. By hand nobody would, so here the same function judges, and a member that does not
-      serve is an error.
+      For the last report of a play that sets a member up. The runner checks readiness after the play and ignores this
+      option. In a play by hand the same function checks here, and a member that does not serve is an error.
     suboptions:
       node: {type: dict, description: A worker's node as the controller shows it; not given if it shows none.}
-      may_be_held: {type: bool, default: false, description: Whether a drained worker counts as one that serves.}
+      may_be_held: {type: bool, default: false, description: Whether a drained worker counts as ready.}
 author: [gpuaas-slurm]
 """
 
@@ -69,7 +68,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             "changed": False,
             "member_report": {key: arguments[key] for key in ("phase", "detail", "snapshot")},
         }
-        error = arguments["error"] or _reason(arguments["outcome"])
+        error = arguments["error"] or _module_error(arguments["outcome"])
         if arguments["readiness"] is not None and RUN_BY_RUNNER not in os.environ:
             error = error or _not_ready(arguments)
         if error:
@@ -81,20 +80,21 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         return result
 
 
-def _reason(outcome: dict[str, Any] | None) -> dict[str, Any] | None:
+def _module_error(outcome: dict[str, Any] | None) -> dict[str, Any] | None:
     if outcome is None:
         return None
     if isinstance(outcome.get("adapter_error"), dict):
         return dict(outcome["adapter_error"])
-    said = outcome.get("msg", "A module ended without a reason")
+    reason = outcome.get("msg", "A module failed without a reason")
     return {
         "code": "module_failed",
-        "message": f"{said}. Run the play by hand with -vvv to see why.",
+        "message": f"{reason}. Run the play by hand with -vvv for details.",
         "class": "intervention",
     }
 
 
 def _not_ready(arguments: dict[str, Any]) -> dict[str, Any] | None:
+    from runner.slurm.notes import WorkerNotes
     from runner.slurm.readiness import controller_problem, worker_problem
     from runner.slurm.snapshot import read_snapshot
 
@@ -105,8 +105,8 @@ def _not_ready(arguments: dict[str, Any]) -> dict[str, Any] | None:
     else:
         nodes = {name: readiness["node"]} if readiness["node"] else {}
         seen = read_snapshot({"observed_at": datetime.now(UTC), "controller": {}, "nodes": nodes})
-        problem = worker_problem(seen, name, detail, may_be_held=readiness["may_be_held"])
+        problem = worker_problem(seen, WorkerNotes.read(detail), may_be_held=readiness["may_be_held"])
     if problem is None:
         return None
     code, message = problem
-    return {"code": code, "message": f"{message}. Put that right, then run the play again.", "class": "retryable"}
+    return {"code": code, "message": f"{message}. Correct the cause, then run the play again.", "class": "retryable"}

@@ -1,9 +1,9 @@
-"""What playbooks conclude from answers of modules: the phase, the error or the nodes of a report.
+"""Rules of playbooks: the phase, the error or the nodes of a report, from results of modules.
 
-Playbooks collect the answers and name the hosts; the rules are here, typed and tested. Answers of workers are data of
-any type: one that has another form than expected gives an error about that worker and fails no other host's task.
+Playbooks collect the results and select the hosts; the rules are here, typed and tested. A result of a worker may have
+any type: an unexpected one gives an error about that worker and does not fail the task of another host.
 
-An error is given as member_report takes it; None means that nothing is wrong.
+An error has the form of member_report's option; None means no error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from runner.slurm.reports import NODE_NAME
 
 Error = dict[str, str]
 
-# Codes with which a worker may refuse to move. With any other code it would choose what the runner does next.
+# Codes with which a worker may refuse to move. Any other code could make the runner act on a worker's word.
 MOVE_CODES = frozenset(
     {
         "no_way_back",
@@ -38,7 +38,7 @@ def controller_phase(snapshot: Mapping[str, Any], otherwise: str = "controller")
 
 
 def leftover_drains(names: Iterable[str], nodes: Mapping[str, Mapping[str, Any]] | None) -> list[str]:
-    """Of these nodes, those that an operation drained: a removal that was cut off leaves its drain on the node.
+    """The nodes that an operation drained: an interrupted removal leaves its drain on the node.
 
     A drain that a person set stays, also one that a person set with our playbook.
     """
@@ -51,24 +51,24 @@ def leftover_drains(names: Iterable[str], nodes: Mapping[str, Mapping[str, Any]]
 
 
 def move_refusal(plans: Mapping[str, Mapping[str, Any]], target: str) -> Error | None:
-    """What keeps all hosts from moving: a worker that refuses, or one that would move to another version.
+    """Why no host may move: a worker refuses, or would move to another version.
 
     `plans` are the answers of the workers, by host. A worker that could not be reached is left out.
     """
     reached = {host: plan for host, plan in plans.items() if "unreachable" not in plan}
     for host, plan in reached.items():
         if plan.get("failed"):
-            told = plan.get("adapter_error")
-            error = told if isinstance(told, Mapping) else {}
+            reported = plan.get("adapter_error")
+            error = reported if isinstance(reported, Mapping) else {}
             code = error.get("code")
-            known = isinstance(code, str) and code in MOVE_CODES
-            why = error.get("message", plan.get("msg")) or "it cannot move, and does not say why."
-            return _error(str(code) if known else "worker_cannot_move", f"{host}: {why}", "intervention")
+            allowed = isinstance(code, str) and code in MOVE_CODES
+            why = error.get("message", plan.get("msg")) or "it cannot move and gave no reason."
+            return _error(str(code) if allowed else "worker_cannot_move", f"{host}: {why}", "intervention")
     for host, plan in reached.items():
         if "target" in plan and plan["target"] != target:
             message = (
-                f"{host}: it would move to another version than its controller, which is offered {target}. Give all"
-                " hosts the same package sources."
+                f"{host}: it would move to another version than its controller, which moves to {target}. Give all hosts"
+                " the same package sources, then retry."
             )
             return _error("version_not_offered", message, "intervention")
     return None
@@ -77,7 +77,7 @@ def move_refusal(plans: Mapping[str, Mapping[str, Any]], target: str) -> Error |
 def drain_report(done: Mapping[str, Any] | None, name: str | None) -> dict[str, Any]:
     """A worker's phase, detail and error from its controller's answer. `done` is None if the controller gave none.
 
-    Drained is only what slurm_nodes calls drained; a node that the controller does not show is not.
+    Only a node that slurm_nodes reports as drained is drained; a node that the controller does not show is not.
     """
     answer: Mapping[str, Any] = done or {}
     seen = (answer.get("drains") or {}).get(name, {})
@@ -87,13 +87,13 @@ def drain_report(done: Mapping[str, Any] | None, name: str | None) -> dict[str, 
         "drain_reason": seen.get("reason"),
         "drain_held_by": seen.get("held_by", "none"),
     }
-    message = "The controller did not say whether the node is drained. It is tried again."
+    message = "The controller did not report whether the node is drained. The adapter retries."
     error = None if "nodes" in answer else _error("state_unknown", message, "retryable")
     return {"phase": "drained" if seen.get("is_drained") else "draining", "detail": detail, "error": error}
 
 
 def leave_refusal(verdicts: Mapping[str, Mapping[str, Any]] | None, name: str | None) -> Error | None:
-    """Why a worker stays: by its controller's answer its node can go, is gone or never was, or the worker stays.
+    """Why a worker is kept; None if its node can be deleted, is deleted or never existed.
 
     `verdicts` is None if the controller gave none; `name` is None for a worker that never had a node.
     """
@@ -102,12 +102,12 @@ def leave_refusal(verdicts: Mapping[str, Mapping[str, Any]] | None, name: str | 
     verdict = (verdicts or {}).get(name or "", {})
     if verdict.get("did") in MAY_LEAVE:
         return None
-    unknown = "The controller did not say whether the node is in use. It is tried again."
+    unknown = "The controller did not report whether the node is in use. The adapter retries."
     return _error(verdict.get("code") or "state_unknown", verdict.get("reason") or unknown, "retryable")
 
 
 def stop_refusal(snapshot: Mapping[str, Any]) -> Error | None:
-    """A job that holds a node is in the way of a stop; so are unknown jobs, unless slurmctld was stopped before."""
+    """Running jobs prevent a stop; so do unknown jobs, unless slurmctld is stopped already."""
     from runner.slurm.readiness import running_jobs
     from runner.slurm.snapshot import read_snapshot
 
@@ -117,15 +117,17 @@ def stop_refusal(snapshot: Mapping[str, Any]) -> Error | None:
         message = f"Jobs are running: {named}. Close the cluster with playbooks/quiesce.yml and wait for them."
         return _error("jobs_running", message, "retryable")
     if jobs is None and snapshot["controller"]["slurmctld"] != "inactive":
-        message = "slurmctld runs but does not answer, so it is not known what runs. Read `journalctl -u slurmctld`."
+        message = (
+            "slurmctld runs but does not answer, so its jobs are unknown. Read `journalctl -u slurmctld`, then retry."
+        )
         return _error("slurm_silent", message, "retryable")
     return None
 
 
 def node_of_host(looked: Mapping[str, Any], member: str, on_record: Mapping[str, str]) -> str | None:
-    """The node that a host has been by its own answer; None if it never ran slurmd, or if another member has the name.
+    """The name of a host's node by its ledger; None if it never ran slurmd, or if another member has the name.
 
-    The name of another member is not taken: that member's node would be drained and deleted.
+    With the name of another member, that member's node would be drained and deleted.
     """
     name = looked.get("hostname")
     if "slurmd" not in (looked.get("units_noted") or []) or not isinstance(name, str) or not NODE_NAME.fullmatch(name):
@@ -134,7 +136,7 @@ def node_of_host(looked: Mapping[str, Any], member: str, on_record: Mapping[str,
 
 
 def _plain(value: Any) -> Any:
-    """Ansible's containers give their values only through Python's own access, which pydantic passes by."""
+    """Plain containers: pydantic does not read the values of Ansible's own ones."""
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
     return [_plain(one) for one in value] if isinstance(value, list) else value

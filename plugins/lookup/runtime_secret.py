@@ -1,4 +1,4 @@
-"""Fetches a runtime secret by name, from the runner that started the play or, by hand, from Vault."""
+"""Fetches a runtime secret by name: from the runner that started the play, or from Vault in a play by hand."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ name: runtime_secret
 author: gpuaas-slurm
 short_description: A runtime secret of an app instance
 description:
-  - Returns a secret that the adapter keeps in Vault, making it on first use.
-  - Inside the runner it asks the runner; in a play started by hand it logs in to Vault with the VAULT_ settings.
-  - It gives none to an Ansible that would print it (ANSIBLE_DEBUG) or leave it on hosts (ANSIBLE_KEEP_REMOTE_FILES),
-    which those settings do whatever C(no_log) says.
+  - Returns a secret of the adapter in Vault, which is created on first use.
+  - In a play of the runner it asks the runner; in a play by hand it logs in to Vault with the VAULT_ settings.
+  - It fails if ANSIBLE_DEBUG would print the secret or ANSIBLE_KEEP_REMOTE_FILES would leave it on hosts, which these
+    settings do in spite of C(no_log).
 options:
   _terms:
     description: Names of the secrets, for example munge_key.
@@ -29,8 +29,8 @@ options:
     type: str
   step:
     description: >-
-      A step of the secret's turnover that is taken first. C(stage) makes the next one beside it and returns that,
-      C(promote) puts the next one in its place, C(drop) forgets the next one. Each may be taken again.
+      A step of a rotation that is made first. C(stage) creates the next secret and returns it, C(promote) replaces the
+      current secret by the next one, C(drop) deletes the next one. Each may be repeated.
     choices: [current, stage, promote, drop]
     default: current
     type: str
@@ -44,6 +44,7 @@ class LookupModule(LookupBase):  # type: ignore[misc]
         from runner import settings
         from runner.act import play_secrets
         from runner.act.vault import SecretsError, Vault
+        from runner.slurm.app import SLURM
 
         if constants.DEFAULT_DEBUG or constants.DEFAULT_KEEP_REMOTE_FILES:
             raise AnsibleLookupError(
@@ -53,8 +54,8 @@ class LookupModule(LookupBase):  # type: ignore[misc]
         try:
             path = os.environ.get(play_secrets.SOCKET_VARIABLE)
             if path:
-                return [play_secrets.ask_server(path, instance, name, step) for name in terms]
-            vault = Vault(settings.load())
+                return [play_secrets.fetch_secret(path, instance, name, step) for name in terms]
+            vault = Vault(settings.load(), SLURM.runtime_secrets)
             return [vault.runtime_secret(UUID(instance), name, step) for name in terms]
         except (SecretsError, settings.SettingsError, OSError, ValueError) as error:
             raise AnsibleLookupError(f"runtime secret not available: {error}") from None

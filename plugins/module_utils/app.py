@@ -1,6 +1,6 @@
-"""What the app is on a host: its own name there, and the names that its packages, daemons and files have.
+"""The app on a host: its name, and the names of its packages, daemons and files.
 
-The code in host/ does its work for any app and takes these names from here. Another app replaces this file and slurm/.
+The code in host/ works for any app and takes these names from here. Another app replaces this file and slurm/.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-# In the names of files, directories and commands of the adapter.
+# Used in names of files, directories and commands of the adapter.
 NAME = "gpuaas-slurm"
-# As people call it.
+# Used in messages.
 TITLE = "Slurm"
 STATE_DIRECTORY = Path("/var/lib") / NAME
 RUN_DIRECTORY = Path("/run") / NAME
 # The source package that all of the app's own packages are built from.
 SOURCE_PACKAGE = "slurm-wlm"
-# Stopped after all others: daemons that take leave of each other still need it.
+# Stopped last: the other daemons need it to end their connections.
 LAST_UNIT = "munge"
 LOGS = ("/var/log/munge", "/var/log/mysql", "/var/log/slurm")
 
-# -- what a host has that belongs to a cluster -----------------------------------------------------------------------
+# -- parts of a cluster on a host -----------------------------------------------------------------------
 
-# Anything else that is new on a host belongs to the host's owner.
+# Other new things on a host belong to the host's owner.
 PACKAGE_PREFIXES = ("gpuaas", "libmunge", "libpmix", "libslurm", "mariadb", "munge", "mysql", "slurm")
 ACCOUNTS = ("munge", "mysql", "slurm")
 DAEMONS = ("mariadbd", "munged", "slurmctld", "slurmd", "slurmdbd", "slurmstepd")
@@ -37,9 +37,9 @@ PATHS = (
     "/usr/sbin/policy-rc.d.before-gpuaas-slurm",
 )
 
-# -- directories that fill up while daemons run ----------------------------------------------------------------------
+# -- directories that daemons fill ----------------------------------------------------------------------
 
-# Trees of ledgers that did not note the package yet. Any other tree without one, as a home, is kept.
+# Packages of trees in ledgers of format 1, which do not have them. Other trees without a package, as homes, are kept.
 KNOWN_PACKAGES = {
     "/etc/mysql/debian.cnf": "mariadb-server",
     "/run/mysqld": "mariadb-server",
@@ -56,7 +56,7 @@ KNOWN_PACKAGES = {
     "/var/log/slurm": "slurmdbd",
 }
 
-# What our own daemons make in a tree, by name.
+# Files of the cluster's daemons in a tree.
 DAEMON_FILES = {
     "/run/munge": ("munge*",),
     "/var/lib/munge": ("munge.seed", "munged.seed"),
@@ -72,11 +72,11 @@ DAEMON_FILES = {
     "/var/log/slurm": ("slurmctld.log", "slurmd.log", "slurmdbd.log"),
 }
 
-# -- who made an account, and what belongs together ------------------------------------------------------------------
+# -- origin of accounts, and families ------------------------------------------------------------------
 
-# The packages whose scripts make an account, which has the name of its family.
+# Packages whose scripts create an account. The account has the name of the family.
 MAKERS = {"munge": re.compile(r"munge"), "mysql": re.compile(r"mariadb-server"), "slurm": re.compile(r"slurm.*")}
-# A server of another make runs as the same account.
+# Another server that uses the same account.
 OTHER_MAKERS = {"mysql": re.compile(r"(mariadb|mysql|percona).*server.*")}
 # Units, daemons, ports and last parts of paths.
 FAMILIES = {
@@ -84,5 +84,5 @@ FAMILIES = {
     "mysql": re.compile(r"(mariadb|mysql).*|3306"),
     "slurm": re.compile(r"slurm.*|6817|6818|6819"),
 }
-# It comes with every client as well, not only with the server.
+# A package of every client, not only of the server.
 SHARED_PATHS = {"/etc/mysql": "mysql-common"}

@@ -1,15 +1,14 @@
 #!/usr/bin/python3
-"""Bring packages, users, files and units of a host to a stated condition, in one round trip."""
+"""Converge packages, users, files and units of a host in one round trip."""
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.host.claim import CLAIM_ARGUMENT
 from ansible.module_utils.host.database import note_databases
+from ansible.module_utils.host.digest import file_version
 from ansible.module_utils.host.files import (
     converge_directories,
     converge_files,
@@ -17,12 +16,12 @@ from ansible.module_utils.host.files import (
     note_paths,
     note_trees,
 )
-from ansible.module_utils.host.foreign_packages import serve, theirs, withdraw
+from ansible.module_utils.host.foreign_packages import converge_services, preinstalled_packages, restore_former_files
 from ansible.module_utils.host.ledger import Ledger
 from ansible.module_utils.host.lock import host_lock
 from ansible.module_utils.host.package_source import SOURCE_ARGUMENTS, clear_source, package_source
 from ansible.module_utils.host.packages import converge_packages, installed_versions
-from ansible.module_utils.host.proofs import prove
+from ansible.module_utils.host.proofs import run_proofs
 from ansible.module_utils.host.units import dropin_path, note_units, show
 from ansible.module_utils.host.users import converge_users
 
@@ -30,42 +29,42 @@ DOCUMENTATION = r"""
 module: converge_host
 short_description: Converge packages, users, files and units of one host in one round trip
 description:
-  - Every task costs a round trip, and a worker should join in seconds, so a role says its whole wish at once.
+  - Every task costs a round trip, and a worker should join in seconds, so a role passes its desired state at once.
   - Order is users, packages, directories, files, links, units. Packages start no service when installed.
-  - A unit is restarted only if it does not run or if its drop-in or something in its C(watches) is newer than it.
-  - Before the first change of a thing its state is noted in a ledger on the host, with the owner that asked.
+  - A unit is restarted only if it does not run, or if its drop-in or a path in its C(watches) changed after its start.
+  - Before the first change of a thing its state and its owner are noted in a ledger on the host.
 options:
-  owner: {type: str, required: true, description: Who asks, for the ledger, as component/role.}
+  owner: {type: str, required: true, description: Owner in the ledger, as component/role.}
   claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
-  packages: {type: list, elements: str, default: [], description: Packages to have.}
+  packages: {type: list, elements: str, default: [], description: Packages to install.}
   source:
     type: dict
     description: Where Slurm's packages come from, if not from the host's own sources. Used for this call only.
     suboptions:
-      uri: {type: str, description: Where its dists are.}
+      uri: {type: str, description: URI of its dists directory.}
       suite: {type: str, description: Its suite.}
       components: {type: list, elements: str, description: Its components.}
       signing_key: {type: str, description: "The OpenPGP key that signs it, in base64."}
-      private: {type: bool, description: Whether it asks for a login.}
-      denied: {type: str, description: The rule that allows none; a package that is missing is an error then.}
-  source_login: {type: str, description: "What opens the source, as user:password."}
+      private: {type: bool, description: Whether it needs a login.}
+      denied: {type: str, description: The rule that denies installation; a missing package is then an error.}
+  source_login: {type: str, description: "Login of the source, as user:password."}
   declared_users:
     type: list
     elements: dict
     description: >-
-      Users that may submit, all of them; who was on an earlier list and is not on this one is locked. Without it
-      nothing is done about users.
+      Complete list of users that may submit. A user of an earlier list that is not on this one is locked. Without it
+      users are not changed.
     suboptions:
       name: {type: str, required: true, description: Name of the user and its group.}
-      uid: {type: int, required: true, description: Its number.}
-      gid: {type: int, required: true, description: Its group's number.}
+      uid: {type: int, required: true, description: Its uid.}
+      gid: {type: int, required: true, description: Its gid.}
       shell: {type: str, default: /bin/bash, description: Its shell.}
-  ssh_keys: {type: dict, default: {}, description: "Name to the public keys of a declared user, all of them."}
+  ssh_keys: {type: dict, default: {}, description: "User to its complete list of public keys."}
   directories:
     type: list
     elements: dict
     default: []
-    description: Directories to have.
+    description: Directories to create.
     suboptions:
       path: {type: path, required: true, description: Where.}
       owner: {type: str, default: root, description: User.}
@@ -75,7 +74,7 @@ options:
     type: list
     elements: dict
     default: []
-    description: Files to have, written atomically.
+    description: Files to write, each replaced in one step.
     suboptions:
       path: {type: path, required: true, description: Where.}
       content: {type: str, description: Text.}
@@ -86,34 +85,34 @@ options:
       package:
         type: str
         description: >-
-          Have it only if we brought this package. Where the package was there before, its configuration is its owner's,
-          and a file that we once put there is withdrawn.
+          Write the file only if the adapter installed this package. The configuration of a package that was there
+          before belongs to its owner, and a file of ours in it is removed.
   retired:
     type: list
     elements: path
     default: []
-    description: Files that earlier versions wrote. Withdrawn if our ledger has them, after the other files are there.
+    description: Files of earlier versions. Removed if the ledger has them, after the other files are written.
   links:
     type: list
     elements: dict
     default: []
-    description: Symbolic links to have.
+    description: Symbolic links to create.
     suboptions:
       path: {type: path, required: true, description: Where.}
-      target: {type: str, required: true, description: Where to.}
+      target: {type: str, required: true, description: The link's target.}
   trees:
     type: list
     elements: dict
     default: []
-    description: Directories that fill up while the services run. What is there before is noted, nothing is changed.
+    description: Directories that services fill while they run. Their content is noted, nothing is changed.
     suboptions:
       path: {type: path, required: true, description: Where.}
-      package: {type: str, required: true, description: The package whose fate it shares.}
+      package: {type: str, required: true, description: The package that the directory belongs to.}
   databases:
     type: list
     elements: dict
     default: []
-    description: Databases to have in the host's MariaDB, made by SQL over its socket once it runs.
+    description: Databases to create in the host's MariaDB, by SQL over its socket.
     suboptions:
       name: {type: str, required: true, description: The database.}
       user: {type: str, required: true, description: Its user on localhost.}
@@ -127,30 +126,30 @@ options:
       name: {type: str, required: true, description: Without .service.}
       dropin: {type: str, description: Text of our drop-in.}
       enabled: {type: bool, default: true, description: Start at boot.}
-      restart: {type: bool, default: false, description: Restart it even if nothing that it reads has changed.}
-      watches: {type: list, elements: str, default: [], description: "Paths, or package:NAME, it reads at its start."}
+      restart: {type: bool, default: false, description: Restart it even if no watched path changed.}
+      watches: {type: list, elements: str, default: [], description: "Paths, or package:NAME, read at its start."}
       ready_port: {type: int, description: Up when it listens here.}
       ready_path: {type: path, description: Up when this exists.}
       timeout: {type: float, default: 45, description: Seconds to come up.}
       package:
         type: str
         description: >-
-          The package it comes with. If that was there before us the unit is never restarted, and one that ran before us
-          is not even started.
+          The package of the unit. If it was installed before the cluster, the unit is never restarted, and a unit that
+          ran before is not started either.
   proofs:
     type: list
     elements: dict
     default: []
-    description: Commands that must succeed once the units run, or once they were started anew.
+    description: Commands that must succeed once the units run, or after a restart of them.
     suboptions:
       argv: {type: list, elements: str, required: true, description: The command.}
-      stdin: {type: str, description: What it is given.}
+      stdin: {type: str, description: Its standard input.}
       code: {type: str, required: true, description: The error's code if it fails.}
-      message: {type: str, required: true, description: The error's message; the command's own words follow it.}
+      message: {type: str, required: true, description: The error's message; the command's last line follows it.}
   digests:
     type: dict
     default: {}
-    description: Name to path of files whose digest is returned, null where there is none.
+    description: Name to path of files whose digest is returned; null for a file that does not exist.
 author: [gpuaas-slurm]
 """
 
@@ -158,15 +157,8 @@ RETURN = r"""
 changes: {type: list, description: "What changed, by name.", returned: always}
 packages: {type: dict, description: Installed versions., returned: success}
 units: {type: dict, description: ActiveState of each unit., returned: success}
-digests: {type: dict, description: As asked., returned: success}
+digests: {type: dict, description: "Digests of O(digests).", returned: success}
 """
-
-
-def digest(path: str) -> str | None:
-    try:
-        return "sha256:" + hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
-    except OSError:
-        return None
 
 
 def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, Any]]:
@@ -177,7 +169,7 @@ def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, An
         if u["dropin"] is not None
     ]
     ledger = Ledger(params["owner"])
-    foreign = theirs(params, ledger)
+    foreign = preinstalled_packages(params, ledger)
     left_alone = [file["path"] for file in params["files"] if file["package"] in foreign]
     params = {**params, "files": [file for file in params["files"] if file["package"] not in foreign] + dropins}
     if not dry:
@@ -194,16 +186,16 @@ def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, An
     changes += converge_directories(params["directories"], dry)
     changes += converge_files(params["files"], dry)
     if not dry:
-        changes += withdraw(left_alone + params["retired"], ledger)
+        changes += restore_former_files(left_alone + params["retired"], ledger)
     changes += converge_links(params["links"], dry)
-    changes += serve(params, foreign, ledger, dry)
+    changes += converge_services(params, foreign, ledger, dry)
     if not dry:
-        changes += prove(params["proofs"], units)
+        changes += run_proofs(params["proofs"], units)
     states = show([unit["name"] for unit in units])
     return changes, {
         "packages": installed_versions(params["packages"]),
         "units": {name: state.get("ActiveState", "unknown") for name, state in states.items()},
-        "digests": {name: digest(path) for name, path in params["digests"].items()},
+        "digests": {name: file_version(path) for name, path in params["digests"].items()},
     }
 
 

@@ -1,68 +1,66 @@
 #!/usr/bin/python3
-"""Look at a host before anything on it is changed, and refuse it if the cluster could not run there."""
+"""Read the facts of a host before its first change, and refuse a host that cannot be a member."""
 
 from __future__ import annotations
 
 import os
 import platform
-import pwd
 import re
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.host.claim import ABSENT, CLAIM_ARGUMENT, Claim, Holding
-from ansible.module_utils.host.claim import judge as judge_claim
-from ansible.module_utils.host.claim import look as look_at_owner
-from ansible.module_utils.host.database import judge_database
+from ansible.module_utils.host.accounts import user_ids
+from ansible.module_utils.host.claim import ABSENT, CLAIM_ARGUMENT, Claim, HostOwner, check_claim, read_owner
+from ansible.module_utils.host.database import check_database
 from ansible.module_utils.host.errors import INTERVENTION, AdapterError, from_os_error
-from ansible.module_utils.host.gpus import judge_count, read_gpus
+from ansible.module_utils.host.facts import short_hostname
+from ansible.module_utils.host.gpus import check_gpu_count, read_gpus
 from ansible.module_utils.host.ledger import Document, Entries
 from ansible.module_utils.host.packages import installed_versions
 from ansible.module_utils.host.users import check_users
 from ansible.module_utils.slurm.foreign_daemons import refuse_foreign_daemons
-from ansible.module_utils.slurm.foreign_data import judge_files
+from ansible.module_utils.slurm.foreign_data import refuse_foreign_files
 from ansible.module_utils.slurm.gres import gres, gres_conf
-from ansible.module_utils.slurm.join_terms import judge_terms
+from ansible.module_utils.slurm.join_terms import check_join_terms
 
 DOCUMENTATION = r"""
 module: host_probe
-short_description: Read what a host is, and check that it can be a member
+short_description: Read the facts of a host, and check that it can be a member
 description:
-  - Read-only. What it returns is the host's word; the action plugin of the same name checks it for the roles.
+  - Read-only. The action plugin of the same name checks the returned values before roles use them.
 options:
   supported:
     type: list
     elements: dict
     required: true
-    description: Systems we support, each with id, version and the name of its variables file.
+    description: Supported systems, each with id, version and the name of its variables file.
   reference_epoch: {type: float, description: The time by the clock of the machine that runs Ansible.}
-  max_skew_seconds: {type: float, default: 60, description: 'More difference to it, or to the controller, is refused.'}
-  min_free_mb: {type: int, default: 1024, description: Free space on /var below this is refused.}
-  users: {type: dict, default: {}, description: Name to uid that must match if the user exists.}
+  max_skew_seconds: {type: float, default: 60, description: 'A larger difference, also to the controller, is refused.'}
+  min_free_mb: {type: int, default: 1024, description: A host with less free space on /var is refused.}
+  users: {type: dict, default: {}, description: Name to the uid that an existing user must have.}
   controller:
     type: dict
-    description: What the host is held to if it is to join a running controller.
+    description: Conditions of the running controller for a host that joins.
     suboptions:
-      slurm_version: {type: str, required: true, description: What the controller runs.}
-      skew: {type: float, required: true, description: Its clock against the same reference.}
+      slurm_version: {type: str, required: true, description: The controller's version.}
+      skew: {type: float, required: true, description: Difference of its clock to the same reference.}
       slurm_user: {type: dict, description: uid and gid of its slurm user.}
-      accepts: {type: dict, required: true, description: "Series of a controller to series of workers it takes."}
-      gpus: {type: int, description: How many GPUs the host must have; any number if not given.}
+      accepts: {type: dict, required: true, description: "Series of a controller to series of its workers."}
+      gpus: {type: int, description: Number of GPUs that the host must have; any number by default.}
   declared_users:
     type: list
     elements: dict
     default: []
-    description: Users that the host is to get, each with name, uid and gid.
+    description: Users that will be created, each with name, uid and gid.
   database:
     type: dict
     description: >-
-      The accounting database that the host is to get. One that is there and not ours, or a MariaDB that cannot have it,
-      is refused.
+      The accounting database that will be created. A host with such a database of others, or with a MariaDB that
+      cannot have it, is refused.
     suboptions:
       name: {type: str, required: true, description: The database.}
       user: {type: str, required: true, description: Its user.}
@@ -107,24 +105,24 @@ def os_release() -> dict[str, str]:
 
 
 def memory_mb() -> int:
-    """As slurmd counts it, which reports and compares whole mebibytes."""
+    """Memory as slurmd counts it, in whole mebibytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1024 * 1024)
 
 
 def cgroup() -> dict[str, Any]:
-    """Which cgroup hierarchy the host gives, and whether Slurm could put jobs into it.
+    """The version of the cgroup hierarchy, and whether Slurm can put jobs into it.
 
     In a container the hierarchy is often there but read-only, or the daemon may not set another user's CPU
     affinity. Then Slurm has to track processes by /proc.
     """
-    version, writable = "none", False
+    version = "none"
     for line in Path("/proc/mounts").read_text().splitlines():
         _, where, kind, options, *_ = line.split()
         if where == "/sys/fs/cgroup" and kind == "cgroup2":
             return {"version": "v2", "writable": "rw" in options.split(",")}
         if kind == "cgroup":
             version = "v1"
-    return {"version": version, "writable": writable}
+    return {"version": version, "writable": False}
 
 
 def has_capability(number: int) -> bool:
@@ -132,19 +130,8 @@ def has_capability(number: int) -> bool:
     return bool(int(line.split()[1], 16) >> number & 1)
 
 
-def user_ids() -> dict[str, dict[str, int] | None]:
-    found: dict[str, dict[str, int] | None] = {}
-    for name in ("slurm", "munge"):
-        try:
-            entry = pwd.getpwnam(name)
-            found[name] = {"uid": entry.pw_uid, "gid": entry.pw_gid}
-        except KeyError:
-            found[name] = None
-    return found
-
-
 def addresses() -> list[str]:
-    """By which another host may know this one."""
+    """Addresses by which other hosts may reach this one."""
     done = subprocess.run(["hostname", "--all-ip-addresses"], capture_output=True, text=True, check=False)
     return done.stdout.split()
 
@@ -156,7 +143,7 @@ def probe() -> dict[str, Any]:
         "os_id": release.get("ID", "unknown"),
         "os_version": release.get("VERSION_ID", "unknown"),
         "multiarch": f"{platform.machine()}-linux-gnu",
-        "hostname": socket.gethostname().split(".")[0],
+        "hostname": short_hostname(),
         "addresses": addresses(),
         "cpus": len(os.sched_getaffinity(0)),
         "memory_mb": memory_mb(),
@@ -167,7 +154,7 @@ def probe() -> dict[str, Any]:
         "process_control": "cgroup"
         if in_cgroups and has_capability(CAP_SYS_ADMIN) and has_capability(CAP_SYS_NICE)
         else "linuxproc",
-        "users": user_ids(),
+        "users": {name: user_ids(name) for name in ("slurm", "munge")},
         "epoch": time.time(),
         "installed": installed_versions(SLURM_PACKAGES),
         "free_mb": shutil.disk_usage("/var").free // (1024 * 1024),
@@ -176,26 +163,26 @@ def probe() -> dict[str, Any]:
     }
 
 
-def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
-    """The version of Slurm that the host has or would get; raises what makes the host unfit."""
+def check_host(found: dict[str, Any], params: dict[str, Any]) -> str:
+    """The version of Slurm that the host has or would get. Raises the reason why the host cannot be a member."""
     systems = [s for s in params["supported"] if (s["id"], s["version"]) == (found["os_id"], found["os_version"])]
     if not systems:
-        known = ", ".join(f"{s['id']} {s['version']}" for s in params["supported"])
+        supported = ", ".join(f"{s['id']} {s['version']}" for s in params["supported"])
         raise AdapterError(
             "os_unsupported",
-            f"The host runs {found['os_id']} {found['os_version']}; supported are {known}."
+            f"The host runs {found['os_id']} {found['os_version']}; supported are {supported}."
             " Allocate a host with one of these.",
             INTERVENTION,
         )
     if os.geteuid() != 0:
-        raise AdapterError("not_root", "The login user may not become root. Give it sudo, then retry.", INTERVENTION)
+        raise AdapterError("not_root", "The login user cannot become root. Give it sudo, then retry.", INTERVENTION)
     if not found["systemd"]:
-        raise AdapterError("no_systemd", "The host does not run systemd. Allocate one that does.", INTERVENTION)
-    entries = judge_owner(Claim.of(params))
+        raise AdapterError("no_systemd", "The host does not run systemd. Allocate a host with systemd.", INTERVENTION)
+    entries = check_owner(Claim.of(params))
     if not HOSTNAME.fullmatch(found["hostname"]):
         raise AdapterError(
             "hostname_invalid",
-            "The host's name has characters that may not stand in a Slurm node name. Rename it, then retry.",
+            "The host's name has characters that a Slurm node name cannot have. Rename the host, then retry.",
             INTERVENTION,
         )
     if found["free_mb"] < params["min_free_mb"]:
@@ -209,47 +196,47 @@ def judge(found: dict[str, Any], params: dict[str, Any]) -> str:
         if present and present["uid"] != int(uid):
             raise AdapterError(
                 "uid_mismatch",
-                f"User {name} has uid {present['uid']} on the host, the cluster needs {uid}."
-                " Renumber it there, or use a clean host.",
+                f"User {name} has uid {present['uid']} on the host, but the cluster needs {uid}."
+                " Change the uid on the host, or use a clean host.",
                 INTERVENTION,
             )
     skew = found["skew"] or 0.0
-    # Who joins is held to its controller's clock, below: that the runner's own is wrong is no fault of the host.
+    # A host that joins is compared with its controller's clock below: the runner's clock may be wrong.
     if not params["controller"] and abs(skew) > params["max_skew_seconds"]:
         raise AdapterError(
             "clock_skew",
             f"The host's clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the runner's, and munge"
-            " refuses credentials of hosts that differ so much. Put the time service of whichever is wrong right, then"
+            " refuses credentials between clocks that differ so much. Correct the time service of the wrong one, then"
             " retry.",
             INTERVENTION,
         )
     check_users(params["declared_users"])
-    judge_foreign(entries, params["database"])
+    refuse_foreign_data(entries, params["database"])
     version = found["installed"].get("slurmd") or systems[0]["slurm"]
     if params["controller"]:
-        judge_terms({**found, "slurm_version": version}, params["controller"], params["max_skew_seconds"])
-        judge_count(found["gpus"], params["controller"]["gpus"])
+        check_join_terms({**found, "slurm_version": version}, params["controller"], params["max_skew_seconds"])
+        check_gpu_count(found["gpus"], params["controller"]["gpus"])
     return str(version)
 
 
-def judge_owner(claim: Claim) -> Entries:
-    """A host that serves another instance, or another cluster altogether, is not ours to take. Gives our ledger."""
-    found: Holding = look_at_owner(claim)
+def check_owner(claim: Claim) -> Entries:
+    """Refuse a host of another instance or another cluster. Returns the entries of the ledger."""
+    found: HostOwner = read_owner(claim)
     try:
-        judge_claim(claim, found)
+        check_claim(claim, found)
     except AdapterError as error:
         if error.code in ABSENT:
-            raise  # what concerns the number is for calls that change something
+            raise  # the claim number matters only for calls that change the host
     entries: Entries = (found.ledger or Document()).entries
     refuse_foreign_daemons(entries)
     return entries
 
 
-def judge_foreign(entries: Entries, database: dict[str, str] | None) -> None:
-    """Refuse a host with data of others that we would take for ours. What our ledger has is ours."""
-    judge_files(entries)
+def refuse_foreign_data(entries: Entries, database: dict[str, str] | None) -> None:
+    """Refuse a host with data of others that the adapter would adopt. Data in the ledger is the cluster's."""
+    refuse_foreign_files(entries)
     if database and f"database:{database['name']}" not in entries:
-        judge_database(database["name"], database["user"])
+        check_database(database["name"], database["user"])
 
 
 def main() -> None:
@@ -283,9 +270,9 @@ def main() -> None:
         found = probe()
         reference = module.params["reference_epoch"]
         found["skew"] = None if reference is None else found["epoch"] - reference
-        found["slurm_version"] = judge(found, module.params)
+        found["slurm_version"] = check_host(found, module.params)
     except OSError as error:
-        problem = from_os_error(error, "looking at the host")
+        problem = from_os_error(error, "reading the facts of the host")
         module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
     except AdapterError as error:
         module.fail_json(msg=error.message, adapter_error=error.as_dict())

@@ -1,9 +1,8 @@
 #!/usr/bin/python3
-"""Stop a member's services in order, or restart those that are older than a moment."""
+"""Stop a member's services in order, or restart those that started before a given time."""
 
 from __future__ import annotations
 
-import socket
 import time
 from datetime import datetime
 from typing import Any
@@ -12,6 +11,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.host.claim import CLAIM_ARGUMENT
 from ansible.module_utils.host.database import SERVER, foreign_databases
 from ansible.module_utils.host.errors import INTERVENTION, AdapterError
+from ansible.module_utils.host.facts import short_hostname
 from ansible.module_utils.host.ledger import LEDGER, Document, read
 from ansible.module_utils.host.lock import host_lock
 from ansible.module_utils.host.restore.entries import of_kind
@@ -20,17 +20,17 @@ from ansible.module_utils.host.units import show, started_monotonic
 
 DOCUMENTATION = r"""
 module: host_units
-short_description: Stop units in order, or restart those that are older than a moment
+short_description: Stop units in order, or restart those that started before a given time
 description:
-  - Looks at what runs and does what is left to do, so it may be run again at any point.
-  - A unit that ran on the host before this cluster came, and a MariaDB with databases of others, is not stopped and is
-    named in what is returned.
+  - Does what the present state still needs, so it may be run again at any point.
+  - A unit that ran on the host before the cluster, and a MariaDB with databases of others, are not stopped; C(left)
+    has them.
 options:
   stop:
     type: list
     elements: str
     default: []
-    description: Units to stop and to keep from starting at boot, each once the one before has stopped.
+    description: Units to stop and disable, each after the one before has stopped.
   restart:
     type: list
     elements: dict
@@ -42,10 +42,10 @@ options:
       timeout: {type: float, default: 45, description: Seconds to come up.}
   since:
     type: str
-    description: A moment by this host's clock, in ISO 8601. What started after it is not restarted.
+    description: A time by this host's clock, in ISO 8601. A unit that started later is not restarted.
   younger_than:
     type: float
-    description: What started less than so many seconds ago is not restarted. For hosts that did not set the moment.
+    description: A unit that started less than so many seconds ago is not restarted. For hosts with another clock.
   claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
@@ -61,35 +61,35 @@ elapsed: {type: float, returned: always, description: "Seconds since O(since) at
 
 
 def others() -> dict[str, str]:
-    """Units that are not ours to stop, and why."""
+    """Units that belong to others, with the reason."""
     entries = (read(LEDGER) or Document()).entries
     used = foreign_databases(of_kind(entries, "database"))
     found = {SERVER: f"it holds databases of others: {', '.join(used[:5])}"} if used else {}
     return found | found_running(entries)
 
 
-def read_moment(text: str) -> float:
+def read_time(text: str) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         raise AdapterError(
-            "moment_invalid", f"{text!r} is not a moment in ISO 8601. Correct it.", INTERVENTION
+            "moment_invalid", f"{text!r} is not a time in ISO 8601. Correct it, then retry.", INTERVENTION
         ) from None
 
 
-def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
-    since = read_moment(params["since"]) if params["since"] else None
+def run(params: dict[str, Any], dry: bool) -> dict[str, Any]:
+    since = read_time(params["since"]) if params["since"] else None
     seconds = params["younger_than"] if since is None else time.time() - since
     changes, left = stop_in_order(params["stop"], others(), dry)
     changes += restart_older(params["restart"], seconds, dry)
     states = show([*params["stop"], *(unit["name"] for unit in params["restart"])])
-    moment = time.time() - time.monotonic()
+    boot_time = time.time() - time.monotonic()
     return {
         "changes": changes,
         "left": left,
-        "hostname": socket.gethostname().split(".")[0],
+        "hostname": short_hostname(),
         "units": {name: state.get("ActiveState", "unknown") for name, state in states.items()},
-        "started": {name: moment + at for name, state in states.items() if (at := started_monotonic(state))},
+        "started": {name: boot_time + at for name, state in states.items() if (at := started_monotonic(state))},
         "elapsed": None if since is None else time.time() - since,
     }
 
@@ -114,9 +114,9 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    with host_lock(module, "asking its units", begin=False):
-        told = act(module.params, module.check_mode)
-    module.exit_json(changed=bool(told["changes"]), **told)
+    with host_lock(module, "stopping or restarting units", begin=False):
+        result = run(module.params, module.check_mode)
+    module.exit_json(changed=bool(result["changes"]), **result)
 
 
 if __name__ == "__main__":

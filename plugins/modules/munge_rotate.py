@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Change a host's munge key at an agreed moment, without touching anything that runs but munged."""
+"""Change a host's munge key at a given time, and restart nothing but munged."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ansible.module_utils.host.errors import INTERVENTION, REPAIRABLE, AdapterEr
 from ansible.module_utils.host.files import content_of, converge_files, find, note_paths
 from ansible.module_utils.host.ledger import Ledger
 from ansible.module_utils.host.lock import host_lock
-from ansible.module_utils.host.units import needs_restart, show
+from ansible.module_utils.host.units import needs_restart, state_of
 from ansible.module_utils.slurm.commands import run
 from ansible.module_utils.slurm.munge_switch import delay, is_live, started_at
 
 DOCUMENTATION = r"""
 module: munge_rotate
-short_description: Stage a new munge key, change to it at one moment on all hosts, and prove the change
+short_description: Stage a new munge key, switch to it on all hosts at one time, and check the result
 description:
-  - munged reads its key at its start and knows one key only. So the key is put beside the live one first, and a timer
-    of the host's own systemd moves it into place and restarts munged at the moment that all hosts were told.
+  - munged reads its key at its start and has one key only. So the key is put beside the live one first, and a timer
+    of the host's own systemd moves it into place and restarts munged at the moment that all hosts were result.
   - Every mode may be run again. A host that has the key already is left alone.
 options:
   mode:
@@ -33,17 +33,17 @@ options:
     choices: [look, stage, switch, prove, drop]
     description: >-
       C(look) changes nothing; C(stage) writes the key beside the live one; C(switch) does that and sets the timer;
-      C(prove) waits until munged holds the key and tries it; C(drop) takes a staged key away again.
-  owner: {type: str, required: true, description: "Who asks, for the ledger, as component/role."}
+      C(prove) waits until munged has the key and tests it; C(drop) deletes a staged key.
+  owner: {type: str, required: true, description: "Owner in the ledger, as component/role."}
   key: {type: str, description: The new key in base64.}
   at: {type: float, description: "When to switch, by the clock of the machine that runs Ansible."}
-  reference_epoch: {type: float, description: That clock now.}
-  calm:
+  reference_epoch: {type: float, description: The present time by that clock.}
+  pause_jobs:
     type: bool
     default: false
-    description: Whether this is the controller, which starts no job for a few seconds around the moment.
-  skew: {type: float, description: How far ahead of it this host's clock was when it was looked at.}
-  timeout: {type: float, default: 30, description: Seconds after the moment by which munged must hold the key.}
+    description: For the controller. Partitions that are up start no job for a few seconds around the switch.
+  skew: {type: float, description: Measured seconds by which this host's clock is ahead of that clock.}
+  timeout: {type: float, default: 30, description: Seconds after the switch until munged must have the key.}
   peer_credential: {type: str, description: A credential that another host made with the new key.}
   slurm: {type: bool, default: false, description: Whether slurmctld must answer a request from here.}
   claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
@@ -52,27 +52,27 @@ author: [gpuaas-slurm]
 
 RETURN = r"""
 changes: {type: list, returned: always, description: "What changed, by name."}
-ready: {type: bool, returned: success, description: "That the mode's condition holds; absent from a failure."}
-skew: {type: float, returned: "mode=look", description: How far ahead of the given clock this host's is at most.}
-credential: {type: str, returned: "mode=prove", description: "One that munged made now, as nobody."}
-switched_at: {type: float, returned: "mode=prove", description: "When munged began with the key, by this host's clock."}
+ready: {type: bool, returned: success, description: "True; a failure does not have it."}
+skew: {type: float, returned: "mode=look", description: Seconds by which this host's clock is ahead at most.}
+credential: {type: str, returned: "mode=prove", description: "A new credential, made as nobody."}
+switched_at: {type: float, returned: "mode=prove", description: "Start of munged with the key, by this host's clock."}
 """
 
 LIVE = Path("/etc/munge/munge.key")
 STAGED = Path("/etc/munge/munge.key.next")
 SOCKET = Path("/run/munge/munge.socket.2")
 TIMER = "gpuaas-slurm-munge-switch"
-# A new time on the key first: munged must be younger than its key, whatever happens between these steps.
+# touch first: the key must be older than the munged that reads it, also after an interruption.
 SWITCH = f"if [ -f {STAGED} ]; then touch {STAGED} && mv -f {STAGED} {LIVE}; fi; systemctl restart munge"
-# A job that is launched while hosts disagree about the key does not start there. So on the controller nothing is
-# started for a moment: partitions that are up wait, take jobs meanwhile, and come up again whatever became of us.
-CALM_SECONDS = 2
-CALM_SWITCH = f"""
+# A job that is launched while hosts have different keys fails to start. So the controller sets its partitions down
+# around the switch. They accept jobs meanwhile, and the script sets them up again even if this module was killed.
+PAUSE_SECONDS = 2
+PAUSED_SWITCH = f"""
 up=$(scontrol --all --oneliner show partition | sed -n 's/^PartitionName=\\([^ ]*\\) .*State=UP .*/\\1/p')
 for one in $up; do scontrol update "partitionname=$one" state=down; done
 python3 -c 'import sys, time; time.sleep(max(0, float(sys.argv[1]) - time.time()))' "$1"
 {SWITCH}
-sleep {CALM_SECONDS}
+sleep {PAUSE_SECONDS}
 for one in $up; do
   tries=0
   until scontrol update "partitionname=$one" state=up || [ $((tries += 1)) -gt 60 ]; do sleep 1; done
@@ -81,31 +81,33 @@ done
 POLL_SECONDS = 0.1
 
 
-def look() -> None:
-    """A host whose munged does not run, or that has something in the way, cannot be prepared."""
+def check_ready() -> None:
+    """Raise the reason why this host cannot change its key."""
     found = find(STAGED)
-    # A file that the ledger does not know is somebody else's too.
+    # A file that is not in the ledger belongs to others.
     if found.kind not in ("absent", "file") or (found.kind == "file" and not _is_ours()):
         raise AdapterError(
             "path_in_the_way",
-            f"{STAGED} on the host is a {found.kind}, which is not ours to replace. Move it away, then ask again.",
+            f"{STAGED} on the host is a {found.kind} that the adapter did not create. Move it away, then retry.",
             INTERVENTION,
         )
-    state = show(["munge"]).get("munge", {})
+    state = state_of("munge")
     if find(LIVE).kind != "file" or state.get("ActiveState") != "active":
         raise AdapterError(
             "munge_not_running",
             f"munge is {state.get('ActiveState', 'unknown')} on the host, so its key cannot be changed while the"
-            " cluster runs. Put munge right there, then ask again.",
+            " cluster runs. Repair munge there, then retry.",
             REPAIRABLE,
         )
     if not shutil.which("systemd-run"):
-        raise AdapterError("systemd_run_missing", "The host has no systemd-run. Install systemd there.", INTERVENTION)
+        raise AdapterError(
+            "systemd_run_missing", "The host has no systemd-run. Install systemd there, then retry.", INTERVENTION
+        )
 
 
-def holds(key: bytes) -> bool:
-    """Whether munged runs with this key: it is in place, and munged is younger than it."""
-    state = show(["munge"]).get("munge", {})
+def uses_key(key: bytes) -> bool:
+    """Whether munged runs with this key: the key is in place, and munged started after it was written."""
+    state = state_of("munge")
     return (
         is_live(LIVE, key)
         and state.get("ActiveState") == "active"
@@ -115,7 +117,7 @@ def holds(key: bytes) -> bool:
 
 
 def stage(params: dict[str, Any], key: bytes) -> list[str]:
-    look()
+    check_ready()
     if is_live(LIVE, key):
         return drop()
     wanted = {"path": str(STAGED), "secret": params["key"], "owner": "munge", "group": "munge", "mode": "0400"}
@@ -127,21 +129,23 @@ def stage(params: dict[str, Any], key: bytes) -> list[str]:
 
 def switch(params: dict[str, Any], key: bytes) -> list[str]:
     changes = stage(params, key)
-    if holds(key) or _is_armed():
-        return changes  # it is done, or another member on this host has set the timer
+    if uses_key(key) or _is_armed():
+        return changes  # done already, or another member on this host has set the timer
     now = time.time()
     seen = [now - params["reference_epoch"], *([] if params["skew"] is None else [params["skew"]])]
     seconds = delay(params["at"], now, seen)
     script = ["/bin/sh", "-c", SWITCH]
-    if params["calm"]:
-        script = ["/bin/sh", "-c", CALM_SWITCH, "switch", f"{now + seconds:.3f}"]
-        seconds = max(0.0, seconds - CALM_SECONDS)
+    if params["pause_jobs"]:
+        script = ["/bin/sh", "-c", PAUSED_SWITCH, "switch", f"{now + seconds:.3f}"]
+        seconds = max(0.0, seconds - PAUSE_SECONDS)
     command = ["systemd-run", "--quiet", "--collect", f"--unit={TIMER}", f"--on-active={seconds:.3f}"]
     command += ["--timer-property=AccuracySec=1ms", "--description=The cluster's new munge key takes effect"]
     done = subprocess.run([*command, *script], capture_output=True, text=True, check=False, timeout=60)
     if done.returncode != 0:
         raise AdapterError(
-            "timer_failed", f"systemd set no timer on the host: {done.stderr.strip()}. Look at its journal.", REPAIRABLE
+            "timer_failed",
+            f"systemd set no timer on the host: {done.stderr.strip()}. Read its journal, then retry.",
+            REPAIRABLE,
         )
     return [*changes, f"timer {TIMER}"]
 
@@ -149,11 +153,11 @@ def switch(params: dict[str, Any], key: bytes) -> list[str]:
 def prove(params: dict[str, Any], key: bytes) -> dict[str, Any]:
     ahead = max(0.0, (params["at"] or 0) - (params["reference_epoch"] or 0))
     deadline = time.monotonic() + ahead + params["timeout"]
-    while not holds(key) or _is_switching():
+    while not uses_key(key) or _is_switching():
         if time.monotonic() > deadline:
             raise AdapterError(
                 "munge_key_old",
-                f"munged did not take up the new key. Read `journalctl -u munge -u {TIMER}` on the host, then run"
+                f"munged does not run with the new key. Read `journalctl -u munge -u {TIMER}` on the host, then run"
                 " the deploy play for it.",
                 REPAIRABLE,
             )
@@ -170,8 +174,8 @@ def prove(params: dict[str, Any], key: bytes) -> dict[str, Any]:
         if done.returncode != 0:
             raise AdapterError(
                 "munge_mismatch",
-                f"munge does not accept a credential that the controller made ({done.stderr.strip()}). Compare clocks"
-                " and keys of the two hosts, then run the deploy play for this one.",
+                f"munge refuses a credential of the controller ({done.stderr.strip()}). Compare clocks and keys of the"
+                " two hosts, then run the deploy play for this one.",
                 REPAIRABLE,
             )
     if params["slurm"]:
@@ -179,21 +183,21 @@ def prove(params: dict[str, Any], key: bytes) -> dict[str, Any]:
     code, credential, _ = run("runuser", "-u", "nobody", "--", "munge", "--no-input")
     return {
         "credential": credential.strip() if code == 0 else None,
-        "switched_at": started_at(show(["munge"])["munge"]),
+        "switched_at": started_at(state_of("munge")),
     }
 
 
 def _ask_slurmctld(deadline: float) -> None:
-    """A request and its answer: each end reads what the other one's munged wrote."""
+    """Send a request and wait for the answer, which tests the credentials of both sides."""
     while True:
-        code, answer, said = run("scontrol", "ping")
+        code, answer, errors = run("scontrol", "ping")
         if code == 0 and " is UP" in answer:
             return
         if time.monotonic() > deadline:
             raise AdapterError(
                 "slurmctld_not_answering",
-                f"slurmctld did not answer a request from this host ({said or answer.strip() or 'no words'}). Read"
-                " slurmctld's journal on the controller.",
+                f"slurmctld did not answer a request from this host ({errors or answer.strip() or 'no reason given'})."
+                " Read slurmctld's journal on the controller, then retry.",
                 REPAIRABLE,
             )
         time.sleep(POLL_SECONDS)
@@ -207,33 +211,35 @@ def drop() -> list[str]:
 
 
 def _is_ours() -> bool:
-    return Ledger("nobody").knows("path", str(STAGED))
+    return Ledger("nobody").has("path", str(STAGED))
 
 
 def _is_armed() -> bool:
-    return show([f"{TIMER}.timer"]).get(f"{TIMER}.timer", {}).get("ActiveState") == "active"
+    return state_of(f"{TIMER}.timer").get("ActiveState") == "active"
 
 
 def _is_switching() -> bool:
-    """On the controller the change is over only when partitions are up again."""
-    return show([TIMER]).get(TIMER, {}).get("ActiveState") in ("active", "activating")
+    """On the controller the switch ends only when its partitions are up again."""
+    return state_of(TIMER).get("ActiveState") in ("active", "activating")
 
 
-def act(params: dict[str, Any], dry: bool) -> dict[str, Any]:
-    mode, told = params["mode"], {"changes": [], "ready": True}
+def run_mode(params: dict[str, Any], dry: bool) -> dict[str, Any]:
+    mode, result = params["mode"], {"changes": [], "ready": True}
     if mode == "look" or dry:
-        look()
-        return told | {"skew": time.time() - (params["reference_epoch"] or time.time())}
+        check_ready()
+        return result | {"skew": time.time() - (params["reference_epoch"] or time.time())}
     if mode == "drop":
-        return told | {"changes": drop()}
+        return result | {"changes": drop()}
     key = content_of({"path": str(LIVE), "secret": params["key"]})
     if len(key) < 32:
-        raise AdapterError("secret_malformed", "The new key is too short to be one. Look at the vault.", INTERVENTION)
+        raise AdapterError(
+            "secret_malformed", "The new key is too short. Correct it in the vault, then retry.", INTERVENTION
+        )
     if mode == "stage":
-        return told | {"changes": stage(params, key)}
+        return result | {"changes": stage(params, key)}
     if mode == "switch":
-        return told | {"changes": switch(params, key)}
-    return told | prove(params, key)
+        return result | {"changes": switch(params, key)}
+    return result | prove(params, key)
 
 
 def main() -> None:
@@ -245,7 +251,7 @@ def main() -> None:
             "key": {"type": "str", "no_log": True},
             "at": {"type": "float"},
             "reference_epoch": {"type": "float"},
-            "calm": {"type": "bool", "default": False},
+            "pause_jobs": {"type": "bool", "default": False},
             "skew": {"type": "float"},
             "timeout": {"type": "float", "default": 30},
             "peer_credential": {"type": "str"},
@@ -259,10 +265,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     mode = module.params["mode"]
-    # Waiting for the moment is no reason to keep the other member of the host waiting.
+    # While this call waits for the switch, the other member on the host may continue.
     with host_lock(module, "changing the munge key", changes=mode not in ("look", "prove"), alone=mode != "prove"):
-        told = act(module.params, module.check_mode)
-    module.exit_json(changed=bool(told["changes"]), **told)
+        result = run_mode(module.params, module.check_mode)
+    module.exit_json(changed=bool(result["changes"]), **result)
 
 
 if __name__ == "__main__":

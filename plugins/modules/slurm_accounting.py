@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A cluster, accounts and their users in Slurm's accounting, before anyone submits."""
+"""Create a cluster, its accounts and their users in Slurm's accounting."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.host.claim import CLAIM_ARGUMENT
-from ansible.module_utils.host.errors import REPAIRABLE, RETRYABLE, AdapterError
+from ansible.module_utils.host.errors import REPAIRABLE, RETRYABLE, AdapterError, last_line
 from ansible.module_utils.host.ledger import Ledger
 from ansible.module_utils.host.lock import host_lock
 from ansible.module_utils.slurm.accounts import converge
 
 DOCUMENTATION = r"""
 module: slurm_accounting
-short_description: Have a cluster, accounts and associations for users in slurmdbd
+short_description: Converge a cluster, accounts and associations of users in slurmdbd
 description:
   - Runs on the controller once slurmdbd is up, and before slurmctld opens a partition, so that the first job of
-    each user finds its association. It needs no slurm.conf of the host's own.
+    each user finds its association. It does not need the host's slurm.conf.
 options:
   cluster: {type: str, required: true, description: The cluster's name.}
   account: {type: str, required: true, description: The account to submit under.}
-  owner: {type: str, required: true, description: "Who asks, for the ledger, as component/role."}
+  owner: {type: str, required: true, description: "Owner in the ledger, as component/role."}
   users: {type: list, elements: str, default: [], description: Unix users that may submit under it.}
   declared_users:
     type: list
     elements: dict
     description: >-
-      Declared users, all of them, each with its account. Who was on an earlier list and is not on this one can submit
-      no more. Without it nobody is closed.
+      Complete list of declared users with their accounts. A user of an earlier list that is not on this one can no
+      longer submit. Without it no association is closed.
     suboptions:
       name: {type: str, required: true, description: A Unix user of the controller.}
-      account: {type: str, required: true, description: The account it submits under by default.}
+      account: {type: str, required: true, description: Its default account.}
   timeout: {type: float, default: 30, description: Seconds that slurmdbd may take to answer.}
   claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
@@ -51,7 +51,7 @@ CONFIG += "AccountingStorageHost=127.0.0.1\n"
 
 
 class Sacctmgr:
-    """The only caller of sacctmgr here; asks with a configuration of its own."""
+    """Calls sacctmgr with a configuration of its own."""
 
     def __init__(self, config: Path) -> None:
         self._environment = {**os.environ, "SLURM_CONF": str(config), "LC_ALL": "C"}
@@ -62,7 +62,7 @@ class Sacctmgr:
             if time.monotonic() > deadline:
                 raise AdapterError(
                     "accounting_unreachable",
-                    f"slurmdbd does not answer: {_last(answer.stderr)}."
+                    f"slurmdbd does not answer: {last_line(answer.stderr)}."
                     " Read `journalctl -u slurmdbd` on the controller.",
                     RETRYABLE,
                 )
@@ -79,7 +79,7 @@ class Sacctmgr:
         if answer.returncode != 0:
             raise AdapterError(
                 "accounting_failed",
-                f"`sacctmgr {' '.join(words)}` failed: {_last(answer.stderr or answer.stdout)}."
+                f"`sacctmgr {' '.join(words)}` failed: {last_line(answer.stderr or answer.stdout)}."
                 " Run it by hand on the controller to see why.",
                 REPAIRABLE,
             )
@@ -94,11 +94,6 @@ class Sacctmgr:
             timeout=60,
             env=self._environment,
         )
-
-
-def _last(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no reason given"
 
 
 def main() -> None:

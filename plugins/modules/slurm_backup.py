@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Keep the accounting database and slurmctld's state as they are now, on the controller, for root alone."""
+"""Back up the accounting database and slurmctld's state on the controller, readable by root only."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.host.claim import CLAIM_ARGUMENT
 from ansible.module_utils.host.lock import host_lock
-from ansible.module_utils.slurm.backups import COMPLETE, check_room, prune, take
+from ansible.module_utils.slurm.backups import COMPLETE, check_room, prune, take_backup
 from ansible.module_utils.slurm.kept import Kept
 
 DOCUMENTATION = r"""
 module: slurm_backup
 short_description: Back up Slurm's accounting database and slurmctld's state
 description:
-  - Taken while both run, the database as of one moment, the state file by file, each of which slurmctld replaces whole.
-  - One a name, so a run that is taken up again has the backup from before it began. The newest are kept.
-  - A manifest in it names the cluster, the time, the change, and the versions of Slurm. slurm_restore reads it.
+  - Made while both run. The dump is one transaction; slurmctld replaces each state file in one step.
+  - One backup for each name, so a run that continues another uses the backup from before its start.
+  - Its manifest has the cluster, the time, the change and the versions of Slurm. slurm_restore reads it.
 options:
-  owner: {type: str, required: true, description: "Who asks, for the ledger, as component/role."}
-  name: {type: str, required: true, description: What it is taken for.}
+  owner: {type: str, required: true, description: "Owner in the ledger, as component/role."}
+  name: {type: str, required: true, description: Name of the change.}
   database: {type: str, required: true, description: The accounting database.}
-  target: {type: str, default: "", description: "The version that the change moves to, for the manifest."}
+  target: {type: str, default: "", description: "Target version of the change, for the manifest."}
   state: {type: path, default: /var/lib/slurm/slurmctld, description: StateSaveLocation.}
   keep: {type: int, default: 2, description: How many to keep.}
   timeout: {type: float, default: 600, description: Seconds it may take.}
@@ -32,7 +32,7 @@ author: [gpuaas-slurm]
 """
 
 RETURN = r"""
-path: {type: str, description: Where it is., returned: success}
+path: {type: str, description: Path of the backup., returned: success}
 """
 
 
@@ -45,7 +45,7 @@ def back_up(params: dict[str, Any]) -> tuple[bool, Path]:
     if (target / COMPLETE).exists():
         return False, target
     check_room(room, Path(params["state"]), params["database"])
-    take(
+    take_backup(
         target,
         params["database"],
         Path(params["state"]),

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Put a configuration live only after Slurm itself has run with it, and take it back if the cluster does not serve."""
+"""Put a configuration live after a trial by Slurm itself, and revert it if the cluster does not serve."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.host.claim import CLAIM_ARGUMENT
+from ansible.module_utils.host.digest import content_version
 from ansible.module_utils.host.errors import INTERVENTION, AdapterError
 from ansible.module_utils.host.files import find
 from ansible.module_utils.host.ledger import Ledger, write_atomically
 from ansible.module_utils.host.lock import host_lock
-from ansible.module_utils.slurm.activate import Activation
+from ansible.module_utils.slurm.activate import DESIRED_CONFIG, Activation
 from ansible.module_utils.slurm.conf import PARTITION_ARGUMENT, Partition, keep_controller_name, render
 from ansible.module_utils.slurm.kept import Kept
-from ansible.module_utils.slurm.trial import try_out
+from ansible.module_utils.slurm.trial import run_trial
 from ansible.module_utils.slurm.versions import installed_slurm
 
 DOCUMENTATION = r"""
 module: slurm_config
-short_description: Render slurm.conf, let slurmctld start with it beside the live one, then swap it in and watch
+short_description: Render slurm.conf, try it with a slurmctld beside the live one, put it live and watch the controller
 description:
   - The rendered text is tried by a real slurmctld with a scratch state directory, another port and no accounting.
-    Once that says it is the primary controller it is stopped, and the text goes live atomically. A refused text leaves
-    the live files as they are.
-  - On a controller that serves already, it goes live by a reconfigure where that is enough and by a restart where it
-    is not, and is watched. If the controller does not serve with it, the last good one is put back and it fails with
-    C(config_taken_back). A note on the host says that a change is on trial, so a run that was killed in the middle is
-    finished, one way or the other, by the next.
-  - The first configuration of a host is only written; whoever starts slurmctld sees whether it runs.
+    Once that logs that it is the primary controller it is stopped, and the files are replaced. If it refuses the
+    configuration, the live files stay.
+  - On a controller that serves already, the configuration is loaded by a reconfigure if that is enough, otherwise by a
+    restart. If the controller does not serve with it, the last good one is restored and the module fails with
+    C(config_taken_back). A document on the host marks a change on trial, so the next run finishes a run that was
+    killed.
+  - The first configuration of a host is only written. The task that starts slurmctld checks whether it runs.
 options:
-  owner: {type: str, required: true, description: "Who asks, for the ledger, as component/role."}
+  owner: {type: str, required: true, description: "Owner in the ledger, as component/role."}
   directory: {type: path, default: /etc/slurm, description: Where the configuration lives.}
   managed: {type: dict, default: {}, description: The adapter's own settings.}
-  requested: {type: dict, default: {}, description: Settings asked for from outside.}
+  requested: {type: dict, default: {}, description: Settings of the instance.}
   partitions:
     type: list
     elements: dict
@@ -57,10 +58,10 @@ options:
     choices: [rendered, good, point]
     default: rendered
     description: >-
-      C(rendered) from the options here. C(good) keeps what was last seen serving, whatever is asked for. C(point) is
-      what was live before the last change.
-  wish: {type: str, default: "", description: A name for what is asked for; it comes back with whatever is live.}
-  change: {type: str, default: "", description: A name for the change that this is a part of; else the wish's.}
+      C(rendered) from the options. C(good) is the configuration that served last, whatever is requested. C(point) is
+      the configuration before the last change.
+  desired_config: {type: str, default: "", description: Digest of the desired configuration; stored with the files.}
+  change: {type: str, default: "", description: "Name of the change; default is O(desired_config)."}
   claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
@@ -69,25 +70,25 @@ RETURN = r"""
 config_version: {type: str, description: Digest of slurm.conf as it is live., returned: success}
 changes: {type: list, description: "What changed, by name.", returned: success}
 loaded_by: {type: str, description: "reconfigure, restart, or none if nothing changed.", returned: success}
-wish: {type: str, description: The name of what is live., returned: success}
+desired_config: {type: str, description: Digest of the desired configuration that is live., returned: success}
 """
 
 
 def wanted_files(params: dict[str, Any], kept: Kept) -> tuple[dict[str, str], str]:
-    """The files to be live, by name, and the name of the wish they fulfil."""
+    """The files to put live, by name, and the digest of their desired configuration."""
     if params["source"] == "rendered":
         good = ((kept.read("good") or {}).get("files") or {}).get("slurm.conf")
         managed = keep_controller_name(params["managed"], good)
         text = render(managed, params["requested"], [Partition(**one) for one in params["partitions"]])
-        return {**params["companions"], "slurm.conf": text}, params["wish"]
-    known = kept.read(params["source"])
-    if known is None or not known.get("files"):
+        return {**params["companions"], "slurm.conf": text}, params["desired_config"]
+    stored = kept.read(params["source"])
+    if stored is None or not stored.get("files"):
         raise AdapterError(
             "nothing_to_return_to",
-            "The host keeps no configuration to return to. Correct the instance's configuration, then retry.",
+            "The host has no stored configuration to return to. Correct the instance's configuration, then retry.",
             INTERVENTION,
         )
-    return dict(known["files"]), str(known.get("wish") or "")
+    return dict(stored["files"]), str(stored.get(DESIRED_CONFIG) or "")
 
 
 def differing(files: dict[str, str], directory: Path) -> list[str]:
@@ -102,11 +103,11 @@ def swap(files: dict[str, str], names: list[str], directory: Path, owner: str) -
     ledger = Ledger(owner)
     for name in names:
         path = directory / name
-        if path.is_file() and not ledger.knows("path", str(path)):
+        if path.is_file() and not ledger.has("path", str(path)):
             ledger.keep(path.read_bytes())
         ledger.note("path", str(path), find(path).as_before())
     ledger.save()
-    # slurm.conf last: nobody reads it before what it stands on is there.
+    # slurm.conf last: it refers to the other files.
     for name in sorted(names, key=lambda name: name == "slurm.conf"):
         write_atomically(directory / name, files[name].encode(), mode=0o644)
 
@@ -118,36 +119,34 @@ def converge(params: dict[str, Any], dry: bool) -> dict[str, Any]:
         swap(files, differing(files, directory), directory, params["owner"])
 
     live = Activation(kept, write, params["live_timeout"])
-    files, wish = wanted_files(params, kept)
-    settled = None if dry else live.settle(files)
+    files, desired_config = wanted_files(params, kept)
+    finished = None if dry else live.finish_interrupted(files)
     names = differing(files, directory)
-    how = settled
+    how = finished
     if names and not dry:
-        try_out(files["slurm.conf"], params["companions"] or _others(files), params["slurm_user"], params["timeout"])
+        others = {name: text for name, text in files.items() if name != "slurm.conf"}
+        run_trial(files["slurm.conf"], others, params["slurm_user"], params["timeout"])
         if live.is_first(directory):
             write(files)
         else:
             if params["source"] == "rendered" and files != (kept.read("good") or {}).get("files"):
-                kept.keep_point(params["change"] or wish, installed_slurm())
-            how = live.bring(files, wish)
+                kept.keep_point(params["change"] or desired_config, installed_slurm())
+            how = live.go_live(files, desired_config)
     elif not dry:
-        how = live.ensure_loaded() or settled
-    if not dry and kept.read("good") != {"files": files, "wish": wish}:
-        kept.write("good", {"files": files, "wish": wish})
+        how = live.ensure_loaded() or finished
+    good = {"files": files, DESIRED_CONFIG: desired_config}
+    if not dry and kept.read("good") != good:
+        kept.write("good", good)
     if params["source"] == "point" and not dry:
-        # One returns to it once; who comes again because a run was cut off is told from who wants to go further back.
+        # A point is used once. The name of the change lets an interrupted rollback run again, but not a second one.
         kept.write("point", {**(kept.read("point") or {}), "returned_by": params["change"]})
     return {
         "changed": bool(names or how),
         "changes": [f"file {name}" for name in names] + ([f"slurmctld {how}"] if how else []),
-        "config_version": "sha256:" + hashlib.sha256(files["slurm.conf"].encode()).hexdigest()[:16],
+        "config_version": content_version(files["slurm.conf"].encode()),
         "loaded_by": how or "none",
-        "wish": wish,
+        "desired_config": desired_config,
     }
-
-
-def _others(files: dict[str, str]) -> dict[str, str]:
-    return {name: text for name, text in files.items() if name != "slurm.conf"}
 
 
 def main() -> None:
@@ -164,14 +163,14 @@ def main() -> None:
             "timeout": {"type": "float", "default": 20},
             "live_timeout": {"type": "float", "default": 60},
             "source": {"type": "str", "default": "rendered", "choices": ["rendered", "good", "point"]},
-            "wish": {"type": "str", "default": ""},
+            "desired_config": {"type": "str", "default": ""},
             "change": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
     with host_lock(module, "writing Slurm's configuration"):
-        told = converge(module.params, module.check_mode)
-    module.exit_json(**told)
+        result = converge(module.params, module.check_mode)
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -1,31 +1,30 @@
 #!/usr/bin/python3
-"""See that a worker runs the configuration its controller serves."""
+"""Have a worker run the configuration that its controller serves."""
 
 from __future__ import annotations
 
-import hashlib
 import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.host.claim import CLAIM_ARGUMENT
+from ansible.module_utils.host.digest import file_version
 from ansible.module_utils.host.errors import REPAIRABLE, AdapterError
 from ansible.module_utils.host.lock import host_lock
 from ansible.module_utils.host.packages import installed_versions
-from ansible.module_utils.host.units import listening, show
-from ansible.module_utils.slurm.units import restart
+from ansible.module_utils.host.units import listening, request, state_of
 
 DOCUMENTATION = r"""
 module: slurm_follow
 short_description: Have a configless slurmd run the configuration that its controller serves
 description:
-  - A slurmd that was handed the configuration has it already, or has it in a moment. One that was not fetches it when
-    it is restarted; the jobs on it run on.
+  - A slurmd to which the controller sent the configuration has it within seconds. Any other slurmd is restarted and
+    fetches it; its jobs keep running.
 options:
   version: {type: str, required: true, description: Digest of the slurm.conf that the controller serves.}
   cache: {type: path, default: /var/lib/slurm/slurmd/conf-cache/slurm.conf, description: What slurmd fetched.}
   port: {type: int, default: 6818, description: The port at which slurmd listens.}
-  patience: {type: float, default: 3, description: Seconds for what the controller handed out to arrive.}
+  patience: {type: float, default: 3, description: Seconds to wait for a configuration that the controller sent.}
   timeout: {type: float, default: 45, description: Seconds for a restarted slurmd to fetch it and listen.}
   claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
@@ -40,16 +39,9 @@ restarted: {type: bool, description: Whether slurmd had to be restarted., return
 POLL_SECONDS = 0.1
 
 
-def digest(path: Path) -> str | None:
-    try:
-        return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    except OSError:
-        return None
-
-
 def arrives(path: Path, version: str, seconds: float, port: int | None = None) -> bool:
     deadline = time.monotonic() + seconds
-    while digest(path) != version or (port is not None and not listening(port)):
+    while file_version(path) != version or (port is not None and not listening(port)):
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_SECONDS)
@@ -57,18 +49,20 @@ def arrives(path: Path, version: str, seconds: float, port: int | None = None) -
 
 
 def follow(path: Path, version: str, port: int, patience: float, seconds: float) -> bool:
-    """Whether slurmd had to be restarted for it."""
+    """Returns whether slurmd had to be restarted."""
     if arrives(path, version, patience):
         return False
-    if show(["slurmd"]).get("slurmd", {}).get("ActiveState") != "active":
+    if state_of("slurmd").get("ActiveState") != "active":
         raise AdapterError(
-            "slurmd_not_active", "slurmd does not run here. Start it, or recover the worker.", REPAIRABLE
+            "slurmd_not_active",
+            "slurmd does not run on the host. Start it, or run playbooks/recover.yml, then retry.",
+            REPAIRABLE,
         )
-    restart("slurmd")
+    request("restart", "slurmd")
     if not arrives(path, version, seconds, port):
         raise AdapterError(
             "config_not_fetched",
-            "slurmd was restarted but does not run the controller's configuration. Read `journalctl -u slurmd`.",
+            "slurmd was restarted but does not run the controller's configuration. Read `journalctl -u slurmd` there.",
             REPAIRABLE,
         )
     return True
@@ -94,7 +88,7 @@ def main() -> None:
     module.exit_json(
         changed=restarted,
         restarted=restarted,
-        config_version=digest(path),
+        config_version=file_version(path),
         package_version=installed_versions(["slurmd"]).get("slurmd"),
     )
 

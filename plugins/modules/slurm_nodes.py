@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Drain, resume and delete nodes from their controller, and see what came of it."""
+"""Drain, resume and delete nodes on their controller, and check the result."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ DOCUMENTATION = r"""
 module: slurm_nodes
 short_description: Drain, resume and delete nodes, and report the cluster as it is afterwards
 description:
-  - Runs on the controller. One call does all that is asked, each kind for many nodes at once, and then looks.
-  - Order is resume, hold_down, drain, requeue, unpin, cancel, verify_delete, delete. What was done is read back from
-    the controller, never from what a command printed.
-  - Fails, and assumes nothing, if Slurm does not answer. What is seen of its daemons is then told with the failure.
+  - Runs on the controller. One call makes all changes, each kind for many nodes at once, and then takes a snapshot.
+  - Order is resume, hold_down, drain, requeue, unpin, cancel, verify_delete, delete. The result is read
+    from the controller, never from the output of a command.
+  - Fails, and assumes nothing, if Slurm does not answer. The failure then has the states of the daemons.
 options:
   drain:
     type: list
     elements: dict
     default: []
-    description: Nodes to drain. One that is drained already keeps its reason, whoever gave it.
+    description: Nodes to drain. A node that is already drained keeps its reason.
     suboptions:
       nodes: {type: list, elements: str, required: true, description: Their names.}
       reason: {type: str, required: true, description: "Starts with gpuaas: and the operation."}
@@ -50,36 +50,37 @@ options:
     description: Nodes whose drain is to be lifted.
     suboptions:
       nodes: {type: list, elements: str, required: true, description: Their names.}
-      owner: {type: str, required: true, description: Only drains whose reason is this owner's are lifted.}
+      owner: {type: str, required: true, description: Only drains with a reason of this owner are lifted.}
   hold_down:
     type: bool
     default: false
     description: >-
-      Before a restart of daemons. Nodes that a person set DOWN are drained too, with the person's reason, since the
-      next registration of their slurmd would put them back to work. Alone, it does not fail if Slurm does not answer.
+      For use before a restart of daemons. Drains nodes that a person set DOWN, with the person's reason, since the next
+      registration of their slurmd would return them to service. If it is the only request, it does not fail when Slurm
+      does not answer.
   requeue:
     type: list
     elements: str
     default: []
     description: >-
-      Jobs to put back into the queue, by address (100, 100_7, 200+1). Of a heterogeneous job the whole is requeued.
+      Jobs to requeue, by address (100, 100_7, 200+1). A heterogeneous job is requeued as a whole.
   unpin: {type: list, elements: str, default: [], description: Pending jobs whose required nodes are cleared.}
   cancel:
     type: list
     elements: str
     default: []
     description: >-
-      Jobs to cancel, by address. Component zero of a heterogeneous job stands for the whole; another one goes alone.
+      Jobs to cancel, by address. Component zero cancels the whole heterogeneous job; another component only itself.
   verify_delete:
     type: list
     elements: str
     default: []
-    description: Nodes of which to say whether they could be deleted now. Changes nothing.
+    description: Nodes to check for deletion. Changes nothing.
   delete:
     type: list
     elements: str
     default: []
-    description: Nodes to delete. Each is checked again right before, and one that is in use is kept.
+    description: Nodes to delete. Each is checked again first; a node in use is kept.
   claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
@@ -95,12 +96,12 @@ jobs:
   type: dict
   returned: success
   description: >-
-    By address. did is requeued, unpinned, cancelled, gone or kept; reason says why not, or what else ended with it.
+    By address. did is requeued, unpinned, cancelled, gone or kept; reason is the obstacle, or other jobs that ended.
 drains:
   type: dict
   returned: success
   description: Each node that is set to drain, with its reason, held_by (us, person or slurm) and whether it is drained.
-changes: {type: list, returned: success, description: "What was asked of Slurm, in words."}
+changes: {type: list, returned: success, description: "Changes requested of Slurm, by name."}
 snapshot: {type: dict, returned: success, description: As slurm_snapshot gives it.}
 """
 
@@ -112,7 +113,7 @@ POLL_SECONDS = 0.2
 
 
 class Call:
-    """One call of the module: what is asked of Slurm, and the verdicts so far."""
+    """One call of the module: its requests, and the verdicts so far."""
 
     def __init__(self, params: dict[str, Any], dry: bool) -> None:
         self._params = params
@@ -122,7 +123,7 @@ class Call:
         self.jobs: dict[str, Verdict] = {}
         self.changes: list[str] = []
 
-    def answer(self) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         self._resume(self._params["resume"])
         if self._params["hold_down"]:
             self._hold_down()
@@ -144,27 +145,27 @@ class Call:
         }
 
     def _only_holds(self) -> bool:
-        """A daemon that is dead can be restarted: nothing could be held, and nothing else was asked."""
-        asked = {kind for kind in (*CHANGES, "verify_delete") if self._params[kind]}
-        return asked == {"hold_down"}
+        """Whether hold_down is the only request: a slurmctld that does not answer may then be restarted."""
+        requested = {kind for kind in (*CHANGES, "verify_delete") if self._params[kind]}
+        return requested == {"hold_down"}
 
     def _resume(self, orders: list[dict[str, Any]]) -> None:
         for order in orders:
             names, owner = check_names(order["nodes"]), order["owner"]
             wanted, left = to_resume(names, owner, self._seen()["nodes"])
             self.nodes.update(left)
-            said = self._do(wanted, f"nodes {','.join(wanted)} resumed", "update", "State=UNDRAIN")
+            complaint = self._do(wanted, f"nodes {','.join(wanted)} resumed", "update", "State=UNDRAIN")
             after = self._answering(wanted)
             for name in wanted:
                 node = after.get(name)
                 held = node is not None and "DRAIN" in node["flags"] and owns(owner, node["reason"])
                 if node is None:
-                    self.nodes[name] = verdict("absent", f"Node {name} went away meanwhile.")
+                    self.nodes[name] = verdict("absent", f"Node {name} was deleted meanwhile.")
                 else:
-                    self.nodes[name] = verdict("kept", said) if held else verdict("resumed")
+                    self.nodes[name] = verdict("kept", complaint) if held else verdict("resumed")
 
     def _answering(self, names: list[str]) -> dict[str, Any]:
-        """The nodes once these have answered slurmctld: it asks a resumed node anew, and distrusts it until then."""
+        """The nodes once these have answered slurmctld, which shows a resumed node as not responding until then."""
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             nodes: dict[str, Any] = self._seen()["nodes"]
@@ -178,14 +179,16 @@ class Call:
             names, reason = check_names(order["nodes"]), check_reason(order["reason"])
             wanted, left = to_drain(names, self._seen()["nodes"])
             self.nodes.update(left)
-            said = self._do(wanted, f"nodes {','.join(wanted)} drained", "update", "State=DRAIN", f"Reason={reason}")
+            complaint = self._do(
+                wanted, f"nodes {','.join(wanted)} drained", "update", "State=DRAIN", f"Reason={reason}"
+            )
             after = self._seen()["nodes"]
             for name in wanted:
                 node = after.get(name)
                 if node is None:
-                    self.nodes[name] = verdict("absent", f"Node {name} went away meanwhile.")
+                    self.nodes[name] = verdict("absent", f"Node {name} was deleted meanwhile.")
                 elif "DRAIN" not in node["flags"]:
-                    self.nodes[name] = verdict("kept", said, "not_drained")
+                    self.nodes[name] = verdict("kept", complaint, "not_drained")
                 elif node["reason"] == reason:
                     self.nodes[name] = verdict("drained", reason)
                 else:
@@ -194,7 +197,7 @@ class Call:
     def _hold_down(self) -> None:
         if self._dry:
             return
-        # The whole look asks only a daemon that runs: a question to a dead one waits long.
+        # look() queries only a daemon that runs: a query to a dead one blocks until its timeout.
         held = hold_down(lambda: look(self._command)["nodes"], self._run)
         self.nodes.update({name: verdict("held", reason) for name, reason in held.items()})
 
@@ -206,10 +209,10 @@ class Call:
         self.jobs = evictions.verdicts
 
     def _run(self, change: str, command: tuple[str, ...]) -> str:
-        """Slurm's complaint, if any; whether it worked is for the next look."""
+        """The error text of Slurm, if any. The next look shows whether the command worked."""
         self.changes.append(change)
         if self._dry:
-            return "Nothing was changed, this is a dry run."
+            return "Nothing was changed: this is a dry run."
         _, output, errors = run(*command)
         return errors or output.strip()
 
@@ -218,24 +221,24 @@ class Call:
         for name in check_names(names):
             self.nodes[name] = obstacle(name, seen) or verdict("deletable")
 
-    def _delete(self, asked: list[str]) -> None:
-        if not asked:
+    def _delete(self, requested: list[str]) -> None:
+        if not requested:
             return
-        names, seen = check_names(asked), self._seen()
+        names, seen = check_names(requested), self._seen()
         found = {name: obstacle(name, seen) for name in names}
         wanted = [name for name in names if found[name] is None]
-        self.nodes.update({name: known for name, known in found.items() if known})
-        said = self._do(wanted, f"nodes {','.join(wanted)} deleted", "delete")
+        self.nodes.update({name: kept for name, kept in found.items() if kept})
+        complaint = self._do(wanted, f"nodes {','.join(wanted)} deleted", "delete")
         after = self._seen()["nodes"]
         for name in wanted:
-            self.nodes[name] = verdict("kept", said, "state_unknown") if name in after else verdict("deleted")
+            self.nodes[name] = verdict("kept", complaint, "state_unknown") if name in after else verdict("deleted")
 
     def _do(self, names: list[str], change: str, verb: str, *settings: str) -> str:
-        """One scontrol call for all names. Returns Slurm's complaint; whether it worked is for the next look."""
+        """One scontrol call for all names. Returns the error text of Slurm, or a text for a command without effect."""
         if not names:
             return ""
-        said = self._run(change, ("scontrol", verb, f"NodeName={','.join(names)}", *settings))
-        return said or "Slurm took the command, but the node is as it was. It is tried again."
+        complaint = self._run(change, ("scontrol", verb, f"NodeName={','.join(names)}", *settings))
+        return complaint or "Slurm accepted the command, but the node did not change. The adapter retries."
 
     def _seen(self) -> dict[str, Any]:
         seen: dict[str, Any] = look_at_nodes(self._command)
@@ -255,8 +258,8 @@ def _drain(node: dict[str, Any]) -> dict[str, Any]:
 def _silent(when: str) -> NoReturn:
     raise AdapterError(
         SILENT,
-        f"slurmctld does not answer on the controller{f' {when}' if when else ''}, so nothing is known about nodes and"
-        " jobs. Read `journalctl -u slurmctld` there if it lasts; it is tried again.",
+        f"slurmctld does not answer on the controller{f' {when}' if when else ''}, so its nodes and jobs"
+        " are unknown. The adapter retries; if the error stays, read `journalctl -u slurmctld` there.",
         RETRYABLE,
     )
 
@@ -282,12 +285,12 @@ def main() -> None:
     changes = any(module.params[kind] for kind in CHANGES)
     with host_lock(module, "changing nodes", changes=changes, begin=False):
         try:
-            told = Call(module.params, module.check_mode).answer()
+            result = Call(module.params, module.check_mode).run()
         except AdapterError as error:
-            # What can be seen without Slurm's answer goes with it: a slurmctld that does not run can be started.
+            # The states of daemons are known without Slurm. The runner can start a slurmctld that does not run.
             seen = {"phase": "controller", "snapshot": look(nodes_command())} if error.code == SILENT else None
             module.fail_json(msg=error.message, adapter_error=error.as_dict(), member_report=seen)
-    module.exit_json(changed=bool(told["changes"]), **told)
+    module.exit_json(changed=bool(result["changes"]), **result)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Move Slurm's packages on a host to another version, its daemons in order, and back if they do not serve."""
+"""Move Slurm's packages on a host to another version, restart its daemons in order, and revert on a failure."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from ansible.module_utils.slurm.versions import check_window, choose, installed_
 
 DOCUMENTATION = r"""
 module: slurm_packages
-short_description: See which version of Slurm a host can move to, or move it there
+short_description: Find the version of Slurm that a host can move to, or move it there
 description:
-  - C(plan) touches nothing but the package index. It resolves what was asked for and refuses what lies outside the
-    version window, what no source offers, and what one could not return from.
-  - C(plan_back) resolves what C(rollback) returns to, or sees that a given version can be returned to.
-  - C(move) installs all packages of Slurm in one go with services held, then restarts the daemons that started before
-    that, in the order given, and watches them. If they do not serve, the former packages are put back and it fails with
-    C(upgrade_taken_back); across series nothing is put back and it fails with C(upgrade_unfinished). A note on the host
-    says that packages are being moved, so the next run knows what was before.
+  - C(plan) changes nothing but the package index. It resolves the requested version and refuses one outside of the
+    version window, one that no source offers, and one from which no return is possible.
+  - C(plan_back) resolves the target of a rollback, or checks that a given version can be installed.
+  - C(move) installs all packages of Slurm at once without starting services, then restarts the daemons that started
+    before, in the given order, and watches them. If they do not serve, the former packages are installed again and the
+    module fails with C(upgrade_taken_back); across series nothing is reverted and it fails with C(upgrade_unfinished).
+    A document on the host has the former version, so the next run can continue.
   - While slurmdbd converts its database, C(move) returns C(conversion) and no C(target) after C(conversion_round)
-    seconds. Call it again to go on.
+    seconds. Call it again to continue.
 options:
-  owner: {type: str, required: true, description: "Who asks, for the ledger, as component/role."}
+  owner: {type: str, required: true, description: "Owner in the ledger, as component/role."}
   source: {type: dict, description: "Where Slurm's packages come from, as in converge_host."}
-  source_login: {type: str, description: "What opens it, as user:password."}
+  source_login: {type: str, description: "Login of the source, as user:password."}
   mode: {type: str, required: true, choices: [plan, plan_back, move], description: What to do.}
-  version: {type: str, default: "", description: "A package version, a series, or nothing for the newest that fits."}
-  window: {type: dict, default: {}, description: "By series of a controller, the series it can take over from."}
-  accept_no_way_back: {type: bool, default: false, description: Also if no source has the version installed now.}
+  version: {type: str, default: "", description: "A package version, a series, or empty for the newest allowed."}
+  window: {type: dict, default: {}, description: "Series of a controller to the series that it can be upgraded from."}
+  accept_no_way_back: {type: bool, default: false, description: Move even if no source has the installed version.}
   units: {type: list, elements: dict, default: [], description: "Daemons in order of restart, as in converge_host."}
   watch_controller: {type: bool, default: false, description: Whether slurmctld must serve its nodes again.}
-  live_timeout: {type: float, default: 90, description: Seconds until it must.}
-  change: {type: str, default: "", description: A name for the change that this is a part of.}
-  backup: {type: str, default: "", description: "The backup from before the move, which an error names."}
-  database: {type: str, default: "", description: "The accounting database, to see whether a conversion goes on."}
+  live_timeout: {type: float, default: 90, description: Seconds until slurmctld must serve.}
+  change: {type: str, default: "", description: Name of the change.}
+  backup: {type: str, default: "", description: "The backup from before the move, for error messages."}
+  database: {type: str, default: "", description: "The accounting database, to watch a conversion."}
   conversion_round: {type: float, default: 45, description: Seconds that one call waits for slurmdbd.}
-  conversion_idle: {type: float, default: 900, description: Seconds that slurmdbd may do nothing before it listens.}
+  conversion_idle: {type: float, default: 900, description: Seconds that slurmdbd may be idle before it listens.}
   conversion_limit: {type: float, default: 604800, description: Seconds until slurmdbd must listen.}
   across_series: {type: bool, default: false, description: "For C(plan_back), whether the series may differ."}
   claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
@@ -56,12 +56,12 @@ author: [gpuaas-slurm]
 
 RETURN = r"""
 now: {type: str, description: The version that is installed., returned: success}
-target: {type: str, description: The version to move to., returned: success}
+target: {type: str, description: The target version., returned: success}
 moves: {type: bool, description: Whether these differ., returned: success}
 changes: {type: list, description: What was done., returned: success}
 from: {type: str, description: The version before the move that is or was under way., returned: by plan}
 backup: {type: str, description: The backup of a move that an earlier run began., returned: by plan}
-conversion: {type: dict, description: How far slurmdbd is., returned: while slurmdbd converts}
+conversion: {type: dict, description: Progress of the conversion., returned: while slurmdbd converts}
 """
 
 
@@ -74,21 +74,21 @@ def plan(params: dict[str, Any]) -> dict[str, Any]:
     if target != now and now not in offers and not params["accept_no_way_back"]:
         raise AdapterError(
             "no_way_back",
-            f"Nothing was touched: no package source of the host has Slurm {now}, which is installed, so a failed"
-            " upgrade could not be taken back. Give the host a source that has it, or ask with accept_no_way_back.",
+            f"Nothing was changed: no package source of the host has the installed Slurm {now}, so a failed upgrade"
+            " could not be reverted. Give the host a source that has it, or retry with accept_no_way_back.",
             INTERVENTION,
         )
     kept = Kept(params["owner"])
     before, backup = begun(kept, params["change"])
     before = before or now
-    # A database that an unfinished move left half converted is still of the series before it.
+    # A database that an interrupted move converted in part is still of the former series.
     check_window(target, before, params["window"])
     Mover(kept, Ledger(params["owner"])).check(target)
     return {"now": now, "target": target, "moves": target != now, "from": before, "backup": backup}
 
 
 def begun(kept: Kept, change: str) -> tuple[str, str]:
-    """The version before this change, and its backup, if an earlier run began it: nothing may be left to do by now."""
+    """The version before this change and its backup, if an earlier run started it; otherwise empty texts."""
     note = kept.read("move")
     if note:
         return str(note.get("from") or ""), str(note.get("backup") or "")
@@ -102,8 +102,8 @@ def plan_back(params: dict[str, Any]) -> dict[str, Any]:
     if point is None or point.get("returned_by", params["change"]) != params["change"]:
         raise AdapterError(
             "nothing_to_return_to",
-            "Nothing was touched: the controller keeps nothing to return to, since nothing was changed or it has been"
-            " taken back already.",
+            "Nothing was changed: the controller has no earlier state to return to. There was no change, or it was"
+            " reverted already.",
             INTERVENTION,
         )
     target = target or oldest(point["packages"].values()) or now
@@ -111,9 +111,9 @@ def plan_back(params: dict[str, Any]) -> dict[str, Any]:
     if newer and not params["across_series"]:
         raise AdapterError(
             "rollback_across_series",
-            f"Nothing was touched: Slurm {series(target)} can read neither the state nor the database of"
-            f" {series(newer[0])}. Both as they were are in a backup on the controller; what ran since is lost with it,"
-            f" so this is for a person to decide: {RESTORE.format(name='NAME')} (without backup=NAME it lists them).",
+            f"Nothing was changed: Slurm {series(target)} can read neither the state nor the database of"
+            f" {series(newer[0])}. A backup on the controller has both as they were; a restore loses all later jobs."
+            f" To restore, run {RESTORE.format(name='NAME')} (without backup=NAME it lists the backups).",
             INTERVENTION,
         )
     refresh_index()
@@ -127,7 +127,7 @@ def move(params: dict[str, Any]) -> dict[str, Any]:
     target = params["version"]
     mover.finish_interrupted()
     installed = installed_slurm()
-    # An upgrade that finds nothing to do is no change: what was before the last one is still what one returns to.
+    # An upgrade without a change must not replace the point to return to.
     moves = set(installed.values()) != {target} and kept.read("move") is None
     if params["watch_controller"] and params["change"] and moves:
         kept.keep_point(params["change"], installed)
@@ -151,10 +151,12 @@ def _origin(params: dict[str, Any]) -> str:
 
 
 def _now() -> str:
-    """One version for all of Slurm's packages; after an install that was cut off, the oldest is what counts."""
+    """The version of Slurm's packages; after an interrupted install the oldest of them."""
     found = oldest(installed_slurm().values())
     if found is None:
-        raise AdapterError("slurm_not_installed", "The host has no package of Slurm. Deploy it first.", REPAIRABLE)
+        raise AdapterError(
+            "slurm_not_installed", "The host has no package of Slurm. Deploy Slurm first, then retry.", REPAIRABLE
+        )
     return found
 
 
@@ -198,8 +200,8 @@ def main() -> None:
         host_lock(module, "moving Slurm's packages", changes=module.params["mode"] == "move"),
         package_source(module.params["source"], module.params["source_login"]),
     ):
-        told = {"plan": plan, "plan_back": plan_back, "move": move}[module.params["mode"]](module.params)
-    module.exit_json(changed=bool(told.get("changes")), **told)
+        result = {"plan": plan, "plan_back": plan_back, "move": move}[module.params["mode"]](module.params)
+    module.exit_json(changed=bool(result.get("changes")), **result)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Open and close partitions on their controller, and see that they are."""
+"""Set the states of partitions on their controller, and check them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ansible.module_utils.slurm.partitions import parse_partitions, to_change
 
 DOCUMENTATION = r"""
 module: slurm_partitions
-short_description: Have partitions in a state
+short_description: Set the states of partitions
 description:
-  - Runs on the controller. A partition that is DOWN keeps its waiting jobs waiting and lets the running ones run.
-  - Slurm forgets these states when slurmctld restarts, and takes what slurm.conf says.
-  - Fails, and assumes nothing, if Slurm does not answer or does not do it.
+  - Runs on the controller. In a partition that is DOWN pending jobs wait and running jobs continue.
+  - A restart of slurmctld resets the states to those in slurm.conf.
+  - Fails, and assumes nothing, if Slurm does not answer or does not change a state.
 options:
   states: {type: dict, default: {}, description: "Partition to state, one of UP, DOWN, DRAIN and INACTIVE."}
-  every: {type: str, choices: [UP, DOWN], description: The state that all of them shall have.}
+  every: {type: str, choices: [UP, DOWN], description: The state of all partitions.}
   claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
@@ -29,34 +29,37 @@ author: [gpuaas-slurm]
 RETURN = r"""
 before: {type: dict, returned: success, description: State of each partition as it was found.}
 partitions: {type: dict, returned: success, description: State of each partition as it is now.}
+changes: {type: list, returned: success, description: Partitions whose state was changed.}
 """
 
 
-def look() -> dict[str, str]:
+def read_states() -> dict[str, str]:
     states = parse_partitions(ask("scontrol", "--all", "--oneliner", "show", "partitions"))
     if states is None:
         raise AdapterError(
             "slurm_silent",
-            "slurmctld does not answer on the controller, so nothing is known about its partitions. Read"
-            " `journalctl -u slurmctld` there if it lasts; it is tried again.",
+            "slurmctld does not answer on the controller, so its partitions are unknown. The adapter retries; if the"
+            " error stays, read `journalctl -u slurmctld` there.",
             RETRYABLE,
         )
     return states
 
 
-def have(states: dict[str, str], every: str | None, dry: bool) -> dict[str, Any]:
-    before = look()
+def set_states(states: dict[str, str], every: str | None, dry: bool) -> dict[str, Any]:
+    before = read_states()
     changes = to_change(dict.fromkeys(before, every) if every else states, before)
     if dry or not changes:
         return {"changes": list(changes), "before": before, "partitions": before}
-    said = [run("scontrol", "update", f"PartitionName={name}", f"State={state}")[2] for name, state in changes.items()]
-    after = look()
+    errors = [
+        run("scontrol", "update", f"PartitionName={name}", f"State={state}")[2] for name, state in changes.items()
+    ]
+    after = read_states()
     left = to_change(changes, after)
     if left:
         raise AdapterError(
             "partition_unchanged",
-            f"Partition {', '.join(left)} is not as asked: {'; '.join(filter(None, said)) or 'Slurm gave no reason'}."
-            " It is tried again.",
+            f"Partition {', '.join(left)} did not change: {'; '.join(filter(None, errors)) or 'Slurm gave no reason'}."
+            " The adapter retries.",
             RETRYABLE,
         )
     return {"changes": list(changes), "before": before, "partitions": after}
@@ -73,8 +76,8 @@ def main() -> None:
     )
     changes = bool(module.params["states"] or module.params["every"])
     with host_lock(module, "opening or closing partitions", changes=changes, begin=False):
-        told = have(module.params["states"], module.params["every"], module.check_mode)
-    module.exit_json(changed=bool(told["changes"]), **told)
+        result = set_states(module.params["states"], module.params["every"], module.check_mode)
+    module.exit_json(changed=bool(result["changes"]), **result)
 
 
 if __name__ == "__main__":

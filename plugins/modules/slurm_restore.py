@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""List a controller's backups, check one, or put one back: accounting database and slurmctld's state together."""
+"""List a controller's backups, check one, or restore one: accounting database and slurmctld's state together."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ module: slurm_restore
 short_description: Restore Slurm's accounting database and slurmctld's state from a backup
 description:
   - C(list) and C(check) change nothing. C(check) reads the whole backup, compares its cluster name with the
-    controller's, and sees that the version of Slurm it needs can be installed.
-  - C(restore) checks, stops slurmctld and slurmdbd, keeps what is there as a backup of its own, installs the former
+    controller's, and checks that the version of Slurm it needs can be installed.
+  - C(restore) checks, stops slurmctld and slurmdbd, backs up the present database and state, installs the former
     packages if the backup is of another series, loads the database as slurmdbd's own user, replaces the state, starts
     both and watches them. Other databases of the server are not touched.
 options:
-  owner: {type: str, required: true, description: "Who asks, for the ledger, as component/role."}
+  owner: {type: str, required: true, description: "Owner in the ledger, as component/role."}
   source: {type: dict, description: "Where Slurm's packages come from, as in converge_host."}
-  source_login: {type: str, description: "What opens it, as user:password."}
+  source_login: {type: str, description: "Login of the source, as user:password."}
   mode: {type: str, required: true, choices: [list, check, restore], description: What to do.}
   backup: {type: str, default: "", description: "Its name, or its path."}
   database: {type: str, required: true, description: The accounting database.}
   state: {type: path, default: /var/lib/slurm/slurmctld, description: StateSaveLocation.}
-  accept_unlabelled: {type: bool, default: false, description: Also a backup without a manifest.}
+  accept_unlabelled: {type: bool, default: false, description: Accept a backup without a manifest.}
   live_timeout: {type: float, default: 90, description: Seconds until slurmctld must serve.}
   claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
@@ -42,9 +42,10 @@ author: [gpuaas-slurm]
 
 RETURN = r"""
 backups: {type: list, description: "Each with name, time, change, version and cluster.", returned: by list}
-packages: {type: str, description: "The version to install first, or nothing.", returned: by check and restore}
+packages: {type: str, description: "The version to install first, or empty.", returned: by check}
+backup: {type: str, description: Name of the restored backup., returned: by restore}
 target: {type: str, description: "The version that was installed, if one was.", returned: by restore}
-aside: {type: str, description: The backup of what was there before., returned: by restore}
+aside: {type: str, description: The backup of the former database and state., returned: by restore}
 """
 
 UNITS: list[dict[str, Any]] = [
@@ -53,10 +54,10 @@ UNITS: list[dict[str, Any]] = [
 ]
 
 
-def answer(params: dict[str, Any]) -> dict[str, Any]:
+def run_mode(params: dict[str, Any]) -> dict[str, Any]:
     kept = Kept(params["owner"])
     if params["mode"] == "list":
-        return {"backups": slurm_backups.listed(kept.directory / "backups")}
+        return {"backups": slurm_backups.list_backups(kept.directory / "backups")}
     mover = Mover(kept, Ledger(params["owner"]))
     restore = Restore(
         kept, mover, params["backup"], params["database"], Path(params["state"]), params["accept_unlabelled"]
@@ -83,8 +84,8 @@ def main() -> None:
     )
     changes = module.params["mode"] == "restore"
     with host_lock(module, "restoring a backup", changes=changes):
-        told = answer(module.params)
-    module.exit_json(changed=changes, **told)
+        result = run_mode(module.params)
+    module.exit_json(changed=changes, **result)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,24 @@
 #!/usr/bin/python3
-"""One fast look at a cluster, from its controller."""
+"""A snapshot of a cluster, taken on its controller."""
 
 from __future__ import annotations
 
-import pwd
 import time
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.host.accounts import user_ids
 from ansible.module_utils.slurm.commands import ask, look, nodes_command, run
-from ansible.module_utils.slurm.parse import has_come, is_serving, parse_nodes
+from ansible.module_utils.slurm.parse import has_registered, is_serving, parse_nodes
 
 DOCUMENTATION = r"""
 module: slurm_snapshot
 short_description: Report nodes, jobs and daemons of the cluster this controller runs
 description:
-  - Read-only. What cannot be learnt is reported as unknown (null), never as empty.
-  - With O(wait_for_nodes) it looks again until each of these nodes serves, or is only held by a drain, or O(timeout)
-    is over. Time running out is no failure, the snapshot then says what is.
+  - Read-only. A value that cannot be read is reported as unknown (null), never as empty.
+  - With O(wait_for_nodes) it waits until each of these nodes serves, or is only drained, for at most O(timeout). A
+    timeout is not a failure; the snapshot shows the nodes as they are.
 options:
   config_path: {type: path, default: /etc/slurm/slurm.conf, description: The live configuration.}
   wait_for_nodes: {type: list, elements: str, default: [], description: Nodes that should serve.}
@@ -26,21 +26,21 @@ options:
     type: dict
     default: {}
     description: >-
-      Node to the moment its slurmd started, in seconds by the worker's own clock, which is the one Slurm shows too.
-      Such a node serves only once this slurmd has registered.
+      Node to the start time of its slurmd, in seconds by the worker's clock, as Slurm shows it. Such a node counts only
+      once this slurmd has registered.
   timeout: {type: float, default: 20, description: Seconds to wait for the nodes.}
   reference_epoch:
     type: float
     description: >-
-      The time by the clock of the machine that runs Ansible. Given, C(join_terms) is returned too, with what a worker
-      is held to before it joins.
+      The time by the clock of the machine that runs Ansible. With it C(join_terms) is returned too: the conditions for
+      a worker that joins.
 author: [gpuaas-slurm]
 """
 
 RETURN = r"""
 snapshot: {type: dict, returned: always, description: "Nodes, jobs, reservations, partitions and daemons."}
 serving: {type: list, returned: always, description: Nodes that take jobs.}
-missing: {type: list, returned: always, description: Nodes that were waited for in vain.}
+missing: {type: list, returned: always, description: Nodes that did not serve in time.}
 join_terms: {type: dict, returned: with O(reference_epoch), description: "Clock, slurm user and a munge credential."}
 """
 
@@ -48,34 +48,30 @@ POLL_SECONDS = 0.15
 
 
 def wait_for(names: list[str], started: dict[str, float], command: tuple[str, ...], seconds: float) -> list[str]:
-    """The nodes that did not come in time."""
+    """The nodes that did not register in time."""
     deadline = time.monotonic() + seconds
     while True:
         nodes = parse_nodes(ask(*command)) or {}
-        missing = [name for name in names if name not in nodes or not has_come(nodes[name], started.get(name))]
+        missing = [name for name in names if name not in nodes or not has_registered(nodes[name], started.get(name))]
         if not missing or time.monotonic() >= deadline:
             return missing
         time.sleep(POLL_SECONDS)
 
 
-def read_moments(started: dict[str, Any]) -> dict[str, float]:
-    """Without what is not a time: these are the workers' words, and one of them must not keep this look from ending."""
+def read_times(started: dict[str, Any]) -> dict[str, float]:
+    """The valid times only: workers report them, and a wrong value must not make the snapshot fail."""
     return {name: float(at) for name, at in started.items() if isinstance(at, int | float) and 0 < at < 2**33}
 
 
 def join_terms(reference_epoch: float) -> dict[str, Any]:
-    """What only the controller can say: its clock, its user, and a credential by which a worker shows its key is right.
+    """The controller's clock, its slurm user, and a credential with which a worker can check its munge key.
 
-    The credential is made as nobody, for nobody may do anything with it but decode it.
+    The credential is made as the user nobody, so that it grants no rights.
     """
     code, credential, _ = run("runuser", "-u", "nobody", "--", "munge", "--no-input")
-    try:
-        account: Any = pwd.getpwnam("slurm")
-    except KeyError:
-        account = None
     return {
         "skew": time.time() - reference_epoch,
-        "slurm_user": {"uid": account.pw_uid, "gid": account.pw_gid} if account else None,
+        "slurm_user": user_ids("slurm"),
         "credential": credential.strip() if code == 0 else None,
     }
 
@@ -93,13 +89,13 @@ def main() -> None:
     )
     command = nodes_command()
     names = module.params["wait_for_nodes"]
-    started = read_moments(module.params["started"])
+    started = read_times(module.params["started"])
     missing = wait_for(names, started, command, module.params["timeout"]) if names else []
-    # A look before a join is for the join alone; what people are shown comes with the look at what came of it.
-    shown = module.params["reference_epoch"] is None
-    snapshot = look(command, Path(module.params["config_path"]), samples=shown)
+    # The snapshot before a join needs no samples; the one after it has them.
+    with_samples = module.params["reference_epoch"] is None
+    snapshot = look(command, Path(module.params["config_path"]), samples=with_samples)
     serving = sorted(name for name, node in (snapshot["nodes"] or {}).items() if is_serving(node))
-    terms = {} if shown else {"join_terms": join_terms(module.params["reference_epoch"])}
+    terms = {} if with_samples else {"join_terms": join_terms(module.params["reference_epoch"])}
     module.exit_json(changed=False, snapshot=snapshot, serving=serving, missing=missing, **terms)
 
 

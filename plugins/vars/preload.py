@@ -1,13 +1,13 @@
-"""preload: what has to be in place once, before Ansible forks and before it contacts a host.
+"""preload: set-up of the Ansible process before it forks and before it contacts a host.
 
-Filters and tests: Ansible runs each task of each host in a process of its own, and loads all of them in it at the first
-template, again and again: a third of what seven joins cost this machine. Loaded in the parent they are simply there.
+Filters and tests: Ansible runs each task of each host in a new process, which loads all filters and tests at its first
+template. That was a third of the CPU time of seven joins. Loaded in the parent process, they are inherited.
 
-Output: Ansible prints words of hosts (a module's warnings, a failure's message) as they come. A terminal obeys the
-control characters in them, and ansible-runner takes its events from marked places in the same stream. So none is
-printed.
+Output: Ansible prints text of hosts (warnings of a module, the message of a failure) unchanged. A terminal would
+interpret control characters in it, and ansible-runner finds its events in the same stream by markers. So control
+characters are not printed.
 
-Only a plugin that is called before the first task can do that; this one should give variables, and gives none.
+Only a vars plugin is loaded early enough. This one gives no variables.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ for loader in (filter_loader, test_loader):
 
 
 def _without_control_characters(display: Callable[..., None]) -> Callable[..., None]:
-    """Colours are added further in, and ansible-runner's marks are written past it: both stay."""
+    """Colours are added later, and ansible-runner writes its markers elsewhere: both stay."""
 
     @functools.wraps(display)
     def printed(self: Display, msg: str, *arguments: Any, **options: Any) -> None:

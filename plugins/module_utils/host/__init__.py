@@ -1,1 +1,1 @@
-"""Generic work on a host. Nothing here knows which app it is done for."""
+"""Generic work on a host, independent of the app."""

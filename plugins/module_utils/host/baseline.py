@@ -1,8 +1,8 @@
-"""What a host had before its first change, and what of ours is there now that was not.
+"""The state of the whole host before its first change, to find what the ledger missed.
 
-The ledger says what we did on purpose. This is the second opinion: a small picture of the whole host, taken before the
-first change and compared when the last member has left, so that what nobody noted shows up all the same. Read from
-files alone, since it is taken on the way to a join.
+The ledger has the changes that the adapter intended. This is an independent check: packages, accounts, units, ports,
+processes and paths, recorded before the first change and compared after the last member has left. It reads files only,
+since a join waits for it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 
 from ..app import ACCOUNTS, DAEMONS, PACKAGE_PREFIXES, PATHS, PORTS
 
-Picture = dict[str, list[str]]
+HostState = dict[str, list[str]]
 
 
-def take(root: Path = Path("/")) -> Picture:
-    """The host as it is now, by name."""
+def read_host_state(root: Path = Path("/")) -> HostState:
+    """The current state, by kind and name."""
     return {
         "package": sorted(_packages(root)),
         "account": sorted(_first_fields(root / "etc/passwd")),
@@ -29,16 +29,16 @@ def take(root: Path = Path("/")) -> Picture:
 
 
 def left_behind(before: Mapping[str, Iterable[str]], now: Mapping[str, Iterable[str]]) -> list[str]:
-    """What is there now, was not before, and belongs to a cluster: residue, by kind and name."""
+    """New things that belong to a cluster, by kind and name."""
     return [
         f"{kind} {name}"
         for kind, names in now.items()
         for name in names
-        if name not in set(before.get(kind, ())) and _is_a_clusters(kind, name)
+        if name not in set(before.get(kind, ())) and _is_of_cluster(kind, name)
     ]
 
 
-def _is_a_clusters(kind: str, name: str) -> bool:
+def _is_of_cluster(kind: str, name: str) -> bool:
     if kind in ("package", "unit"):
         return name.startswith(PACKAGE_PREFIXES)
     if kind in ("account", "group"):
@@ -60,7 +60,7 @@ def _first_fields(path: Path) -> Iterator[str]:
 
 
 def _enabled_units(root: Path) -> set[str]:
-    """A unit that starts at boot is a link somewhere below."""
+    """A unit that starts at boot has a symbolic link in one of these directories."""
     wanted = root / "etc/systemd/system"
     return {link.name for kind in ("wants", "requires") for link in wanted.glob(f"*.{kind}/*") if link.is_symlink()}
 
@@ -78,4 +78,4 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(errors="replace").splitlines()
     except OSError:
-        return []  # a process that ended, or a file this host does not have
+        return []  # the process ended, or the host does not have the file

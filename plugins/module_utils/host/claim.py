@@ -1,14 +1,13 @@
-"""Whether a call may change this host: a host serves one app instance, and a call older than the newest claim is late.
+"""Whether a call may change this host: a host serves one app instance, and an older claim than the newest is refused.
 
-The instance's id is in the ledger and in a mark outside the ledger's directory, which a person finds. The newest number
-of each member is under /run, and stays there after the member was removed: a call that comes late finds it. After a
-reboot it is gone, and then the ledger alone decides.
+The instance's id is in the ledger, and in a mark in /etc that an operator finds. The newest claim number of each member
+is under /run. It stays there after the member was removed, so a late call is refused. After a reboot it is gone, and
+the ledger alone decides.
 """
 
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from ..app import NAME, RUN_DIRECTORY, TITLE
-from .baseline import take
+from .baseline import read_host_state
 from .errors import INTERVENTION, REPAIRABLE, RETRYABLE, AdapterError
+from .facts import utc_time
 from .ledger import LEDGER, Document, read, write, write_atomically
 
 MARK = Path("/etc") / NAME / "owner.json"
 FENCES = RUN_DIRECTORY / "fences.json"
 CLEAN_UP = "ansible-playbook -i 'HOST,' -u USER playbooks/clean_host.yml -e gpuaas_clean_instance={}"
 
-# Codes that say that nothing of the call's instance is on the host.
+# Codes of errors that mean: the host has nothing of the call's instance.
 ABSENT = ("host_in_use", "host_left_over", "not_a_member")
 # Added to every call of a changing module by its action plugin (plugins/action/claimed.py).
 CLAIM_ARGUMENT: dict[str, Any] = {
@@ -45,14 +45,14 @@ CLAIM_ARGUMENT: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Claim:
-    """For whom a call is made, as the inventory says."""
+    """The member that a call is for, and the number of its claim, from the inventory."""
 
     instance: str | None = None
     member: str | None = None
     number: int | None = None
-    first: bool = False  # the member is brought up for the first time
-    touched: bool = False  # its record says that a member of the instance changed this host before
-    unfenced: bool = False  # a person takes the responsibility: the number does not count
+    first: bool = False  # the first play of the member
+    touched: bool = False  # by the platform's record, a member of the instance changed this host before
+    unfenced: bool = False  # an operator overrides the check of the number
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Claim:
@@ -60,20 +60,20 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Holding:
-    """Whom the host serves, as found on it."""
+class HostOwner:
+    """The instance that the host serves, read from the host."""
 
     mark: str | None = None
     ledger: Document | None = None
-    number: int | None = None  # the newest that the member came with
+    number: int | None = None  # the newest claim number of the member
 
     @property
     def instance(self) -> str | None:
         return self.mark or (self.ledger.instance if self.ledger else None)
 
 
-def judge(claim: Claim, found: Holding) -> bool:
-    """Whether the instance is on the host already; raises what keeps the call from changing anything."""
+def check_claim(claim: Claim, found: HostOwner) -> bool:
+    """Whether the instance is on the host already. Raises the reason why the call may not change the host."""
     named = [one for one in (found.mark, found.ledger.instance if found.ledger else None) if one]
     if named and claim.instance is None and not claim.unfenced:
         raise _claim_required(named[0])
@@ -91,29 +91,29 @@ def judge(claim: Claim, found: Holding) -> bool:
     if found.number is not None and claim.number < found.number:
         raise AdapterError(
             "fenced",
-            f"The call carries number {claim.number} for member {claim.member}, and the host has seen {found.number}."
-            " A newer claim exists, so this run stops. Nothing was changed.",
+            f"The call has claim number {claim.number} for member {claim.member}, but the host has seen {found.number}."
+            " Nothing was changed. Another runner has the newer claim and continues.",
             RETRYABLE,
         )
     if found.ledger is None and not claim.first:
         raise AdapterError(
             "not_a_member",
-            f"Nothing of instance {claim.instance} is on the host: the member was removed, or the host was reinstalled."
-            " Nothing was changed. If the machine is to serve, remove the member and add it again.",
+            f"The host has nothing of instance {claim.instance}: the member was removed, or the host was reinstalled."
+            " Nothing was changed. To use the host, remove the member and add it again.",
             INTERVENTION,
         )
     return found.ledger is not None
 
 
-def look(claim: Claim) -> Holding:
-    """What the host says about its owner. What cannot be read is an error: it is not the same as nothing."""
-    return Holding(read_mark(), read(LEDGER), _numbers().get(claim.member or "", {}).get("number"))
+def read_owner(claim: Claim) -> HostOwner:
+    """The owner of the host. A file that cannot be read is an error, not an absent owner."""
+    return HostOwner(read_mark(), read(LEDGER), _numbers().get(claim.member or "", {}).get("number"))
 
 
-def hold(claim: Claim, found: Holding, *, begin: bool) -> None:
-    """Write the number and the instance's id, before the change that they are for. The host's lock is held."""
+def record_claim(claim: Claim, found: HostOwner, *, begin: bool) -> None:
+    """Write the claim number and the instance's id before the change. The caller holds the host's lock."""
     if claim.instance is None or (claim.number is None and not claim.unfenced):
-        return  # a role by itself: a mark would keep it from going on
+        return  # a role without a runner: a mark would make its next call fail
     if claim.number is not None and claim.member and claim.number != found.number:
         numbers = _numbers() | {claim.member: {"instance": claim.instance, "number": claim.number}}
         write_atomically(FENCES, json.dumps({"members": numbers}, indent=1, sort_keys=True).encode(), mode=0o600)
@@ -123,13 +123,13 @@ def hold(claim: Claim, found: Holding, *, begin: bool) -> None:
         write_mark(claim.instance)
     if found.ledger is None:
         LEDGER.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write(LEDGER, Document(baseline=take(), instance=claim.instance))
+        write(LEDGER, Document(baseline=read_host_state(), instance=claim.instance))
     elif found.ledger.instance is None:
         write(LEDGER, replace(found.ledger, instance=claim.instance))
 
 
 def read_mark() -> str | None:
-    """The instance that the mark names; None without a mark."""
+    """The instance in the mark; None without a mark."""
     try:
         return str(uuid.UUID(json.loads(MARK.read_text())["instance"]))
     except FileNotFoundError:
@@ -137,8 +137,8 @@ def read_mark() -> str | None:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise AdapterError(
             "mark_unreadable",
-            f"{MARK} on the host cannot be read, so it is not known whom the host serves. Nothing was changed. Look at"
-            f" the instance in {LEDGER}, write it back or remove the file, then retry.",
+            f"{MARK} on the host cannot be read, so the instance that the host serves is unknown. Nothing was changed."
+            f" Compare with the instance in {LEDGER}, correct or remove the file, then retry.",
             INTERVENTION,
         ) from None
 
@@ -147,7 +147,7 @@ def write_mark(instance: str) -> None:
     MARK.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     document = {
         "instance": instance,
-        "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "since": utc_time(),
         "meaning": f"This host serves the {TITLE} cluster of the GPUaaS app instance named here. If that instance is"
         f" gone, clean the host with: {CLEAN_UP.format(instance)}",
     }
@@ -155,7 +155,7 @@ def write_mark(instance: str) -> None:
 
 
 def remove_mark() -> None:
-    """The last thing of a clean-up. A directory with something else in it stays."""
+    """The last step of a clean-up. A directory with other files stays."""
     MARK.unlink(missing_ok=True)
     if MARK.parent.is_dir() and not any(MARK.parent.iterdir()):
         MARK.parent.rmdir()
@@ -170,8 +170,8 @@ def _numbers() -> dict[str, dict[str, Any]]:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise AdapterError(
             "fences_unreadable",
-            f"{FENCES} on the host cannot be read, so it is not known which claim is the newest. Nothing was changed."
-            " See that no play runs for this host, remove the file, then retry.",
+            f"{FENCES} on the host cannot be read, so the newest claim is unknown. Nothing was changed."
+            " Make sure that no play runs for this host, remove the file, then retry.",
             REPAIRABLE,
         ) from None
 
@@ -189,8 +189,8 @@ def _in_use(instance: str) -> AdapterError:
 def _left_over_without_id() -> AdapterError:
     return AdapterError(
         "host_left_over",
-        f"The host has {LEDGER} of an earlier cluster, which names no instance, and no member of this instance is known"
-        f" to have changed it. Nothing was changed. Clean it with `{CLEAN_UP.format('none')}`, then retry.",
+        f"The host has {LEDGER} of an earlier cluster without an instance, and no record of this instance explains it."
+        f" Nothing was changed. Clean the host with `{CLEAN_UP.format('none')}`, then retry.",
         INTERVENTION,
     )
 
@@ -198,7 +198,7 @@ def _left_over_without_id() -> AdapterError:
 def _claim_required(instance: str) -> AdapterError:
     return AdapterError(
         "claim_required",
-        f"The host serves instance {instance}, and the play carries no claim on it. Nothing was changed. Run it as"
+        f"The host serves instance {instance}, and the play has no claim on it. Nothing was changed. Run it as"
         f" `{NAME} exec --instance {instance} -- ansible-playbook -i gpuaas.yml ...`; in an emergency add"
         f" `-e gpuaas_app_instance_id={instance} -e gpuaas_unfenced=true`.",
         INTERVENTION,

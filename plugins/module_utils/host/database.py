@@ -1,7 +1,7 @@
-"""Our database and its user in the host's MariaDB: made, checked and dropped by SQL over the server's local socket.
+"""The accounting database and its user in the host's MariaDB: created, checked and dropped by SQL over a socket.
 
-A server that was on the host before us belongs to its owner. It is not configured, not restarted and not stopped, and
-a database or user that is there already is not adopted: such a host is refused before its first change.
+A server that was on the host before the cluster belongs to the host's owner. It is not configured, restarted or
+stopped. An existing database or user of the same name is not adopted: the host is refused before its first change.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import INTERVENTION, REPAIRABLE, AdapterError
+from .errors import INTERVENTION, REPAIRABLE, AdapterError, last_line
 from .ledger import Ledger
 from .packages import installed_versions
-from .units import listening, show
+from .units import listening, request, state_of
 
 DATA = Path("/var/lib/mysql")
 SOCKET = Path("/run/mysqld/mysqld.sock")
@@ -41,7 +41,7 @@ NEEDED_PRIVILEGES = ("CREATE", "CREATE USER", "DROP")
 
 @dataclass(frozen=True)
 class Server:
-    """The host's MariaDB as it is now."""
+    """The current state of the host's MariaDB."""
 
     installed: bool
     active: bool
@@ -49,8 +49,8 @@ class Server:
     state: str
 
 
-def look() -> Server:
-    unit = show([SERVER]).get(SERVER, {})
+def read_server() -> Server:
+    unit = state_of(SERVER)
     active, at_boot = unit.get("ActiveState", "unknown"), unit.get("UnitFileState", "unknown")
     state = "masked" if unit.get("LoadState") == "masked" else f"{active} and {at_boot}"
     return Server(PACKAGE in installed_versions([PACKAGE]), active == "active", at_boot in AT_BOOT, state)
@@ -59,24 +59,24 @@ def look() -> Server:
 # -- before the first change ---------------------------------------------------------------------------------------
 
 
-def judge_database(name: str, user: str) -> None:
-    """Raise what keeps us from having this database and user here. Reads only."""
-    name, user = checked(name), checked(user)
-    server = look()
+def check_database(name: str, user: str) -> None:
+    """Raise the reason why this host cannot have the database and its user. Reads only."""
+    name, user = check_name(name), check_name(user)
+    server = read_server()
     if not server.installed:
         if DATA.is_dir() and any(DATA.iterdir()):
             raise AdapterError(
                 "database_exists",
-                f"{DATA} on the host has files, but {PACKAGE} is not installed: they belong to a server that was"
-                " there before. Move them away or use another host, then retry.",
+                f"{DATA} on the host has files, but {PACKAGE} is not installed: they belong to a former server. Move"
+                " them away or use another host, then retry.",
                 INTERVENTION,
             )
         _refuse_other_server()
     elif server.active:
-        _judge_running(name, user)
+        _check_running_server(name, user)
     elif server.at_boot or not server.state.startswith("inactive"):
-        # Neither in use nor unused: starting it could finish or destroy what its owner has begun.
-        raise _unusable(f"{SERVER}.service is {server.state}. Start it, or disable it if nobody uses it")
+        # Its owner may be in the middle of a change, which a start could break.
+        raise _unusable(f"{SERVER}.service is {server.state}. Start it, or disable it if it is not used")
     else:
         if (DATA / name).exists():
             raise _exists("database", name)
@@ -89,7 +89,7 @@ def _refuse_other_server() -> None:
         raise _unusable(f"{where} is used by a server other than {SERVER}.service. Stop that server")
 
 
-def _judge_running(name: str, user: str) -> None:
+def _check_running_server(name: str, user: str) -> None:
     found = _rows(
         "SELECT 'database', schema_name FROM information_schema.schemata WHERE schema_name = '{name}';"
         "SELECT 'user', Host FROM mysql.user WHERE User = '{user}';"
@@ -114,39 +114,41 @@ def _judge_running(name: str, user: str) -> None:
         raise _unusable(f"root has no privilege {', '.join(missing)} over the local socket. Grant it")
 
 
-# -- while the cluster lives ---------------------------------------------------------------------------------------
+# -- while the cluster is on the host --------------------------------------------------------------------------------
 
 
 def note_databases(ledger: Ledger, databases: Iterable[Mapping[str, Any]]) -> None:
-    """A database is ours from its first note on. One that is there before that is refused."""
+    """Note the databases before they are created. A database that exists without a note is refused."""
     for database in databases:
-        if not ledger.knows("database", database["name"]):
-            judge_database(database["name"], database["user"])
+        if not ledger.has("database", database["name"]):
+            check_database(database["name"], database["user"])
         ledger.note("database", database["name"], {"present": False, "user": database["user"]})
 
 
 def require_running() -> None:
-    """A server that ran before us is not ours to start: somebody stopped it."""
-    server = look()
+    """A server that ran before the cluster is not started by the adapter: its owner stopped it."""
+    server = read_server()
     if not server.active:
-        raise _unusable(f"{SERVER}.service ran before the cluster came and is {server.state} now. Start it")
+        raise _unusable(f"{SERVER}.service ran before the cluster and is {server.state} now. Start it")
 
 
-def has_databases(databases: Iterable[Mapping[str, Any]], dry: bool) -> list[str]:
-    """Each database and its user with this password, by what is missing of it. The server runs."""
+def converge_databases(databases: Iterable[Mapping[str, Any]], dry: bool) -> list[str]:
+    """Create each database and its user, and set the password. The server must run."""
     changes = []
     for database in databases:
-        name, user, password = checked(database["name"]), checked(database["user"]), database["password"]
+        name, user, password = check_name(database["name"]), check_name(database["user"]), database["password"]
         if not PASSWORD.fullmatch(password):
             raise AdapterError(
-                "secret_malformed", "The database password has characters that it may not have.", INTERVENTION
+                "secret_malformed",
+                "The database password has invalid characters. Replace it in the vault, then retry.",
+                INTERVENTION,
             )
         digest = password_hash(password)
         if not _differs(name, user, digest):
             continue
         changes.append(f"database {name}")
         if not dry:
-            # The server gets the password's hash: no log of its own can hold the password.
+            # SQL with the hash: the server could log a password.
             _rows(
                 "CREATE DATABASE IF NOT EXISTS `{name}`;"
                 "CREATE USER IF NOT EXISTS '{user}'@'localhost' IDENTIFIED VIA mysql_native_password USING '{digest}';"
@@ -155,7 +157,7 @@ def has_databases(databases: Iterable[Mapping[str, Any]], dry: bool) -> list[str
                 name=name,
                 user=user,
                 digest=digest,
-                pattern=name.replace("_", r"\_"),  # there an underscore means any character
+                pattern=name.replace("_", r"\_"),  # a plain underscore is a wildcard in GRANT
             )
     return changes
 
@@ -172,37 +174,37 @@ def _differs(name: str, user: str, digest: str) -> bool:
         user=user,
     )
     if found.get("user") and not found.get("database"):
-        # We make the database first, so this user is not ours. An idle server did not show it before it was started.
+        # The adapter creates the database first, so others created this user. A stopped server could not show it.
         raise _exists("user", f"{user}@localhost")
     return not found.get("database") or found.get("hash") != [digest] or "DELETE" not in found.get("grant", [])
 
 
 def password_hash(password: str) -> str:
-    """As mysql_native_password keeps it. The algorithm is the plugin's; the password is random and long."""
+    """The hash of mysql_native_password. SHA-1 is the plugin's choice; the password is random and long."""
     return "*" + hashlib.sha1(hashlib.sha1(password.encode()).digest()).hexdigest().upper()  # noqa: S324
 
 
 def foreign_databases(ours: Iterable[str]) -> list[str]:
-    """Databases in the server's directory that are neither the server's own nor ours."""
-    known = {*SYSTEM_DATABASES, *ours}
+    """Databases in the server's directory that belong neither to the server nor to the cluster."""
+    expected = {*SYSTEM_DATABASES, *ours}
     try:
         found = [one.name for one in DATA.iterdir() if one.is_dir()]
     except FileNotFoundError:
         return []
-    return sorted(name for name in found if name not in known and not name.startswith(("#", ".", "lost+found")))
+    return sorted(name for name in found if name not in expected and not name.startswith(("#", ".", "lost+found")))
 
 
-# -- at the end ----------------------------------------------------------------------------------------------------
+# -- removal -----------------------------------------------------------------------------------------------------------
 
 
 def drop_databases(noted: Mapping[str, Mapping[str, Any]], *, may_start: bool) -> list[str]:
-    """For a server that stays. `may_start`: it did not run before us, so its being down is our doing."""
-    ours = {checked(name): checked(before["user"]) for name, before in noted.items() if not before["present"]}
+    """Drop the cluster's databases on a server that stays. `may_start`: it did not run before the cluster."""
+    ours = {check_name(name): check_name(before["user"]) for name, before in noted.items() if not before["present"]}
     if not ours:
         return []
-    if not look().active:
+    if not read_server().active:
         if not may_start:
-            raise _undropped(f"{SERVER}.service ran before the cluster came and does not run now; start it")
+            raise _drop_failed(f"{SERVER}.service ran before the cluster and does not run now; start it")
         if not any((DATA / name).exists() for name in ours):
             return []
         _start()
@@ -210,37 +212,41 @@ def drop_databases(noted: Mapping[str, Mapping[str, Any]], *, may_start: bool) -
     for name, user in sorted(ours.items()):
         try:
             there = _rows(PRESENCE, name=name, user=user)
-            # The user first: the database is what shows the next attempt that something is left.
+            # The user first: a database that is left tells the next attempt that the removal is not complete.
             _rows("DROP USER IF EXISTS '{user}'@'localhost'; DROP DATABASE IF EXISTS `{name}`;", name=name, user=user)
             left = _rows(PRESENCE, name=name, user=user)
         except AdapterError as error:
-            raise _undropped(error.message) from None
+            raise _drop_failed(error.message) from None
         if left:
-            raise _undropped("the server still shows it")
+            raise _drop_failed("the server still shows it")
         changes += [f"database {name}"] if there else []
     return changes
 
 
 def _start() -> None:
-    subprocess.run(["systemctl", "--no-block", "start", SERVER], capture_output=True, check=False, timeout=60)
+    request("start", SERVER)
     deadline = time.monotonic() + START_SECONDS
-    while show([SERVER]).get(SERVER, {}).get("ActiveState") != "active":
+    while state_of(SERVER).get("ActiveState") != "active":
         if time.monotonic() > deadline:
-            raise _undropped(f"{SERVER}.service does not start")
+            raise _drop_failed(f"{SERVER}.service does not start")
         time.sleep(0.2)
 
 
 # -- the server ----------------------------------------------------------------------------------------------------
 
 
-def checked(name: str) -> str:
+def check_name(name: str) -> str:
     if not NAME.fullmatch(name):
-        raise AdapterError("database_name_invalid", f"{name!r} is not a usable database or user name.", INTERVENTION)
+        raise AdapterError(
+            "database_name_invalid",
+            f"{name!r} is not a valid name for a database or its user. Correct it, then retry.",
+            INTERVENTION,
+        )
     return name
 
 
 def _rows(statements: str, **names: str) -> dict[str, list[str]]:
-    """What the server answers to SQL on its standard input: second columns, by the first. Names are checked before."""
+    """The answer to SQL: values of the second column by the first. The caller has checked the names."""
     text = PLAIN + statements.format(**names)
     command = ["mariadb", "--batch", "--skip-column-names", "--protocol=socket", f"--socket={SOCKET}", "--user=root"]
     try:
@@ -250,10 +256,9 @@ def _rows(statements: str, **names: str) -> dict[str, list[str]]:
     except FileNotFoundError:
         raise _unusable("the host has no mariadb command. Install mariadb-client") from None
     except subprocess.TimeoutExpired:
-        raise _unusable("the server did not answer within 120 s. Look at it") from None
+        raise _unusable("the server did not answer within 120 s. Check it") from None
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        why = said[-1] if said else "it gave no reason"
+        why = last_line(done.stderr or done.stdout)
         raise _unusable(f"the server refused root over {SOCKET} ({why[:200]}). Give root access over the socket")
     found: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
@@ -265,7 +270,7 @@ def _rows(statements: str, **names: str) -> dict[str, list[str]]:
 def _unusable(why: str) -> AdapterError:
     return AdapterError(
         "database_unusable",
-        f"The host's MariaDB cannot hold the accounting database: {why}, then retry. Nothing of it was changed.",
+        f"The host's MariaDB cannot have the accounting database: {why}, then retry. The server was not changed.",
         INTERVENTION,
     )
 
@@ -273,15 +278,15 @@ def _unusable(why: str) -> AdapterError:
 def _exists(kind: str, name: str) -> AdapterError:
     return AdapterError(
         "database_exists",
-        f"The host's MariaDB already has the {kind} {name}, which this cluster did not make and does not adopt."
-        " Rename or remove it if nobody needs it, or use another host, then retry.",
+        f"The host's MariaDB already has the {kind} {name}, which this cluster did not create."
+        " Rename or remove it if it is not needed, or use another host, then retry.",
         INTERVENTION,
     )
 
 
-def _undropped(why: str) -> AdapterError:
+def _drop_failed(why: str) -> AdapterError:
     return AdapterError(
         "database_not_dropped",
-        f"The accounting database is still in the host's MariaDB: {why}. Put the server right, then ask again.",
+        f"The accounting database is still in the host's MariaDB: {why}. Repair the server, then retry.",
         REPAIRABLE,
     )

@@ -1,13 +1,11 @@
-"""The shape in which everything on a host says what went wrong.
+"""The one form of an error on a host: a code for the runbook, a class that says whether a retry helps, a message.
 
-An adapter error is read by an operator at night, so it names a code a runbook can list, a class that
-tells whether trying again helps, and a message that ends with what to do next.
+The message says what happened and ends with what an operator does next.
 """
 
 from __future__ import annotations
 
 RETRYABLE = "retryable"
-DRIFT = "drift"
 REPAIRABLE = "repairable"
 INTERVENTION = "intervention"
 
@@ -23,12 +21,18 @@ class AdapterError(Exception):
         self.instance = instance
 
     def as_dict(self) -> dict[str, str]:
-        told = {"code": self.code, "message": self.message, "class": self.error_class}
-        return told | {"instance": self.instance} if self.instance else told
+        fields = {"code": self.code, "message": self.message, "class": self.error_class}
+        return fields | {"instance": self.instance} if self.instance else fields
+
+
+def last_line(text: str, otherwise: str = "no reason given") -> str:
+    """The last line of a command's output, where commands put the cause of a failure."""
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else otherwise
 
 
 def from_os_error(error: OSError, doing: str) -> AdapterError:
-    """A full or read-only disk is a matter for a person; anything else may be gone at the next attempt."""
+    """A full or read-only disk needs a person; any other error may be gone at the next attempt."""
     if error.errno == 28:
         return AdapterError(
             "disk_full", f"No space left on the host while {doing}. Free space there, then retry.", INTERVENTION
@@ -40,5 +44,5 @@ def from_os_error(error: OSError, doing: str) -> AdapterError:
             INTERVENTION,
         )
     return AdapterError(
-        "host_io_failed", f"{error.strerror or error} while {doing}. Look at the host, then retry.", RETRYABLE
+        "host_io_failed", f"{error.strerror or error} while {doing}. Check the host, then retry.", RETRYABLE
     )

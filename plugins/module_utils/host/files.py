@@ -1,26 +1,25 @@
-"""Directories, files and links as they should be, and the smallest set of steps that makes them so."""
+"""Converge directories, files and symbolic links."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-import grp
 import hashlib
 import os
-import pwd
 import stat
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .accounts import find_group, find_user
 from .errors import INTERVENTION, AdapterError
 from .ledger import Ledger, write_atomically
 
 
 @dataclass(frozen=True)
 class Found:
-    """What is at a path now."""
+    """The current state of a path."""
 
     kind: str  # absent, file, directory, link, other
     mode: int = 0
@@ -57,7 +56,7 @@ def find(path: Path) -> Found:
 
 
 def content_of(wanted: dict[str, Any]) -> bytes:
-    """A file's content comes as text, or as base64 in `secret`, which Ansible hides wherever it shows arguments."""
+    """The content is text, or base64 in `secret`, which Ansible hides in its output."""
     if wanted.get("secret") is None:
         return str(wanted["content"]).encode()
     try:
@@ -65,34 +64,32 @@ def content_of(wanted: dict[str, Any]) -> bytes:
     except (binascii.Error, ValueError):
         raise AdapterError(
             "secret_malformed",
-            f"The secret for {wanted['path']} is not base64. Check what is kept for this instance in the vault.",
+            f"The secret for {wanted['path']} is not base64. Correct the instance's secret in the vault, then retry.",
             INTERVENTION,
         ) from None
 
 
 def user_id(name: str) -> int:
-    try:
-        return pwd.getpwnam(name).pw_uid
-    except KeyError:
-        raise _unknown("user", name) from None
+    if (found := find_user(name)) is None:
+        raise _unknown("user", name)
+    return found.pw_uid
 
 
 def group_id(name: str) -> int:
-    try:
-        return grp.getgrnam(name).gr_gid
-    except KeyError:
-        raise _unknown("group", name) from None
+    if (found := find_group(name)) is None:
+        raise _unknown("group", name)
+    return found.gr_gid
 
 
 def note_paths(ledger: Ledger, params: dict[str, Any]) -> None:
-    """Note every path before anything is installed: a package may create some of them."""
+    """Note every path before packages are installed, which may create some of them."""
     for wanted in params["directories"] + params["files"] + params["links"]:
         path = Path(wanted["path"])
-        # A directory that a file brings along has to go with it.
+        # A directory that is created for a file is removed with it.
         for parent in path.parents:
-            if not parent.exists() or ledger.knows("path", str(parent)):
+            if not parent.exists() or ledger.has("path", str(parent)):
                 ledger.note("path", str(parent), {"kind": "absent"})
-        if ledger.knows("path", str(path)):
+        if ledger.has("path", str(path)):
             ledger.note("path", str(path), {})
             continue
         found = find(path)
@@ -102,14 +99,14 @@ def note_paths(ledger: Ledger, params: dict[str, Any]) -> None:
 
 
 def note_trees(ledger: Ledger, trees: list[dict[str, Any]], installed: Collection[str]) -> None:
-    """Note what is under a directory that fills up while a service runs: its state, its logs, its cache.
+    """Note the content of directories that services fill while they run: state, logs, caches.
 
-    Each belongs to a package. One that was `installed` before us keeps its tree, so only the top of that is noted.
+    Each belongs to a package. The tree of a package that was `installed` before stays, so only its top level is noted.
     """
     for tree in trees:
         path, package = Path(tree["path"]), tree["package"]
-        found = {} if ledger.knows("tree", str(path)) else find(path).as_before()
-        there = package in installed and not ledger.brought(package)
+        found = {} if ledger.has("tree", str(path)) else find(path).as_before()
+        there = package in installed and not ledger.installed_by_us(package)
         if found.get("kind") == "directory":
             entries = path.iterdir() if there else path.rglob("*")
             found["entries"] = sorted(str(entry.relative_to(path)) for entry in entries)
@@ -122,7 +119,7 @@ def converge_directories(wanted: list[dict[str, Any]], dry: bool) -> list[str]:
         path, mode = Path(entry["path"]), int(entry["mode"], 8)
         found = find(path)
         if dry:
-            # The owner may come with a package that a dry run does not install.
+            # A package that a dry run does not install may create the owner.
             if found.kind != "directory" or found.mode != mode:
                 changes.append(f"directory {path}")
             continue
@@ -154,7 +151,7 @@ def converge_files(wanted: list[dict[str, Any]], dry: bool) -> list[str]:
         if found.kind in ("directory", "other"):
             raise _in_the_way(path, found.kind)
         if same:
-            # Content is right: keep the time of its last change, by which units know whether they read it.
+            # The content is right: keep its time, which shows whether a unit started after the last change.
             os.chown(path, uid, gid)
             path.chmod(mode)
         else:
@@ -185,7 +182,7 @@ def converge_links(wanted: list[dict[str, Any]], dry: bool) -> list[str]:
 def _in_the_way(path: Path, kind: str) -> AdapterError:
     return AdapterError(
         "path_in_the_way",
-        f"{path} on the host is a {kind}, which is not ours to replace. Move it away, then retry.",
+        f"{path} on the host is a {kind} that the adapter did not create. Move it away, then retry.",
         INTERVENTION,
     )
 
@@ -193,6 +190,6 @@ def _in_the_way(path: Path, kind: str) -> AdapterError:
 def _unknown(kind: str, name: str) -> AdapterError:
     return AdapterError(
         f"{kind}_missing",
-        f"The host has no {kind} {name}, though the packages that bring it are installed. Reinstall them, then retry.",
+        f"The host has no {kind} {name}, though the packages that create it are installed. Reinstall them, then retry.",
         INTERVENTION,
     )

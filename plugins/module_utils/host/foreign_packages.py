@@ -1,11 +1,11 @@
-"""Packages that were on the host before us: their files and services are their owner's."""
+"""Packages that were on the host before the cluster: their files and services belong to the host's owner."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..app import STATE_DIRECTORY
-from .database import SERVER, has_databases, look, require_running
+from .database import SERVER, converge_databases, read_server, require_running
 from .ledger import Ledger
 from .packages import installed_versions
 from .restore.entries import of_kind
@@ -13,14 +13,14 @@ from .restore.paths import restore_paths
 from .units import converge_units
 
 
-def theirs(params: dict[str, Any], ledger: Ledger) -> set[str]:
-    """Of the packages that trees, files and units belong to, those that were there before us."""
+def preinstalled_packages(params: dict[str, Any], ledger: Ledger) -> set[str]:
+    """The packages of trees, files and units that were on the host before the cluster."""
     named = {one["package"] for kind in ("trees", "files", "units") for one in params[kind] if one.get("package")}
-    return {name for name in installed_versions(sorted(named)) if not ledger.brought(name)}
+    return {name for name in installed_versions(sorted(named)) if not ledger.installed_by_us(name)}
 
 
-def withdraw(paths: list[str], ledger: Ledger) -> list[str]:
-    """Files of ours that have no place any more go back to what was there, in this order."""
+def restore_former_files(paths: list[str], ledger: Ledger) -> list[str]:
+    """Replace files that the adapter no longer needs by their former content, in this order."""
     noted = of_kind(ledger.entries, "path")
     return [
         change
@@ -30,8 +30,8 @@ def withdraw(paths: list[str], ledger: Ledger) -> list[str]:
     ]
 
 
-def serve(params: dict[str, Any], foreign: set[str], ledger: Ledger, dry: bool) -> list[str]:
-    """Units in their order, and databases as soon as their server runs."""
+def converge_services(params: dict[str, Any], foreign: set[str], ledger: Ledger, dry: bool) -> list[str]:
+    """Converge units in their order, and databases once their server runs."""
     changes: list[str] = []
     before = of_kind(ledger.entries, "unit")
     units = []
@@ -45,6 +45,6 @@ def serve(params: dict[str, Any], foreign: set[str], ledger: Ledger, dry: bool) 
     if params["databases"]:
         changes += converge_units([unit for unit in units if unit["name"] == SERVER], dry)
         units = [unit for unit in units if unit["name"] != SERVER]
-        if not dry or look().active:
-            changes += has_databases(params["databases"], dry)
+        if not dry or read_server().active:
+            changes += converge_databases(params["databases"], dry)
     return changes + converge_units(units, dry)

@@ -1,4 +1,4 @@
-"""The GPUs of a host as its driver reports them. What cannot be read with certainty is an error."""
+"""The GPUs of a host as its driver reports them. An answer that cannot be read with certainty is an error."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from .errors import INTERVENTION, AdapterError
+from .errors import INTERVENTION, AdapterError, last_line
 
 QUERY = ("index", "uuid", "memory.total", "pci.bus_id", "name")
 PATIENCE_SECONDS = 20
-# Makers and families say nothing that tells one model from another.
+# Words that do not distinguish models.
 NOISE = frozenset({"nvidia", "tesla", "geforce", "quadro", "graphics", "device"})
 TYPE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
@@ -20,7 +20,7 @@ PROC = Path("/proc/driver/nvidia/gpus")
 
 
 def read_gpus() -> list[dict[str, Any]]:
-    """Every GPU of this host: index, uuid, memory_mb, name, type and device. None without the driver's tool."""
+    """Every GPU of this host: index, uuid, memory_mb, name, type and device. Empty without nvidia-smi."""
     tool = shutil.which("nvidia-smi")
     if not tool:
         return []
@@ -30,10 +30,10 @@ def read_gpus() -> list[dict[str, Any]]:
     except (OSError, subprocess.TimeoutExpired):
         raise _unreadable("it does not answer") from None
     if done.returncode != 0:
-        said = (done.stdout + done.stderr).strip().splitlines()
-        if said and said[-1].startswith("No devices were found"):
+        reason = last_line(done.stdout + done.stderr, f"it ended with {done.returncode}")
+        if reason.startswith("No devices were found"):
             return []
-        raise _unreadable(said[-1] if said else f"it ended with {done.returncode}")
+        raise _unreadable(reason)
     gpus = parse_gpus(done.stdout)
     for gpu in gpus:
         gpu["device"] = f"/dev/nvidia{_minor(gpu)}"
@@ -41,19 +41,19 @@ def read_gpus() -> list[dict[str, Any]]:
             raise AdapterError(
                 "gpu_device_missing",
                 f"nvidia-smi lists GPU {gpu['index']}, but the host has no {gpu['device']}, so no job could use it."
-                " Have the driver make its device files (nvidia-modprobe), then retry.",
+                " Create the driver's device files (nvidia-modprobe), then retry.",
                 INTERVENTION,
             )
     return gpus
 
 
 def parse_gpus(text: str) -> list[dict[str, Any]]:
-    """Rows of the query above, in the order of their index."""
+    """Rows of the query above, by index."""
     gpus = []
     for line in filter(None, map(str.strip, text.splitlines())):
         fields = [field.strip() for field in line.split(",", len(QUERY) - 1)]
         if len(fields) != len(QUERY) or not fields[0].isdigit():
-            raise _unreadable(f"it says {line[:80]!r}")
+            raise _unreadable(f"it printed {line[:80]!r}")
         index, uuid, memory, bus, name = fields
         gpus.append(
             {
@@ -69,41 +69,37 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
 
 
 def gpu_type(name: str) -> str:
-    """A model by the word people use for it: a100 of NVIDIA A100-SXM4-40GB, rtx_4090 of NVIDIA GeForce RTX 4090.
+    """The usual name of a model: a100 for NVIDIA A100-SXM4-40GB, rtx_4090 for NVIDIA GeForce RTX 4090.
 
-    It lands in configurations and on command lines, so it is made of nothing but lower case letters, digits and _.
+    It is used in configurations and on command lines, so it has only lower case letters, digits and underscores.
     """
     words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word and word not in NOISE]
-    told: list[str] = []
-    for word in words:
-        told.append(word)
-        if any(letter.isdigit() for letter in word):
-            break
-    made = "_".join(told)
-    if not TYPE.fullmatch(made):
+    numbered = [index for index, word in enumerate(words) if any(letter.isdigit() for letter in word)]
+    name_of_type = "_".join(words[: numbered[0] + 1] if numbered else words)
+    if not TYPE.fullmatch(name_of_type):
         raise AdapterError(
             "gpu_type_unusable",
-            f"The host has a GPU called {name[:60]!r}, of which no type name can be made. Use another host, or"
-            " have the adapter taught this model.",
+            f"The host has a GPU called {name[:60]!r}, which gives no valid type name. Use another host, or extend"
+            " the adapter for this model.",
             INTERVENTION,
         )
-    return made
+    return name_of_type
 
 
-def judge_count(gpus: list[dict[str, Any]], promised: int | None) -> None:
-    """A worker is what was rented, or it is none: fewer is a broken host, more is somebody else's."""
+def check_gpu_count(gpus: list[dict[str, Any]], promised: int | None) -> None:
+    """The host must have exactly the GPUs of its allocation: fewer means a broken host, more belong to others."""
     if promised is None or len(gpus) == promised:
         return
     raise AdapterError(
         "gpu_count_mismatch",
-        f"The host has {len(gpus)} GPU(s), its allocation says {promised}. Look at `nvidia-smi -L` on the host and"
-        " repair it or correct the allocation, then retry.",
+        f"The host has {len(gpus)} GPU(s), its allocation has {promised}. Read `nvidia-smi -L` on the host, then"
+        " repair the host or correct the allocation, then retry.",
         INTERVENTION,
     )
 
 
 def _minor(gpu: dict[str, Any]) -> int:
-    """The number in the device file's name. It is the index but for hosts that lost or hide a GPU."""
+    """The number of the device file. It differs from the index on hosts that lost or hide a GPU."""
     domain, _, rest = gpu["bus"].partition(":")
     try:
         found = MINOR.search((PROC / f"{domain[-4:]}:{rest}" / "information").read_text())
@@ -115,6 +111,6 @@ def _minor(gpu: dict[str, Any]) -> int:
 def _unreadable(how: str) -> AdapterError:
     return AdapterError(
         "gpu_unreadable",
-        f"The host has nvidia-smi, but {how}. Repair the driver, or remove it if there is no GPU.",
+        f"nvidia-smi on the host is not usable: {how}. Repair the driver, or remove it if the host has no GPU.",
         INTERVENTION,
     )

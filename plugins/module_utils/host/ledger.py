@@ -1,12 +1,12 @@
-"""What was on the host before we first touched it.
+"""The state of the host before the adapter's first change.
 
-The ledger is written before each change, so that a run killed in the middle has still noted it. The first
-note of a thing stands for ever; later runs only add who asked. Two members may share a host: a thing may go
-when its last owner goes. Contents we replace are kept beside the ledger, readable by root alone. The first time it is
-written it gets a picture of the whole host, to compare with when the last of us has left.
+The ledger is written before each change, so a killed run has noted it too. The first note of a thing is never changed;
+later runs only add owners. Two members may share a host: a thing is removed with its last owner. Replaced contents are
+kept beside the ledger, readable by root only. The first write also records the state of the whole host, for the
+comparison after the last member has left.
 
-Format 2 names the app instance that the host serves (claim.py writes it). Format 1 has no such name, and neither
-has the ledger of a role that ran without an instance.
+Format 2 has the id of the app instance that the host serves (claim.py writes it). Format 1, and the ledger of a role
+that ran without an instance, do not.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..app import STATE_DIRECTORY
-from .baseline import Picture, take
+from .baseline import HostState, read_host_state
 from .errors import INTERVENTION, REPAIRABLE, AdapterError
+from .facts import utc_time
 
 LEDGER = STATE_DIRECTORY / "ledger.json"
 FORMAT = 2
@@ -34,7 +34,7 @@ class Document:
     """A ledger as it is on disk."""
 
     entries: Entries = field(default_factory=dict)
-    baseline: Picture | None = None
+    baseline: HostState | None = None
     instance: str | None = None
 
 
@@ -45,15 +45,15 @@ class Ledger:
         self._owner = owner
         self._directory = directory
         self._path = directory / "ledger.json"
-        known = read(self._path) or Document()
-        self._entries, self.baseline, self.instance = known.entries, known.baseline, known.instance
+        document = read(self._path) or Document()
+        self._entries, self.baseline, self.instance = document.entries, document.baseline, document.instance
         self._dirty = False
 
     def note(self, kind: str, name: str, before: dict[str, Any]) -> None:
-        """Remember a thing we are about to make ours. `before` counts only at the first note."""
+        """Note a thing before its change. `before` is stored only by the first note."""
         key = f"{kind}:{name}"
         if key not in self._entries:
-            self._entries[key] = {"before": before, "owners": [], "noted_at": _now()}
+            self._entries[key] = {"before": before, "owners": [], "noted_at": utc_time()}
             self._dirty = True
         owners = self._entries[key]["owners"]
         if self._owner not in owners:
@@ -64,16 +64,16 @@ class Ledger:
     def entries(self) -> Entries:
         return self._entries
 
-    def knows(self, kind: str, name: str) -> bool:
+    def has(self, kind: str, name: str) -> bool:
         return f"{kind}:{name}" in self._entries
 
-    def brought(self, package: str) -> bool:
-        """Whether we installed the package. One that the ledger does not know we did not."""
+    def installed_by_us(self, package: str) -> bool:
+        """Whether the adapter installed the package; false if the ledger does not have it."""
         entry = self._entries.get(f"package:{package}")
         return entry is not None and not entry["before"]["installed"]
 
     def keep(self, content: bytes) -> str:
-        """Keep content that is about to be replaced; returns the name it is kept under."""
+        """Store content before it is replaced. Returns the name of the stored file."""
         digest = hashlib.sha256(content).hexdigest()
         kept = self._directory / "before"
         kept.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -87,13 +87,13 @@ class Ledger:
             return
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._path.exists():
-            self.baseline = take()
+            self.baseline = read_host_state()
         write(self._path, Document(self._entries, self.baseline, self.instance))
         self._dirty = False
 
 
 def read(path: Path) -> Document | None:
-    """The ledger; None where there is none."""
+    """The ledger; None if the file does not exist."""
     try:
         document = json.loads(path.read_text())
         version, instance = document["format"], document.get("instance")
@@ -112,8 +112,8 @@ def read(path: Path) -> Document | None:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise AdapterError(
             "ledger_unreadable",
-            f"{path} on the host cannot be read, so what was there before is not known. Clean the host by hand or"
-            " give it back to be rebuilt.",
+            f"{path} on the host cannot be read, so the host's former state is unknown. Clean the host by hand, or"
+            " have it rebuilt.",
             REPAIRABLE,
         ) from None
 
@@ -129,7 +129,7 @@ def write(path: Path, document: Document) -> None:
 
 
 def write_atomically(path: Path, content: bytes, mode: int, uid: int | None = None, gid: int | None = None) -> None:
-    """Readers see the old file or the new one; a secret never has a wider mode, not for a moment."""
+    """Replace a file in one step. The new file never has a wider mode than `mode`, since it may hold a secret."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
@@ -144,7 +144,3 @@ def write_atomically(path: Path, content: bytes, mode: int, uid: int | None = No
     except BaseException:
         scratch.unlink(missing_ok=True)
         raise
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

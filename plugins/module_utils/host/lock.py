@@ -1,7 +1,7 @@
-"""Exclusive access of one member to a host, with one error format.
+"""Exclusive access of one member to a host, and one error format for all modules.
 
-A call that may change the host is judged first, under the lock (claim.py): the host must serve its instance or be
-free, and no newer claim on the member may exist.
+The claim of a call that may change the host is checked under the lock (claim.py): the host must be free or serve the
+call's instance, and the member must have no newer claim.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from typing import IO, Any
 
 from ..app import RUN_DIRECTORY, STATE_DIRECTORY
-from .claim import ABSENT, Claim, hold, judge, look
+from .claim import ABSENT, Claim, check_claim, read_owner, record_claim
 from .errors import AdapterError, from_os_error
 
 
@@ -23,14 +23,14 @@ def host_lock(
 ) -> Iterator[bool]:
     """Gives whether the call's instance is on the host.
 
-    A call that `changes` nothing is not judged, and neither is a dry run. Without `begin` a host that has nothing of
-    ours gets neither mark nor ledger. `alone` waits for the other member that shares the host. With `absent_ok` a host
-    that has nothing of the instance is no error: there is nothing to take away from it.
+    A call without `changes` and a dry run are not refused. Without `begin` a host without a ledger gets neither mark
+    nor ledger. `alone` waits for the other member on the same host. With `absent_ok` a host that has nothing of the
+    instance is not an error: there is nothing to remove.
     """
     changes = changes and not module.check_mode
     try:
         with _lock() if alone and (changes or RUN_DIRECTORY.is_dir()) else nullcontext():
-            yield _take(Claim.of(module.params), changes, begin, absent_ok)
+            yield _check_access(Claim.of(module.params), changes, begin, absent_ok)
     except OSError as error:
         problem = from_os_error(error, doing)
         module.fail_json(msg=problem.message, adapter_error=problem.as_dict())
@@ -38,16 +38,16 @@ def host_lock(
         module.fail_json(msg=error.message, adapter_error=error.as_dict())
 
 
-def _take(claim: Claim, changes: bool, begin: bool, absent_ok: bool) -> bool:
-    found = look(claim)
+def _check_access(claim: Claim, changes: bool, begin: bool, absent_ok: bool) -> bool:
+    found = read_owner(claim)
     try:
-        ours = judge(claim, found)
+        ours = check_claim(claim, found)
     except AdapterError as error:
         if changes and not (absent_ok and error.code in ABSENT):
             raise
         return False
     if changes:
-        hold(claim, found, begin=begin)
+        record_claim(claim, found, begin=begin)
         if begin:
             STATE_DIRECTORY.mkdir(mode=0o700, parents=True, exist_ok=True)
     return ours
@@ -55,7 +55,7 @@ def _take(claim: Claim, changes: bool, begin: bool, absent_ok: bool) -> bool:
 
 @contextmanager
 def _lock() -> Iterator[IO[str]]:
-    """Under /run: it must outlive a clean-up, or two calls could hold it at once."""
+    """The file is under /run, which a clean-up does not remove: two calls could otherwise hold two locks."""
     RUN_DIRECTORY.mkdir(mode=0o711, parents=True, exist_ok=True)
     descriptor = os.open(RUN_DIRECTORY / "lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w") as lock:

@@ -1,9 +1,8 @@
-"""A package source that a host has for one call only, with what opens it.
+"""A package source, with its login, that a host has for one call only.
 
-Everything lives in a directory under /run that root alone can read, and apt is pointed there by an environment
-variable: the host's own sources, pins and credentials are links beside ours, and nothing under /etc changes. The
-directory goes with the call, however it ends. A kill that cannot be caught leaves it to the next call, to a clean-up
-of the host or to the next boot, whichever comes first.
+Its files are in a directory under /run that only root can read, and an environment variable points apt there. The
+host's own sources, pins and credentials are links in it; nothing under /etc changes. The directory is deleted at the
+end of the call. After SIGKILL the next call, a clean-up of the host or a reboot deletes it.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from .packages import APT, ENVIRONMENT, UPDATE, run_apt
 DIRECTORY = RUN_DIRECTORY / "source"
 APT_DIRECTORY = Path("/etc/apt")
 LISTS = Path("/var/lib/apt/lists")
-# What apt reads from a directory: the name of that there, and of the setting that says where it is.
+# Directories that apt reads, and the setting with the path of each.
 PARTS = {
     "sources.list.d": "Dir::Etc::SourceParts",
     "preferences.d": "Dir::Etc::PreferencesParts",
     "auth.conf.d": "Dir::Etc::NetrcParts",
 }
-# The same for every module that installs.
+# Arguments of every module that installs packages.
 SOURCE_ARGUMENTS: dict[str, Any] = {
     "source": {
         "type": "dict",
@@ -39,7 +38,7 @@ SOURCE_ARGUMENTS: dict[str, Any] = {
             "uri": {"type": "str"},
             "suite": {"type": "str"},
             "components": {"type": "list", "elements": "str"},
-            "signing_key": {"type": "str", "no_log": False},  # the public half
+            "signing_key": {"type": "str", "no_log": False},  # a public key
             "private": {"type": "bool"},
             "denied": {"type": "str"},
         },
@@ -53,7 +52,7 @@ Source = dict[str, Any]
 
 @contextmanager
 def package_source(source: Source | None, login: str | None) -> Iterator[None]:
-    """While this lasts, the app's packages come from that source and no other; without one, from wherever they did."""
+    """Install the app's packages from this source only; without a source, from the host's own sources."""
     clear_source()
     if source is None:
         yield
@@ -61,13 +60,13 @@ def package_source(source: Source | None, login: str | None) -> Iterator[None]:
     if source.get("denied"):
         raise AdapterError(
             "artifact_denied",
-            f"Packages of {TITLE} are missing on the host, and package policy denies them to it ({source['denied']})."
-            " Nothing was installed. Have the rule changed, then ask again.",
+            f"The host lacks packages of {TITLE}, and package policy denies their installation ({source['denied']})."
+            " Nothing was installed. Have the rule changed, then retry.",
             INTERVENTION,
         )
-    before = {one: signal.signal(one, _end) for one in SIGNALS}
+    before = {one: signal.signal(one, _exit) for one in SIGNALS}
     try:
-        ENVIRONMENT["APT_CONFIG"] = str(_lay_out(source, login))
+        ENVIRONMENT["APT_CONFIG"] = str(_write_apt_files(source, login))
         ours = DIRECTORY / "sources.list.d" / _file("sources")
         alone = ["-o", f"Dir::Etc::SourceList={ours}", "-o", "Dir::Etc::SourceParts=/dev/null"]
         run_apt([*APT, *UPDATE, *alone], f"reading the package source {source['uri']}")
@@ -75,31 +74,31 @@ def package_source(source: Source | None, login: str | None) -> Iterator[None]:
     finally:
         ENVIRONMENT.pop("APT_CONFIG", None)
         clear_source()
-        forget_lists(source["uri"])
+        delete_lists(source["uri"])
         for one, handler in before.items():
             signal.signal(one, handler)
 
 
 def clear_source() -> None:
-    """Nothing of any call, this one or one that was killed."""
+    """Delete the files of this call and of calls that were killed."""
     shutil.rmtree(DIRECTORY, ignore_errors=True)
 
 
-def forget_lists(uri: str) -> None:
-    """What apt read from there: without the source it is of no use to anybody."""
+def delete_lists(uri: str) -> None:
+    """Delete the package lists of the source, which are useless without it."""
     for kept in (LISTS, LISTS / "partial"):
-        for path in kept.glob(f"{_as_file_name(uri)}_*"):
+        for path in kept.glob(f"{_apt_file_name(uri)}_*"):
             path.unlink(missing_ok=True)
 
 
-def _end(number: int, _frame: object) -> None:
-    raise SystemExit(128 + number)  # so that what was laid out is taken away
+def _exit(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)  # runs the clean-up in package_source
 
 
-def _lay_out(source: Source, login: str | None) -> Path:
-    """apt's configuration for the call, as a file that says where everything is."""
+def _write_apt_files(source: Source, login: str | None) -> Path:
+    """Write the directory for apt. Returns its configuration file, which has the paths of the others."""
     DIRECTORY.parent.mkdir(mode=0o711, exist_ok=True)
-    DIRECTORY.mkdir(mode=0o711)  # apt reads signing keys as a user of its own; what is secret has a mode of its own
+    DIRECTORY.mkdir(mode=0o711)  # apt reads signing keys as another user; secret files have a mode of their own
     for name in PARTS:
         (DIRECTORY / name).mkdir(mode=0o755)
         for path in sorted((APT_DIRECTORY / name).glob("*")):
@@ -111,7 +110,7 @@ def _lay_out(source: Source, login: str | None) -> Path:
     if login is not None:
         _write(DIRECTORY / "auth.conf.d" / _file("conf"), login_text(source, login).encode(), 0o600)
     settings = "".join(f'{setting} "{DIRECTORY / name}";\n' for name, setting in PARTS.items())
-    # What was downloaded is not kept: whoever may read the host's cache may not have been allowed the source.
+    # Downloads are not kept: users who can read the host's cache may have no access to the source.
     configuration = DIRECTORY / "apt.conf"
     _write(configuration, f'{settings}APT::Keep-Downloaded-Packages "false";\n'.encode(), 0o644)
     return configuration
@@ -125,7 +124,7 @@ def sources_text(source: Source, key: Path) -> str:
 
 
 def pins_text(source: Source) -> str:
-    """The app from there alone; anything else only where no other source has it. The first pin of a package counts."""
+    """The app's packages from the source only; others only if no other source has them. The first pin counts."""
     site = f'origin "{urlsplit(source["uri"]).hostname}"'
     pins = ((f"src:{SOURCE_PACKAGE}", site, 990), (f"src:{SOURCE_PACKAGE}", "version *", -1), ("*", site, 1))
     return "\n".join(f"Package: {what}\nPin: {pin}\nPin-Priority: {priority}\n" for what, pin, priority in pins)
@@ -147,7 +146,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
         handle.write(content)
 
 
-def _as_file_name(uri: str) -> str:
-    """As apt names what it read: without the scheme, and with an underscore for each slash."""
+def _apt_file_name(uri: str) -> str:
+    """The name that apt gives to lists of this source: without the scheme, an underscore for each slash."""
     bare = uri.partition("://")[2].rstrip("/")
     return bare.replace("_", "%5f").replace("~", "%7e").replace("/", "_")

@@ -1,4 +1,4 @@
-"""Debian packages: installed without starting anything, and without touching what is already there."""
+"""Install Debian packages without starting services and without changing packages that are installed already."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from ..app import NAME, STATE_DIRECTORY
-from .errors import INTERVENTION, RETRYABLE, AdapterError
+from .errors import INTERVENTION, RETRYABLE, AdapterError, last_line
 from .ledger import Ledger
 
 POLICY = Path("/usr/sbin/policy-rc.d")
@@ -21,10 +21,10 @@ POLICY_TEXT = f"#!/bin/sh\n# {POLICY_MARK}\nexit 101\n"
 ENVIRONMENT = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C", "APT_LISTCHANGES_FRONTEND": "none"}
 LOCK_SECONDS = 120
 APT = ("apt-get", "--quiet", "--yes", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", "-o", "Dpkg::Use-Pty=0")
-# What conflicts with ours is somebody else's and is never removed for it.
+# A package that conflicts belongs to others and is never removed.
 INSTALL = ("install", "--no-install-recommends", "--no-remove", "-o", "Dpkg::Options::=--force-confold")
 
-# An index that could not be fetched is an error, not a warning; and descriptions in other languages help nobody.
+# An index that could not be fetched is an error, not a warning. Translated descriptions are not needed.
 UPDATE = (
     "update",
     "-o",
@@ -40,24 +40,24 @@ INDEX_STAMP = STATE_DIRECTORY / "package-index-fetched"
 INDEX_SECONDS = 900
 
 
-def installed_versions(names: list[str]) -> dict[str, str]:
-    if not names:
-        return {}
-    done = subprocess.run(
-        ["dpkg-query", "--show", "--showformat=${Package}\t${db:Status-Status}\t${Version}\n", *names],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=ENVIRONMENT,
-    )
+def query_packages(fields: tuple[str, ...], *names: str) -> list[list[str]]:
+    """These fields of dpkg for each of the packages, or for all that dpkg lists; a row for each package."""
+    form = "\t".join(f"${{{field}}}" for field in fields) + "\n"
+    command = ["dpkg-query", "--show", f"--showformat={form}", *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
     rows = [line.split("\t") for line in done.stdout.splitlines()]
-    return {row[0]: row[2] for row in rows if len(row) == 3 and row[1] == "installed"}
+    return [row for row in rows if len(row) == len(fields)]
+
+
+def installed_versions(names: list[str]) -> dict[str, str]:
+    rows = query_packages(("Package", "db:Status-Status", "Version"), *names) if names else []
+    return {name: version for name, status, version in rows if status == "installed"}
 
 
 def converge_packages(
     names: list[str], ledger: Ledger, dry: bool, source: AbstractContextManager[None] | None = None
 ) -> list[str]:
-    """Install what is missing, from `source` if there is one. A package index is fetched only if something is."""
+    """Install the missing packages, from `source` if it is given. Fetches a package index only if one is missing."""
     if not dry:
         restore_policy()
     present = installed_versions(names)
@@ -74,7 +74,7 @@ def converge_packages(
 
 def _install(missing: list[str], ledger: Ledger) -> None:
     refresh_index()
-    # What comes along as a dependency is ours as well, and is noted before it is there. What is merely upgraded is not.
+    # New dependencies are noted too, before they are installed. Packages that are only upgraded are not.
     planned = _would_install(missing)
     there = installed_versions(planned)
     for name in planned:
@@ -87,7 +87,7 @@ def _install(missing: list[str], ledger: Ledger) -> None:
 
 @contextmanager
 def services_held() -> Iterator[None]:
-    """While this lasts, packages do not start their services: a daemon must not run before its configuration."""
+    """Keep packages from starting their services: a daemon must not run before its configuration is in place."""
     if POLICY.exists():
         POLICY.replace(POLICY_ASIDE)
     POLICY.write_text(POLICY_TEXT)
@@ -99,7 +99,7 @@ def services_held() -> Iterator[None]:
 
 
 def restore_policy() -> None:
-    """Undo services_held, also the one of a run that was killed: the mark in the file tells that it is ours."""
+    """Undo services_held, also of a run that was killed. The mark in the file shows that the adapter wrote it."""
     if POLICY.exists() and POLICY_MARK in POLICY.read_text(errors="replace"):
         POLICY.unlink()
     if POLICY_ASIDE.exists() and not POLICY.exists():
@@ -107,55 +107,55 @@ def restore_policy() -> None:
 
 
 def explain(output: str, doing: str) -> AdapterError:
-    """apt's own last error line, and whether trying again can help."""
+    """An error with the last error line of apt, and a class that says whether a retry helps."""
     lines = [line.strip() for line in output.splitlines()]
     errors = [line for line in lines if line.startswith(("E:", "dpkg: error"))]
-    said = errors[-1] if errors else (lines[-1] if lines else "apt said nothing")
+    reason = errors[-1] if errors else last_line(output, "apt printed nothing")
     if "No space left on device" in output or "You don't have enough free space" in output:
-        said = f"The host ran out of disk {doing}. Free space there, then retry."
-        return AdapterError("disk_full", said, INTERVENTION)
+        message = f"No space left on the host while {doing}. Free space there, then retry."
+        return AdapterError("disk_full", message, INTERVENTION)
     if denied := DENIED.search(output):
         return AdapterError(
             "package_source_denied",
             f"A package source answered {' '.join(denied[1].split())} ({doing}): its credential is wrong or has"
-            " expired. It is tried again with a new one; if that does not help, have the credential corrected.",
+            " expired. The adapter retries with a new one; if the error stays, have the credential corrected.",
             RETRYABLE,
         )
     if UNTRUSTED.search(output):
         return AdapterError(
             "package_source_untrusted",
-            f"A package source is not signed with the key that belongs to it ({doing}), so nothing was taken from it."
-            " Have the source or its key corrected, then ask again.",
+            f"A package source is not signed with its configured key ({doing}), so nothing was installed from it."
+            " Have the source or its key corrected, then retry.",
             INTERVENTION,
         )
     if "Unable to locate package" in output or "has no installation candidate" in output:
         return AdapterError(
             "package_not_found",
-            f"{said} ({doing}). Give the host a package source that has it, then retry.",
+            f"{reason} ({doing}). Give the host a package source that has it, then retry.",
             INTERVENTION,
         )
     if "remove is disabled" in output:
         return AdapterError(
             "package_conflict",
-            f"Packages of the host would have to be removed ({doing}), and they are not ours to remove. Remove what"
-            " conflicts if nobody needs it, or use another host, then retry.",
+            f"apt would have to remove packages of the host ({doing}), which the adapter never does. Remove the"
+            " conflicting packages if they are not needed, or use another host, then retry.",
             INTERVENTION,
         )
     if "Could not get lock" in output:
         return AdapterError(
             "package_lock_busy",
-            f"Another package run held the host's lock for {LOCK_SECONDS} s ({doing}). It is tried again.",
+            f"Another package run held the host's lock for {LOCK_SECONDS} s ({doing}). The adapter retries.",
             RETRYABLE,
         )
     return AdapterError(
         "package_install_failed",
-        f"{said} ({doing}). Check the host's package sources and network, then retry.",
+        f"{reason} ({doing}). Check the host's package sources and network, then retry.",
         RETRYABLE,
     )
 
 
 def refresh_index() -> None:
-    """Roles run one after the other on a host; the first one's index is good for the rest of the run."""
+    """Fetch the package index, unless an earlier role of the same run has fetched it."""
     try:
         age = time.time() - INDEX_STAMP.stat().st_mtime
     except FileNotFoundError:
@@ -178,7 +178,7 @@ def install_interrupted() -> bool:
 
 
 def finish_interrupted_install() -> None:
-    """A run killed inside dpkg leaves packages half configured, and apt refuses everything until that is done."""
+    """A run that was killed inside dpkg leaves packages half configured, and apt refuses to work until they are."""
     if install_interrupted():
         with services_held():
             run_apt(["dpkg", "--configure", "-a", "--force-confold"], "finishing an interrupted install")
@@ -199,7 +199,7 @@ def run_apt(command: list[str], doing: str) -> str:
         )
     except subprocess.TimeoutExpired:
         raise AdapterError(
-            "package_install_timeout", f"apt was not done after 20 minutes ({doing}). It is tried again.", RETRYABLE
+            "package_install_timeout", f"apt did not end within 20 minutes ({doing}). The adapter retries.", RETRYABLE
         ) from None
     if done.returncode != 0:
         raise explain(done.stdout, doing)

@@ -1,8 +1,8 @@
-"""systemd units: running what is on disk now, and proven to run.
+"""systemd units that run with the files now on disk, and are shown to be ready.
 
-A unit is restarted when it does not run, or when something it watches changed after it started. That is read
-from the host (times of files and of the process), not from what this run did: a run killed between writing a
-file and restarting its daemon is put right by the next.
+A unit is restarted if it does not run, or if a path in its `watches` changed after it started. Both are read from the
+host (times of files and of the process), not from what this run did: a run that was killed between writing a file and
+restarting the daemon is completed by the next run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .ledger import Ledger
 PROPERTIES = "Id,LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,NeedDaemonReload"
 PROPERTIES += ",ExecMainStartTimestampMonotonic,ConditionResult"
 POLL_SECONDS = 0.05
-POLLS_A_LOOK = 10
+POLLS_PER_SHOW = 10
 TOLERATED_RESTARTS = 2
 LISTENING = "0A"
 
@@ -31,9 +31,14 @@ def dropin_path(unit: str) -> str:
 def show(units: list[str]) -> dict[str, dict[str, str]]:
     if not units:
         return {}
-    answer = _systemctl("show", f"--property={PROPERTIES}", *units).stdout
+    answer = systemctl("show", f"--property={PROPERTIES}", *units).stdout
     blocks = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in answer.strip().split("\n\n")]
     return {block["Id"].removesuffix(".service"): block for block in blocks if block.get("Id")}
+
+
+def state_of(name: str) -> dict[str, str]:
+    """The properties of one unit; empty if systemd does not answer."""
+    return show([name]).get(name, {})
 
 
 def note_units(ledger: Ledger, units: list[dict[str, Any]]) -> None:
@@ -57,18 +62,18 @@ def reload_changed(names: list[str]) -> dict[str, dict[str, str]]:
     """The units' states, after systemd has read unit files that changed."""
     states = show(names)
     if any(state.get("NeedDaemonReload") == "yes" for state in states.values()):
-        _systemctl("daemon-reload", check=True)
+        systemctl("daemon-reload", check=True)
         states = show(names)
     return states
 
 
 def started_monotonic(state: dict[str, str]) -> float:
-    """When the unit's process started, by the host's monotonic clock; 0 if it has none."""
+    """When the unit's process started, by the host's monotonic clock; 0 without a process."""
     return int(state.get("ExecMainStartTimestampMonotonic") or 0) / 1e6
 
 
 def needs_restart(state: dict[str, str], watched: list[str]) -> bool:
-    """True if the unit's process started before the last change of what it watches."""
+    """Whether a watched path changed after the unit's process started."""
     started = started_monotonic(state)
     if not started:
         return False
@@ -77,7 +82,7 @@ def needs_restart(state: dict[str, str], watched: list[str]) -> bool:
 
 
 def listening(port: int, tables: tuple[str, ...] = ("/proc/net/tcp", "/proc/net/tcp6")) -> bool:
-    """Whether something listens on the port: read, not dialled, since daemons log a dial without a request."""
+    """Whether a process listens on the port. Read from /proc: daemons log a connection without a request."""
     wanted = f":{port:04X}"
     for table in tables:
         try:
@@ -90,17 +95,11 @@ def listening(port: int, tables: tuple[str, ...] = ("/proc/net/tcp", "/proc/net/
 
 
 def _converge(unit: dict[str, Any], state: dict[str, str], dry: bool) -> list[str]:
-    name, changes = unit["name"], []
-    if state.get("LoadState") == "masked":
-        raise AdapterError(
-            "unit_masked",
-            f"Somebody masked {name}.service on the host. Find out why, run `systemctl unmask {name}`, then retry.",
-            INTERVENTION,
-        )
-    if unit["enabled"] and state.get("UnitFileState") != "enabled":
-        if not dry:
-            enable(name)
-        changes.append(f"unit {name} enabled")
+    name = str(unit["name"])
+    refuse_masked(name, state)
+    changes: list[str] = []
+    if unit["enabled"]:
+        changes += enable(name, state, dry)
     running = state.get("ActiveState") == "active"
     if running and not unit.get("restart") and not needs_restart(state, [*unit["watches"], dropin_path(name)]):
         return changes
@@ -110,35 +109,50 @@ def _converge(unit: dict[str, Any], state: dict[str, str], dry: bool) -> list[st
     return changes
 
 
-def enable(name: str) -> None:
-    _systemctl("--quiet", "enable", name, check=True)
+def refuse_masked(name: str, state: dict[str, str]) -> None:
+    if state.get("LoadState") == "masked":
+        raise AdapterError(
+            "unit_masked",
+            f"{name}.service is masked on the host. Find out why, run `systemctl unmask {name}`, then retry.",
+            INTERVENTION,
+        )
+
+
+def enable(name: str, state: dict[str, str], dry: bool) -> list[str]:
+    """Start the unit at boot. Returns what changed."""
+    if state.get("UnitFileState") == "enabled":
+        return []
+    if not dry:
+        systemctl("--quiet", "enable", name, check=True)
+    return [f"unit {name} enabled"]
 
 
 def restart(unit: dict[str, Any]) -> None:
-    asked = time.monotonic()
-    _systemctl("reset-failed", unit["name"])
-    # Not blocking: a start that hangs is noticed by our own clock, which knows the reason to give.
-    _systemctl("--no-block", "restart", unit["name"])
-    _wait_until_up(unit, asked)
+    requested_at = time.monotonic()
+    request("restart", unit["name"])
+    _wait_until_up(unit, requested_at)
 
 
-def _wait_until_up(unit: dict[str, Any], asked: float) -> None:
-    """Active, and ready in the way the caller named. A unit that systemd skipped or that keeps dying is neither.
+def request(verb: str, name: str) -> None:
+    """Have systemd start or restart a unit without waiting: the caller has its own deadline and error."""
+    systemctl("reset-failed", name)
+    systemctl("--no-block", verb, name)
 
-    Nor is one that is the old process still: systemd may take a moment to begin.
-    """
+
+def _wait_until_up(unit: dict[str, Any], requested_at: float) -> None:
+    """Wait until a process that started after the request is active and ready, by ready_port and ready_path."""
     name, since, deadline = unit["name"], time.time(), time.monotonic() + unit["timeout"]
     polls = 0
     while True:
-        # Asking systemd costs processes, here and in it, while a daemon wants to start: it is asked when the unit seems
-        # ready, and now and then in between.
+        # systemctl costs CPU time that the starting daemon needs. It is called when the unit seems ready, and at every
+        # tenth poll.
         polls += 1
-        if not _ready(unit) and polls % POLLS_A_LOOK and time.monotonic() <= deadline:
+        if not _ready(unit) and polls % POLLS_PER_SHOW and time.monotonic() <= deadline:
             time.sleep(POLL_SECONDS)
             continue
-        state = show([name]).get(name, {})
+        state = state_of(name)
         active = state.get("ActiveState")
-        if active == "active" and _ready(unit) and started_monotonic(state) >= asked:
+        if active == "active" and _ready(unit) and started_monotonic(state) >= requested_at:
             return
         skipped = active == "inactive" and state.get("ConditionResult") == "no"
         dying = active == "failed" or int(state.get("NRestarts") or 0) > TOLERATED_RESTARTS
@@ -156,30 +170,30 @@ def _ready(unit: dict[str, Any]) -> bool:
 
 
 def _unit_failed(name: str, state: dict[str, str], why: str, lines: list[str]) -> AdapterError:
-    said = f" Its last words: {' | '.join(lines)}." if lines else ""
+    log = f" Its last log lines: {' | '.join(lines)}." if lines else ""
     return AdapterError(
         "unit_failed",
-        f"{name}.service did not come up, {why} ({state.get('SubState', 'unknown')}).{said}"
-        f" Read `journalctl -u {name}` on the host, put right what it names, then retry.",
+        f"{name}.service did not come up, {why} ({state.get('SubState', 'unknown')}).{log}"
+        f" Read `journalctl -u {name}` on the host, correct the cause, then retry.",
         REPAIRABLE,
     )
 
 
 def journal(name: str, since: float, lines: int = 5) -> list[str]:
-    """What the unit said since then; words of an earlier start would point the wrong way."""
+    """The last log lines of the unit since then. Lines of an earlier start would be misleading."""
     answer = subprocess.run(
         ["journalctl", "--unit", name, "--output=cat", "--no-pager", f"--since=@{since:.0f}"],
         capture_output=True,
         text=True,
         check=False,
     )
-    # systemd's own start and stop lines say less than the daemon's.
-    told = [line for line in answer.stdout.splitlines() if not line.startswith((f"{name}.service:", "Start", "Stop"))]
-    return told[-lines:]
+    # systemd's own start and stop lines do not name a cause.
+    own = [line for line in answer.stdout.splitlines() if not line.startswith((f"{name}.service:", "Start", "Stop"))]
+    return own[-lines:]
 
 
 def _changed_at(watched: str) -> float:
-    """A path, or `package:NAME`: dpkg rewrites a package's file list whenever it unpacks it."""
+    """The time of a path, or of `package:NAME`: dpkg rewrites the file list of a package when it unpacks it."""
     kind, _, name = watched.partition(":")
     paths = [Path(watched)]
     if kind == "package":
@@ -190,12 +204,12 @@ def _changed_at(watched: str) -> float:
     return max(times, default=0.0)
 
 
-def _systemctl(*arguments: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+def systemctl(*arguments: str, check: bool = False) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(["systemctl", *arguments], capture_output=True, text=True, check=False, timeout=120)
     if check and done.returncode != 0:
         raise AdapterError(
             "systemctl_failed",
-            f"`systemctl {' '.join(arguments)}` failed: {done.stderr.strip()}. Look at the host's systemd, then retry.",
+            f"`systemctl {' '.join(arguments)}` failed: {done.stderr.strip()}. Check systemd on the host, then retry.",
             REPAIRABLE,
         )
     return done

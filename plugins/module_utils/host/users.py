@@ -1,12 +1,11 @@
-"""The declared users of a cluster as Unix users of a host: the same numbers everywhere, a home that jobs can run in.
+"""The declared users of a cluster as Unix users of a host: the same uid and gid on every host, and a home for jobs.
 
-The list is complete: who stood on it once and does so no more is locked, with the files left in place. A user that was
-on the host before us is used as it is, and never locked or removed.
+The list is complete: a user who is no longer on it is locked, and the files stay. A user that was on the host before
+is used as it is, and never locked or removed.
 """
 
 from __future__ import annotations
 
-import grp
 import os
 import pwd
 import subprocess
@@ -16,43 +15,44 @@ from pathlib import Path
 from typing import Any
 
 from ..app import NAME
-from .errors import INTERVENTION, REPAIRABLE, AdapterError
+from .accounts import find_gid, find_group, find_uid, find_user
+from .errors import INTERVENTION, REPAIRABLE, AdapterError, last_line
 from .files import find
 from .ledger import Ledger, write_atomically
 
 HOMES = Path("/home")
 User = dict[str, Any]
-# Days since 1970: an account that expired then lets nobody in, whatever key or password is shown.
+# Days since 1970. An expired account refuses every login, whatever key or password is given.
 LOCKED = "1"
 
 
 def check_users(users: list[User]) -> None:
-    """Raise what keeps the host from having these users; nothing is changed."""
+    """Raise the reason why the host cannot have these users. Changes nothing."""
     for user in users:
-        _judge_user(user)
-        _judge_group(user)
+        _check_user(user)
+        _check_group(user)
 
 
 def converge_users(users: list[User] | None, keys: dict[str, list[str]], ledger: Ledger, dry: bool) -> list[str]:
-    """Without a list nothing is stated about users, and nothing is done. `keys` are of those whose keys are stated."""
+    """Create, unlock and lock users by the list; without a list do nothing. Keys of users not in `keys` stay."""
     if users is None:
         return []
     check_users(users)
     changes: list[str] = []
     for user in users:
-        changes += _have(user, ledger, dry)
+        changes += _ensure_user(user, ledger, dry)
         name = str(user["name"])
-        if not dry and name in keys and name in _ours(ledger):
-            changes += _give_keys(name, keys[name])
+        if not dry and name in keys and name in _created_by_us(ledger):
+            changes += _write_keys(name, keys[name])
     wanted = {user["name"] for user in users}
-    for name in sorted(_ours(ledger) - wanted):
+    for name in sorted(_created_by_us(ledger) - wanted):
         changes += _lock(name, dry)
     return changes
 
 
-def _have(user: User, ledger: Ledger, dry: bool) -> list[str]:
+def _ensure_user(user: User, ledger: Ledger, dry: bool) -> list[str]:
     name, home = str(user["name"]), HOMES / user["name"]
-    present = _user(name)
+    present = find_user(name)
     changes: list[str] = []
     ledger.note("user", name, {"present": present is not None, "person": True})
     if present is None:
@@ -61,16 +61,16 @@ def _have(user: User, ledger: Ledger, dry: bool) -> list[str]:
             ledger.save()
             _create(user, home)
         changes.append(f"user {name}")
-    elif name in _ours(ledger):
-        if ledger.knows("home", str(home)):
-            ledger.note("home", str(home), {})  # another member on this host asks for it too
-        changes += _bring_back(user, present, dry)
+    elif name in _created_by_us(ledger):
+        if ledger.has("home", str(home)):
+            ledger.note("home", str(home), {})  # adds this member as an owner
+        changes += _reactivate(user, present, dry)
     return changes
 
 
 def _create(user: User, home: Path) -> None:
     name, uid, gid = str(user["name"]), str(user["uid"]), str(user["gid"])
-    if _group(name) is None:
+    if find_group(name) is None:
         _command("groupadd", "--gid", gid, name)
     _command(
         *("useradd", "--uid", uid, "--gid", gid, "--create-home", "--home-dir", str(home)),
@@ -78,8 +78,8 @@ def _create(user: User, home: Path) -> None:
     )
 
 
-def _bring_back(user: User, present: pwd.struct_passwd, dry: bool) -> list[str]:
-    """One of ours that was locked, or whose shell is another now."""
+def _reactivate(user: User, present: pwd.struct_passwd, dry: bool) -> list[str]:
+    """Unlock a user that the adapter created, and set a changed shell."""
     name, changes = str(user["name"]), []
     if _is_locked(name):
         changes.append(f"user {name} unlocked")
@@ -93,15 +93,15 @@ def _bring_back(user: User, present: pwd.struct_passwd, dry: bool) -> list[str]:
 
 
 def _lock(name: str, dry: bool) -> list[str]:
-    if _user(name) is None or _is_locked(name):
+    if find_user(name) is None or _is_locked(name):
         return []
     if not dry:
         _command("usermod", "--expiredate", LOCKED, name)
     return [f"user {name} locked"]
 
 
-def _give_keys(name: str, keys: list[str]) -> list[str]:
-    """As the user: a link that somebody put in their own home leads no further than the user may go."""
+def _write_keys(name: str, keys: list[str]) -> list[str]:
+    """Write as the user: a symbolic link in the home then reaches only what the user may write."""
     account = pwd.getpwnam(name)
     text = "".join(f"{key}\n" for key in keys)
     path = Path(account.pw_dir) / ".ssh" / "authorized_keys"
@@ -115,7 +115,7 @@ def _give_keys(name: str, keys: list[str]) -> list[str]:
         except OSError as error:
             raise AdapterError(
                 "user_keys_failed",
-                f"The ssh keys of {name} cannot be written: {error.strerror}. Look at the home on the host.",
+                f"The ssh keys of {name} cannot be written: {error.strerror}. Check the home on the host, then retry.",
                 REPAIRABLE,
             ) from None
     return [f"ssh keys of {name}"]
@@ -135,52 +135,53 @@ def _as_user(account: pwd.struct_passwd) -> Iterator[None]:
         os.setgroups(groups)
 
 
-def _judge_user(user: User) -> None:
+def _check_user(user: User) -> None:
     name, uid, gid = str(user["name"]), int(user["uid"]), int(user["gid"])
-    present = _user(name)
+    present = find_user(name)
     if present and (present.pw_uid, present.pw_gid) != (uid, gid):
         raise AdapterError(
             "uid_mismatch",
-            f"User {name} has uid {present.pw_uid} and gid {present.pw_gid} on the host, the cluster's list says {uid}"
-            f" and {gid}. Correct the list, or renumber the user there.",
+            f"User {name} has uid {present.pw_uid} and gid {present.pw_gid} on the host, but {uid}"
+            f" and {gid} in the cluster's list. Correct the list, or change the ids on the host, then retry.",
             INTERVENTION,
         )
-    holder = _holder(uid)
-    if holder and holder != name:
+    holder = find_uid(uid)
+    if holder and holder.pw_name != name:
         raise AdapterError(
             "uid_taken",
-            f"uid {uid}, which the cluster's list gives to {name}, belongs to {holder} on the host. Choose another"
-            " number in the list, or use a clean host.",
+            f"uid {uid}, which the cluster's list gives to {name}, belongs to {holder.pw_name} on the host. Choose"
+            " another uid in the list, or use a clean host, then retry.",
             INTERVENTION,
         )
     home = find(HOMES / name)
     if present is None and home.kind != "absent" and home.uid != uid:
         raise AdapterError(
             "home_in_the_way",
-            f"{HOMES / name} exists on the host and is not {name}'s. Move it away, then retry.",
+            f"{HOMES / name} exists on the host and does not belong to {name}. Move it away, then retry.",
             INTERVENTION,
         )
 
 
-def _judge_group(user: User) -> None:
+def _check_group(user: User) -> None:
     name, gid = str(user["name"]), int(user["gid"])
-    try:
-        holder = grp.getgrgid(gid).gr_name
-    except KeyError:
-        holder = None
-    of_name = _group(name)
-    if (holder and holder != name and _user(name) is None) or (of_name is not None and of_name != gid):
-        found = f"{holder} has gid {gid}" if holder and holder != name else f"group {name} has gid {of_name}"
+    by_gid, by_name = find_gid(gid), find_group(name)
+    taken = by_gid is not None and by_gid.gr_name != name
+    if (taken and find_user(name) is None) or (by_name is not None and by_name.gr_gid != gid):
+        found = (
+            f"{by_gid.gr_name} has gid {gid}"
+            if by_gid and taken
+            else f"group {name} has gid {by_name and by_name.gr_gid}"
+        )
         raise AdapterError(
             "gid_taken",
-            f"The cluster's list gives {name} the gid {gid}, but {found} on the host. Choose another number in the"
-            " list, or use a clean host.",
+            f"The cluster's list gives {name} the gid {gid}, but {found} on the host. Choose another gid in the list,"
+            " or use a clean host, then retry.",
             INTERVENTION,
         )
 
 
-def _ours(ledger: Ledger) -> set[str]:
-    """Declared users that we made, whichever member of the host asked."""
+def _created_by_us(ledger: Ledger) -> set[str]:
+    """Declared users that the adapter created, for any member on the host."""
     return {
         key.partition(":")[2]
         for key, entry in ledger.entries.items()
@@ -196,34 +197,11 @@ def _is_locked(name: str) -> bool:
     return False
 
 
-def _user(name: str) -> pwd.struct_passwd | None:
-    try:
-        return pwd.getpwnam(name)
-    except KeyError:
-        return None
-
-
-def _holder(uid: int) -> str | None:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return None
-
-
-def _group(name: str) -> int | None:
-    try:
-        return grp.getgrnam(name).gr_gid
-    except KeyError:
-        return None
-
-
 def _command(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
         raise AdapterError(
             "user_change_failed",
-            f"`{' '.join(command)}` failed: {said[-1] if said else 'no reason given'}. Put it right on the host, then"
-            " retry.",
+            f"`{' '.join(command)}` failed: {last_line(done.stderr)}. Correct the cause on the host, then retry.",
             REPAIRABLE,
         )

@@ -1,1 +1,1 @@
-"""What knows Slurm: its commands, their output, its configuration and its daemons."""
+"""Everything about Slurm: its commands, their output, its configuration and its daemons."""

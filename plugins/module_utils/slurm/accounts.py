@@ -1,19 +1,19 @@
-"""Who may submit under which account, brought to a wish: opened in Slurm's order, closed but not deleted."""
+"""Converge the associations of a cluster: which user may submit under which account. None is deleted."""
 
 from __future__ import annotations
 
-import pwd
 from typing import Any, Protocol
 
+from ..host.accounts import find_user
 from ..host.errors import INTERVENTION, AdapterError
 from ..host.ledger import Ledger
 
-# maxsubmitjobs of an association that takes no new job. One with jobs cannot be deleted, but it can be closed.
+# maxsubmitjobs of an association that accepts no new job. An association with jobs cannot be deleted.
 CLOSED = "0"
 
 
 class Sacctmgr(Protocol):
-    """What asks and changes slurmdbd."""
+    """Queries and changes in slurmdbd."""
 
     def rows(self, *query: str) -> list[list[str]]: ...
 
@@ -21,7 +21,7 @@ class Sacctmgr(Protocol):
 
 
 class Accounts:
-    """The associations of one cluster, brought to a wish in the order that Slurm needs: cluster, account, user."""
+    """The associations of one cluster, created in the order that Slurm needs: cluster, account, user."""
 
     def __init__(self, sacctmgr: Sacctmgr, cluster: str, ledger: Ledger, dry: bool) -> None:
         self._sacctmgr = sacctmgr
@@ -36,10 +36,10 @@ class Accounts:
         rows = sacctmgr.rows("user", "withassoc", f"cluster={cluster}", "format=user,defaultaccount")
         self._defaults = {row[0]: row[1] for row in rows}
 
-    def have(self, user: str, account: str) -> None:
-        """The user may submit under the account, and does so unless told otherwise."""
-        _resolves(user)
-        self.have_account(account)
+    def ensure_user(self, user: str, account: str) -> None:
+        """The user may submit under the account, which is also the default account."""
+        _require_unix_user(user)
+        self.ensure_account(account)
         where = (f"account={account}", f"cluster={self._cluster}")
         present = (account, user) in self._limits
         self._ledger.note("association", f"{user}/{account}", {"present": present})
@@ -49,17 +49,17 @@ class Accounts:
         elif self._is_ours(user, account) and self._limits[account, user] == CLOSED:
             self._change(f"user {user} opened", "modify", "user", user, "where", *where, "set", "maxsubmitjobs=-1")
         if present and self._defaults.get(user) != account:
-            told = ("where", f"cluster={self._cluster}", "set", f"defaultaccount={account}")
-            self._change(f"default account of {user}", "modify", "user", user, *told)
+            default = ("where", f"cluster={self._cluster}", "set", f"defaultaccount={account}")
+            self._change(f"default account of {user}", "modify", "user", user, *default)
 
-    def have_account(self, account: str) -> None:
+    def ensure_account(self, account: str) -> None:
         if (account, "") not in self._limits:
             described = (f"description={account}", f"organization={account}")
             self._change(f"account {account}", "add", "account", account, f"cluster={self._cluster}", *described)
             self._limits[account, ""] = ""
 
     def close_others(self, wanted: set[tuple[str, str]]) -> None:
-        """Whom we let in and who is asked for no more: no new job. Running and waiting ones, and history, stay."""
+        """Close associations that the adapter created and that are no longer wanted. Their jobs and history stay."""
         for key, entry in sorted(self._ledger.entries.items()):
             kind, _, name = key.partition(":")
             user, _, account = name.partition("/")
@@ -83,11 +83,11 @@ class Accounts:
 
 def converge(sacctmgr: Sacctmgr, params: dict[str, Any], ledger: Ledger, dry: bool) -> list[str]:
     accounts = Accounts(sacctmgr, params["cluster"], ledger, dry)
-    accounts.have_account(params["account"])
+    accounts.ensure_account(params["account"])
     wanted = {(user, params["account"]) for user in params["users"]}
     wanted |= {(one["name"], one["account"]) for one in params["declared_users"] or []}
     for user, account in sorted(wanted):
-        accounts.have(user, account)
+        accounts.ensure_user(user, account)
     if params["declared_users"] is not None:
         accounts.close_others(wanted)
     if not dry:
@@ -95,13 +95,11 @@ def converge(sacctmgr: Sacctmgr, params: dict[str, Any], ledger: Ledger, dry: bo
     return accounts.changes
 
 
-def _resolves(user: str) -> None:
-    try:
-        pwd.getpwnam(user)
-    except KeyError:
+def _require_unix_user(user: str) -> None:
+    if find_user(user) is None:
         raise AdapterError(
             "user_missing",
-            f"There is no Unix user {user} on the controller, and Slurm would remember that."
-            " Create it there, or take it off the list.",
+            f"The controller has no Unix user {user}, and Slurm would keep an association without a uid. Create the"
+            " user there, or remove it from the list, then retry.",
             INTERVENTION,
-        ) from None
+        )

@@ -1,7 +1,7 @@
-"""Backups of one cluster's accounting database and of slurmctld's state, which belong together.
+"""Backups of a cluster's accounting database together with slurmctld's state.
 
-Each is a directory with the dump, the state, a manifest that says what it is of, and a mark that it is complete.
-Backups of releases before ledger format 2 have no manifest.
+Each is a directory with the dump, the state, a manifest, and a file that marks it as complete. Backups of releases
+before ledger format 2 have no manifest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..host.errors import INTERVENTION, REPAIRABLE, AdapterError
+from ..host.errors import INTERVENTION, REPAIRABLE, AdapterError, last_line
+from ..host.facts import utc_time
 from ..host.ledger import write_atomically
 from .versions import installed_slurm, oldest
 
@@ -52,59 +53,59 @@ class Backup:
         return (self.path / COMPLETE).exists()
 
     def summary(self) -> dict[str, Any]:
-        known = {key: self.manifest.get(key) for key in ("cluster", "taken_at", "change", "version", "target")}
+        fields = {key: self.manifest.get(key) for key in ("cluster", "taken_at", "change", "version", "target")}
         size = sum(one.stat().st_size for one in self.path.iterdir() if one.is_file())
-        taken = known["taken_at"] or _stamp(self.path.stat().st_mtime)
-        return {"name": self.name, "complete": self.is_complete, "mib": size >> 20, **known, "taken_at": taken}
+        taken = fields["taken_at"] or utc_time(self.path.stat().st_mtime)
+        return {"name": self.name, "complete": self.is_complete, "mib": size >> 20, **fields, "taken_at": taken}
 
 
-def take(path: Path, /, database: str, state: Path, seconds: float, **manifest: Any) -> Backup:
-    """A new backup, for root alone. The directory is made anew; it counts once it is marked complete."""
+def take_backup(path: Path, /, database: str, state: Path, seconds: float, **manifest: Any) -> Backup:
+    """Make a backup that only root can read. It is valid once it is marked as complete."""
     before = os.umask(0o077)
     try:
-        return _take(path, database, state, seconds, manifest)
+        return _write_backup(path, database, state, seconds, manifest)
     finally:
         os.umask(before)
 
 
-def _take(target: Path, database: str, state: Path, seconds: float, manifest: dict[str, Any]) -> Backup:
+def _write_backup(target: Path, database: str, state: Path, seconds: float, more: dict[str, Any]) -> Backup:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(mode=0o700)
     dump(database, target / f"{database}.sql.gz", seconds)
     pack(state, target / STATE)
     versions = installed_slurm()
     files = {name: _digest(target / name) for name in (f"{database}.sql.gz", STATE)}
-    said = {
+    manifest = {
         "format": FORMAT,
         "cluster": cluster_name(),
-        "taken_at": _stamp(time.time()),
+        "taken_at": utc_time(),
         "database": database,
         "version": oldest(versions.values()),
         "packages": versions,
         "files": files,
-        **manifest,
+        **more,
     }
-    write_atomically(target / MANIFEST, json.dumps(said, indent=1, sort_keys=True).encode(), mode=0o600)
+    write_atomically(target / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode(), mode=0o600)
     (target / COMPLETE).touch(mode=0o600)
-    return Backup(target, said)
+    return Backup(target, manifest)
 
 
 def check_room(directory: Path, state: Path, database: str) -> None:
-    """A dump and the state are smaller than what is on the disk; twice that is asked for."""
+    """Require free space of twice the size of tables and state, which a compressed backup never exceeds."""
     tables = DATA / database
     need = sum(file.stat().st_size for root in (state, tables) for file in root.rglob("*") if file.is_file())
     free = shutil.disk_usage(directory).free
     if free < 2 * need:
         raise AdapterError(
             "disk_full",
-            f"A backup needs up to {need >> 20} MiB and there should be twice that; {free >> 20} MiB are free under"
-            f" {directory}. Nothing was changed. Free space on the controller, then ask again.",
+            f"A backup needs {2 * need >> 20} MiB of free space under {directory}; {free >> 20} MiB are free."
+            " Nothing was changed. Free space on the controller, then retry.",
             INTERVENTION,
         )
 
 
 def prune(room: Path, keep: int, protected: Collection[str]) -> None:
-    """Of each kind, those before a change and those before a restore, the newest are kept."""
+    """Keep the newest backups of each kind: before a change, and before a restore."""
     for aside in (False, True):
         found = [one for one in room.iterdir() if one.name.startswith(ASIDE) is aside]
         found.sort(key=lambda one: one.stat().st_mtime, reverse=True)
@@ -113,48 +114,48 @@ def prune(room: Path, keep: int, protected: Collection[str]) -> None:
                 shutil.rmtree(old, ignore_errors=True)
 
 
-def listed(room: Path) -> list[dict[str, Any]]:
-    """Newest first."""
+def list_backups(room: Path) -> list[dict[str, Any]]:
+    """Summaries of all backups, newest first."""
     found = [_read(one).summary() for one in room.iterdir() if one.is_dir()] if room.is_dir() else []
     return sorted(found, key=lambda one: str(one["taken_at"]), reverse=True)
 
 
 def find(room: Path, given: str) -> Backup:
-    """By name, or by its whole path as an operation's result has it."""
+    """A backup by its name, or by its whole path as in the result of an operation."""
     name = given.removeprefix(f"{room}/")
     if not NAME.fullmatch(name) or not (room / name).is_dir():
-        known = ", ".join(one["name"] for one in listed(room)) or "none"
-        raise _refused("backup_not_found", f"{given!r} is not a backup on this controller; there are: {known}")
+        names = ", ".join(one["name"] for one in list_backups(room)) or "none"
+        raise _refused("backup_not_found", f"{given!r} is not a backup on this controller; it has: {names}")
     return _read(room / name)
 
 
 def of_change(room: Path, change: str) -> Backup | None:
-    """The complete backup that was taken for a change."""
+    """The complete backup of a change; None if there is none."""
     found = _read(room / change) if NAME.fullmatch(change) and (room / change).is_dir() else None
     return found if found and found.is_complete else None
 
 
 def verify(backup: Backup, database: str, accept_unlabelled: bool) -> None:
-    """Raise what keeps the backup from being restored here. Everything in it is read once."""
+    """Raise the reason why the backup cannot be restored here. Reads all of it."""
     if not backup.is_complete:
-        raise _refused("backup_incomplete", f"{backup.name} was never completed")
+        raise _refused("backup_incomplete", f"{backup.name} is not complete")
     if not backup.manifest and not accept_unlabelled:
         raise _refused(
             "backup_without_manifest",
-            f"{backup.name} does not say of which cluster and which Slurm version it is. If both are those of this"
+            f"{backup.name} has no manifest with its cluster and its Slurm version. If both are those of this"
             " controller, run again with -e accept_unlabelled=true",
         )
     here = cluster_name()
     if backup.manifest and backup.manifest.get("cluster") != here:
         raise _refused(
             "backup_of_another_cluster",
-            f"{backup.name} is of cluster {backup.manifest.get('cluster')!r}, and this controller's is {here!r}",
+            f"{backup.name} is of cluster {backup.manifest.get('cluster')!r}, but this controller has {here!r}",
         )
     if backup.manifest and backup.manifest.get("database") != database:
         raise _refused("backup_of_another_database", f"{backup.name} is not of the database {database!r}")
     for name, digest in (backup.manifest.get("files") or {}).items():
         if _digest(backup.path / name) != digest:
-            raise _refused("backup_unreadable", f"{name} of {backup.name} is not what was written")
+            raise _refused("backup_unreadable", f"{name} of {backup.name} was changed or damaged")
     try:
         _read_dump(backup.path / f"{database}.sql.gz")
         _read_state(backup.path / STATE)
@@ -163,7 +164,7 @@ def verify(backup: Backup, database: str, accept_unlabelled: bool) -> None:
 
 
 def dump(database: str, target: Path, seconds: float) -> None:
-    """Through a pipe into a compressed file: the plain text never lies on the disk, and the time is bounded."""
+    """Dump through a pipe into a compressed file, within a time limit. Plain text is never written to the disk."""
     deadline = time.monotonic() + seconds
     command = ["mariadb-dump", "--single-transaction", "--routines", "--databases", database]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -174,9 +175,9 @@ def dump(database: str, target: Path, seconds: float) -> None:
                 if time.monotonic() > deadline:
                     process.kill()
                     raise _not_taken("backup_timeout", f"it took longer than {seconds:.0f} s")
-        words = process.stderr.read().decode(errors="replace").strip()
+        errors = process.stderr.read().decode(errors="replace")
         if process.wait() != 0:
-            raise _not_taken("backup_failed", words.splitlines()[-1] if words else "mariadb-dump printed no reason")
+            raise _not_taken("backup_failed", last_line(errors))
 
 
 def pack(state: Path, target: Path) -> None:
@@ -188,7 +189,7 @@ def pack(state: Path, target: Path) -> None:
 
 
 def unpack(archive: Path, into: Path) -> Path:
-    """The state's directory below `into`, with the owners it had."""
+    """Unpack the state below `into`, with its owners. Returns its directory."""
     with tarfile.open(archive, "r:gz") as packed:
         top = _check_members(packed)
         safe: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
@@ -205,14 +206,14 @@ def cluster_name(conf: Path = SLURM_CONF) -> str:
 
 def _read(path: Path) -> Backup:
     try:
-        said = json.loads((path / MANIFEST).read_text())
+        manifest = json.loads((path / MANIFEST).read_text())
     except FileNotFoundError:
         return Backup(path)
     except (OSError, ValueError) as error:
         raise _refused("backup_unreadable", f"the manifest of {path.name} cannot be read: {error}") from error
-    if not isinstance(said, dict) or said.get("format") != FORMAT:
-        raise _refused("backup_unreadable", f"the manifest of {path.name} has a format that this version does not know")
-    return Backup(path, said)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise _refused("backup_unreadable", f"the manifest of {path.name} has an unknown format")
+    return Backup(path, manifest)
 
 
 def _read_dump(path: Path) -> None:
@@ -230,7 +231,7 @@ def _read_state(path: Path) -> None:
 
 
 def _check_members(packed: tarfile.TarFile) -> str:
-    """The one directory that everything is in: nothing of it may land elsewhere."""
+    """The one directory of the archive. An entry that would be unpacked elsewhere is an error."""
     members = packed.getmembers()
     tops = {PurePosixPath(one.name).parts[0] for one in members if PurePosixPath(one.name).parts}
     for one in members:
@@ -252,14 +253,10 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _stamp(at: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
-
-
 def _refused(code: str, why: str) -> AdapterError:
     return AdapterError(code, f"Nothing was changed: {why}.", INTERVENTION)
 
 
 def _not_taken(code: str, why: str) -> AdapterError:
-    said = f"The backup failed, so nothing was changed: {why}. Look at the controller, then ask again."
-    return AdapterError(code, said, REPAIRABLE)
+    message = f"The backup failed, so nothing was changed: {why}. Check the controller, then retry."
+    return AdapterError(code, message, REPAIRABLE)

@@ -1,35 +1,34 @@
-"""slurm.conf as text: stable, and safe against what others put into it.
+"""Render slurm.conf. Values from outside cannot add lines to it.
 
-The same settings give the same bytes, since the digest of these bytes is the version a cluster reports.
+The same settings give the same bytes, since their digest is the version that a cluster reports.
 """
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..host.digest import short_digest
 from ..host.errors import INTERVENTION, AdapterError
 
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-# One line, no comment, no continuation: a value can neither end its line nor start another.
+# No control character, comment or continuation: a value cannot end its line.
 VALUE = re.compile(r"[^\x00-\x1f\x7f#\\]+")
 LISTENER = re.compile(r"^SlurmctldHost=(?P<host>[A-Za-z0-9.-]+)\((?P<at>[A-Za-z0-9.:-]+)\)$", re.MULTILINE)
-# Lines that describe nodes and partitions, and ones that pull in other files, are never a plain setting.
+# Lines of nodes, partitions and included files are not settings.
 STRUCTURAL = frozenset({"nodename", "nodeset", "partitionname", "include", "downnodes", "frontendname", "switchname"})
 HEADER = "# Written by gpuaas-slurm. A change made here is replaced; use the instance's configuration."
-# The first line vouches for the others, so that a change by hand shows without anybody having to remember what was
-# written.
+# The first line has a digest of the others, which shows a change by hand.
 SEALED = re.compile(re.escape(HEADER) + r" Digest ([0-9a-f]{16})\.")
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition, and the node set of the workers in it: those that register with its feature."""
+    """A partition, and the node set of its workers: those that register with its feature."""
 
     name: str
     nodeset: str
@@ -42,7 +41,7 @@ class Partition:
         return {"Default": self.default, "MaxTime": self.max_time, "Nodes": self.nodeset, "State": self.state}
 
 
-# The same as an argument of a module.
+# The same as a module argument.
 PARTITION_ARGUMENT: dict[str, Any] = {
     "type": "list",
     "elements": "dict",
@@ -59,7 +58,7 @@ PARTITION_ARGUMENT: dict[str, Any] = {
 
 
 def render(managed: dict[str, object], requested: dict[str, object], partitions: Sequence[Partition]) -> str:
-    """`managed` settings are the adapter's own; a request for one of them is refused, not silently dropped."""
+    """slurm.conf with the adapter's `managed` settings. A request for one of these is refused, not ignored."""
     ours = {key.lower() for key in managed}
     for key in requested:
         if key.lower() in ours or key.lower() in STRUCTURAL:
@@ -87,10 +86,10 @@ def _partition_lines(partitions: Sequence[Partition]) -> list[str]:
 
 
 def keep_controller_name(managed: dict[str, object], good: str | None) -> dict[str, object]:
-    """`managed` with the SlurmctldHost of the slurm.conf that last served, if that has a name and ours an address.
+    """`managed` with the SlurmctldHost of the last good slurm.conf, if that has a name and ours has an address.
 
-    In releases before ledger format 2 the name that the platform records went into slurm.conf unresolved. Writing its
-    address instead would restart every daemon of a cluster that serves, so such a cluster keeps its name.
+    Releases before ledger format 2 wrote the name from the platform's record. Writing its address instead would restart
+    every daemon of a running cluster, so such a cluster keeps the name.
     """
     live = LISTENER.search(good or "")
     ours = LISTENER.fullmatch(f"SlurmctldHost={managed.get('SlurmctldHost')}")
@@ -108,22 +107,18 @@ def _is_address(text: str) -> bool:
 
 
 def is_intact(text: str) -> bool:
-    """Whether the text is, to the byte, one that `render` gave."""
+    """Whether `render` made this text and no byte was changed."""
     first, _, rest = text.partition("\n")
     seal = SEALED.fullmatch(first)
-    return seal is not None and seal.group(1) == _digest(rest)
+    return seal is not None and seal.group(1) == short_digest(rest.encode())
 
 
 def _sealed(body: str) -> str:
-    return f"{HEADER} Digest {_digest(body)}.\n{body}"
-
-
-def _digest(body: str) -> str:
-    return hashlib.sha256(body.encode()).hexdigest()[:16]
+    return f"{HEADER} Digest {short_digest(body.encode())}.\n{body}"
 
 
 def replace_settings(text: str, replacements: dict[str, str]) -> str:
-    """The same configuration with some settings changed; `""` takes a setting out."""
+    """The configuration with some settings replaced; `""` removes a setting."""
     names = {key.lower() for key in replacements}
     kept = [line for line in text.splitlines() if line.partition("=")[0].strip().lower() not in names]
     added = [f"{key}={value}" for key, value in replacements.items() if value]
@@ -150,7 +145,7 @@ def _value(key: str, value: object) -> str:
         return "YES" if value else "NO"
     text = str(value).strip() if isinstance(value, str | int | float) else ""
     if not VALUE.fullmatch(text):
-        raise _refused(f"the value of {key} does not belong in a configuration")
+        raise _refused(f"the value of {key} has invalid characters or type")
     return text
 
 

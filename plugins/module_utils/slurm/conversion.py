@@ -1,9 +1,9 @@
-"""slurmdbd's start on a database that it may have to convert first, which can take hours.
+"""Start slurmdbd on a database that it may have to convert first, which can take hours.
 
-Until the conversion is done slurmdbd runs but does not listen. It is waited for as long as it works: it uses CPU time,
-or the database server runs a statement on its database. One call waits for a bounded time and then tells how far it is;
-what was seen is kept in the caller's note, so that the next call goes on, also after a killed one. The process is never
-restarted while it works.
+Until the conversion is done slurmdbd runs but does not listen. The adapter waits while it works: while it uses CPU
+time, or the database server runs a statement on its database. One call waits for a limited time and then returns the
+progress. The caller stores the observations, so the next call continues, also after a call that was killed. slurmdbd is
+never restarted while it works.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from ..host.errors import REPAIRABLE, AdapterError
-from ..host.units import TOLERATED_RESTARTS, journal, listening, needs_restart, reload_changed, show
-from .units import restart
+from ..host.facts import utc_time
+from ..host.units import TOLERATED_RESTARTS, journal, listening, needs_restart, reload_changed, request, state_of
 
 UNIT = "slurmdbd"
 ALIVE = ("active", "activating", "reloading")
 POLL_SECONDS = 0.2
 LOOK_SECONDS = 2
-# Less than this share of a core is what a daemon uses that waits.
+# A daemon that only waits uses less than this share of a core.
 WORKING_SHARE = 0.01
-# A newer unit may be of Type=notify, and systemd would end its start after 90 s.
+# Newer units have Type=notify, whose start systemd would end after 90 s.
 DROPIN = Path("/run/systemd/system/slurmdbd.service.d/gpuaas-slurm-conversion.conf")
 DROPIN_TEXT = "[Service]\nTimeoutStartSec=infinity\n"
 STATEMENTS = (
@@ -45,7 +45,7 @@ class Patience:
 
 
 class StillConverting(Exception):
-    """slurmdbd works and does not listen yet. Not a failure: look again later."""
+    """slurmdbd works and does not listen yet. Not a failure: call again later."""
 
     def __init__(self, progress: dict[str, Any]) -> None:
         super().__init__("slurmdbd does not listen yet")
@@ -58,10 +58,10 @@ Record = dict[str, Any]
 def start_slurmdbd(
     unit: dict[str, Any], database: str, record: Record, save: Callable[[Record], None], patience: Patience
 ) -> list[str]:
-    """Have the installed slurmdbd run and listen. Returns the changes made.
+    """Start the installed slurmdbd and wait until it listens. Returns the changes made.
 
-    `record` is what an earlier call saved. Raises StillConverting while slurmdbd works, and AdapterError once it died,
-    did nothing for too long or took too long. After such an error the next call begins anew.
+    `record` is what an earlier call saved. Raises StillConverting while slurmdbd works, and AdapterError if it died,
+    was idle for too long or took too long. After such an error the next call starts again.
     """
     try:
         return _start_and_wait(unit, database, record, save, patience)
@@ -76,10 +76,10 @@ def _start_and_wait(
     since, deadline = time.time(), time.monotonic() + patience.round
     before = reload_changed([UNIT]).get(UNIT, {})
     changes = _start(unit, record)
-    # What systemd had restarted before this attempt does not count against it; our own restart sets its count to 0.
+    # Restarts by systemd before this attempt do not count; a restart by the adapter resets the count.
     tolerated = record.get("restarts", 0 if changes else int(before.get("NRestarts") or 0)) + TOLERATED_RESTARTS
     while True:
-        state = show([UNIT]).get(UNIT, {})
+        state = state_of(UNIT)
         alive = state.get("ActiveState") in ALIVE and not _is_old(state, unit, record)
         if alive and state.get("ActiveState") == "active" and listening(unit["ready_port"]):
             save({})
@@ -98,12 +98,12 @@ def _start_and_wait(
 
 
 def _start(unit: dict[str, Any], record: Record) -> list[str]:
-    state = show([UNIT]).get(UNIT, {})
+    state = state_of(UNIT)
     runs = state.get("ActiveState") in ALIVE
     if runs and not _is_old(state, unit, record):
         return []
     _lift_time_limit(True)
-    restart(UNIT)
+    request("restart", UNIT)
     return [f"unit {UNIT} {'restarted' if runs else 'started'}"]
 
 
@@ -117,7 +117,7 @@ def _lift_time_limit(lift: bool) -> None:
 
 
 def _is_old(state: dict[str, str], unit: dict[str, Any], record: Record) -> bool:
-    """Whether the process is from before the new package. One that was seen since is not, whatever clocks say."""
+    """Whether the process started before the new package. A process in the record did not, whatever clocks show."""
     return record.get("process") != _process(state) and needs_restart(state, unit["watches"])
 
 
@@ -126,7 +126,7 @@ def _process(state: dict[str, str]) -> str:
 
 
 def _look(record: Record, state: dict[str, str], database: str) -> Record:
-    """What is known after one more look. Another process (systemd restarted it) does not count as work."""
+    """The record after one more observation. CPU time of a process that systemd restarted does not count."""
     now, cpu = time.time(), cpu_seconds(state.get("MainPID") or "0")
     if not record:
         return {"process": _process(state), "since": now, "seen": now, "active": now, "cpu": cpu}
@@ -166,7 +166,7 @@ def _check_alive(state: dict[str, str], tolerated: int, since: float) -> None:
     if active == "inactive" and state.get("ConditionResult") == "no":
         raise _failed("systemd skipped it on a condition", since)
     if active == "failed" or int(state.get("NRestarts") or 0) > tolerated:
-        raise _failed(f"it ends again and again (now {active})", since)
+        raise _failed(f"it keeps ending (now {active})", since)
 
 
 def _check_patience(record: Record, patience: Patience) -> None:
@@ -174,25 +174,25 @@ def _check_patience(record: Record, patience: Patience) -> None:
     if idle > patience.idle:
         raise _failed(f"it used no CPU time and ran no statement on its database for {idle:.0f} s", record["since"])
     if lasted > patience.limit:
-        raise _failed(f"it was not done after {lasted:.0f} s", record["since"])
+        raise _failed(f"the conversion did not end within {lasted:.0f} s", record["since"])
 
 
 def _progress(record: Record) -> dict[str, Any]:
-    words = journal(UNIT, record["since"], 1)
+    lines = journal(UNIT, record["since"], 1)
     return {
-        "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record["since"])),
+        "since": utc_time(record["since"]),
         "seconds": round(record["seen"] - record["since"]),
         "idle_seconds": round(record["seen"] - record["active"]),
         "cpu_seconds": round(record["cpu"]),
-        "last_line": words[-1][:200] if words else "",
+        "last_line": lines[-1][:200] if lines else "",
     }
 
 
 def _failed(why: str, since: float) -> AdapterError:
-    words = " | ".join(journal(UNIT, since, 3))[-300:]
-    said = f" Its last lines: {words}." if words else ""
+    lines = " | ".join(journal(UNIT, since, 3))[-300:]
+    log = f" Its last log lines: {lines}." if lines else ""
     return AdapterError(
         "slurmdbd_not_ready",
-        f"slurmdbd.service did not get ready: {why}.{said} Read `journalctl -u slurmdbd` on the controller.",
+        f"slurmdbd.service did not become ready: {why}.{log} Read `journalctl -u slurmdbd` there, then retry.",
         REPAIRABLE,
     )

@@ -1,4 +1,4 @@
-"""Cancel, requeue and unpin jobs by their addresses, and judge by what the controller shows afterwards."""
+"""Cancel, requeue and unpin jobs by address. The result of each is what the controller shows afterwards."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from .jobs import PENDING, UNREAD, Job, check_addresses, elements, find_targets,
 from .leave import Verdict, verdict
 
 NAMED = 20
-# Elements of one array that are changed in one call; the rest has its turn in the next.
+# Elements of one array that are changed in one call; the next call changes the rest.
 UPDATES = 200
 COMPLETING = "COMPLETING"
 # The open jobs as the controller shows them now.
 Look = Callable[[], list[Job]]
-# A command with what it is about, for the record; Slurm's complaint comes back.
+# A description of the change and the command. Returns the error text of Slurm, or an empty text.
 Run = Callable[[str, tuple[str, ...]], str]
 
 
 class Evictions:
-    """What is done to jobs in one call, with a verdict for each address."""
+    """Changes to jobs in one call, with a verdict for each address."""
 
     def __init__(self, look: Look, run: Run) -> None:
         self._look = look
@@ -26,40 +26,40 @@ class Evictions:
         self.verdicts: dict[str, Verdict] = {}
 
     def requeue(self, addresses: Sequence[str]) -> None:
-        """Of a heterogeneous job the whole goes back into the queue: Slurm refuses it for a component."""
+        """A heterogeneous job is requeued as a whole: Slurm refuses to requeue one component."""
         self._end(addresses, "requeued", (COMPLETING, PENDING))
 
     def cancel(self, addresses: Sequence[str]) -> None:
         self._end(addresses, "cancelled", (COMPLETING,))
 
     def unpin(self, addresses: Sequence[str]) -> None:
-        """Pending jobs that wait for nodes by name may start anywhere. scontrol takes one job or element at a time."""
+        """Clear the required nodes of pending jobs. scontrol changes one job or array element at a time."""
         asked = check_addresses(addresses)
         if not asked:
             return
         jobs = self._look()
         pinned = {job["address"]: job for job in jobs if _is_pinned(job) and not job["address"].endswith(UNREAD)}
-        said = {}
+        complaints: dict[str, str] = {}
         for address in asked:
             if address in pinned:
                 job = pinned[address]
                 given = [str(job["id"])] if job["het_job_id"] else elements(address)[:UPDATES]
-                complaints = [
+                replies = [
                     self._run(f"job {one} unpinned", ("scontrol", "update", f"JobId={one}", "NodeList="))
                     for one in given
                 ]
-                said[address] = next(filter(None, complaints), "")
+                complaints[address] = next(filter(None, replies), "")
         still = [job for job in self._look() if _is_pinned(job)]
         for address in asked:
-            if address not in said:
+            if address not in complaints:
                 self.verdicts[address] = _not_found(address, jobs)
             elif _still_pinned(pinned[address], still):
-                self.verdicts[address] = verdict("kept", said[address] or f"Job {address} still names its nodes.")
+                self.verdicts[address] = verdict("kept", complaints[address] or f"Job {address} still names its nodes.")
             else:
                 self.verdicts[address] = verdict("unpinned")
 
     def _end(self, addresses: Sequence[str], done: str, ending: tuple[str, ...]) -> None:
-        """One command for all: it goes on past a job that it cannot end, and the next look shows which those are."""
+        """One command for all jobs. It continues after a job that it cannot end, which the next look shows."""
         asked = check_addresses(addresses)
         if not asked:
             return
@@ -73,11 +73,11 @@ class Evictions:
             if target and not (requeues and all(before[one]["state"] in ending for one in target["ids"]))
         ]
         given = list(dict.fromkeys(one for target in to_do for one in target["given"]))
-        said = ""
+        complaint = ""
         if given:
             command = ("scontrol", "requeue", ",".join(given)) if requeues else ("scancel", *given)
             more = f" and {len(given) - NAMED} more" if len(given) > NAMED else ""
-            said = self._run(f"jobs {','.join(given[:NAMED])}{more} {done}", command)
+            complaint = self._run(f"jobs {','.join(given[:NAMED])}{more} {done}", command)
         after = {job["id"]: job["state"] for job in self._look()}
         for address, target in targets.items():
             if target is None:
@@ -87,9 +87,9 @@ class Evictions:
             others = [before[one]["address"] for one in target["ids"] if before[one]["address"] != address]
             if left:
                 state = f"Job {before[left[0]]['address']} is {after[left[0]]}."
-                self.verdicts[address] = verdict("kept", said or state)
+                self.verdicts[address] = verdict("kept", complaint or state)
             else:
-                whole = f"With it {', '.join(others)}: all of the heterogeneous job." if others else None
+                whole = f"The whole heterogeneous job ended: also {', '.join(others)}." if others else None
                 self.verdicts[address] = verdict(done, whole)
 
 
@@ -98,7 +98,7 @@ def _is_pinned(job: Job) -> bool:
 
 
 def _still_pinned(job: Job, still: list[Job]) -> bool:
-    """Elements of an array that wait become records of their own when they are changed: each of them counts."""
+    """A change turns pending elements of an array into separate records, so every element is checked."""
     if job["het_job_id"]:
         return any(other["id"] == job["id"] for other in still)
     start = job["address"].partition("_")[0]
@@ -106,7 +106,7 @@ def _still_pinned(job: Job, still: list[Job]) -> bool:
 
 
 def _not_found(address: str, jobs: Sequence[Job]) -> Verdict:
-    """No such job is open. If others have its number, the address was not exact: nothing is done to them."""
+    """No open job has this address. If open jobs share its number, the address was not exact and they are kept."""
     others = same_number(address, jobs)
     if not others:
         return verdict("gone")

@@ -1,4 +1,4 @@
-"""Slurm or munge on a host that the adapter did not start: such a host belongs to somebody else's cluster."""
+"""Refuse a host with Slurm or munge daemons that the adapter did not start: it belongs to another cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNITS = {"slurmctld": "slurmctld", "slurmd": "slurmd", "munged": "munge"}
 
 
 def refuse_foreign_daemons(entries: Mapping[str, Mapping[str, Any]]) -> None:
-    """A daemon whose unit is not in our ledger was not started by us."""
+    """Raise an error if a daemon runs whose unit is not in the ledger."""
     unknown = {daemon: unit for daemon, unit in UNITS.items() if f"unit:{unit}" not in entries}
     states = show(list(unknown.values()))
     active = {daemon for daemon, unit in unknown.items() if states.get(unit, {}).get("ActiveState") == "active"}
@@ -23,7 +23,7 @@ def refuse_foreign_daemons(entries: Mapping[str, Mapping[str, Any]]) -> None:
         raise AdapterError(
             "host_has_slurm",
             f"{' and '.join(found)} runs on the host and was not started by this adapter, so the host belongs to"
-            " another cluster. Nothing was changed. Remove it there, or choose another allocation.",
+            " another cluster. Nothing was changed. Remove that cluster from the host, or choose another allocation.",
             INTERVENTION,
         )
 
@@ -35,7 +35,7 @@ def running(proc: Path = Path("/proc")) -> Iterator[str]:
         try:
             name = (process / "comm").read_text().strip()
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         if name in UNITS and _namespace(process) == ours:
             yield name
 

@@ -1,7 +1,7 @@
-"""What a host has that belongs to somebody else and that we would otherwise take for ours: keys and configuration.
+"""Keys and configuration of others on a host, which the adapter must not adopt.
 
-A thing is ours if our ledger has it. A munge key, a slurm.conf or a slurmdbd.conf without an entry there was made by
-others; it is neither used nor replaced, and the host is refused before its first change.
+A file is the cluster's if the ledger has it. A munge key, a slurm.conf or a slurmdbd.conf without an entry belongs to
+others. It is neither used nor replaced: the host is refused before its first change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..host.errors import INTERVENTION, AdapterError
 from ..host.files import find
 
 MUNGE_KEY = "/etc/munge/munge.key"
-# What shows that a Slurm was set up here: its configuration, and the state that a slurmctld would start from.
+# Files of another Slurm: its configuration, and the state that a slurmctld would start from.
 SLURM_FILES = {
     "/etc/slurm/slurm.conf": "slurm_conf_exists",
     "/etc/slurm-llnl/slurm.conf": "slurm_conf_exists",
@@ -24,23 +24,23 @@ SLURM_FILES = {
 SLURM_UNITS = ("slurmctld", "slurmd", "slurmdbd")
 
 
-def judge_files(entries: Mapping[str, Mapping[str, Any]], root: Path = Path("/")) -> None:
-    """Raise the first file of others that a member here would adopt. `entries` are our ledger's."""
+def refuse_foreign_files(entries: Mapping[str, Mapping[str, Any]], root: Path = Path("/")) -> None:
+    """Raise an error about the first file of others that a member would adopt. `entries` are the ledger's."""
     if f"path:{MUNGE_KEY}" not in entries and _is_there(root, MUNGE_KEY):
         raise AdapterError(
             "munge_key_exists",
-            f"{MUNGE_KEY} on the host was not made by this cluster. If nothing on the host uses munge, stop munge and"
+            f"{MUNGE_KEY} on the host was not created by this cluster. If nothing there uses munge, stop munge and"
             " remove the key, then retry; otherwise use another host.",
             INTERVENTION,
         )
     if any(f"unit:{name}" in entries for name in SLURM_UNITS):
-        return  # it was looked at before we set up Slurm here
+        return  # checked before Slurm was set up here
     for path, code in SLURM_FILES.items():
         if f"path:{path}" not in entries and _is_there(root, path):
             raise AdapterError(
                 code,
-                f"{path} on the host was not made by this cluster, so the host has or had a Slurm of its own. If that"
-                " is no longer used, move the file away, then retry; otherwise use another host.",
+                f"{path} on the host was not created by this cluster, so the host has or had another Slurm. If that is"
+                " no longer used, move the file away, then retry; otherwise use another host.",
                 INTERVENTION,
             )
 

@@ -1,4 +1,4 @@
-"""Jobs that run on this host, as the host itself sees them: for when no controller can be asked any more."""
+"""Jobs on this host by its processes, for use when no controller can be asked."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import time
 from pathlib import Path
 
 STEP_DAEMON = "slurmstepd"
-# It shows its step as `slurmstepd: [12.batch]`.
+# slurmstepd shows its step in its command line: `slurmstepd: [12.batch]`.
 STEP = re.compile(r"\[(\d+)\.")
-# With cgroup v2, slurmd keeps one that runs no step at all, so that their scope stays.
+# With cgroup v2 slurmd keeps a slurmstepd without a step, which keeps the cgroup scope.
 IDLE = "infinity"
 END_SECONDS = 20
 
 
 def running_jobs(proc: Path = Path("/proc")) -> list[str]:
-    """Ids of jobs with a step here; a step that does not tell its id counts as well.
+    """Ids of jobs with a step on this host; a step without a readable id counts too.
 
-    A step without a process of its own has ended: its daemon stays to tell a controller that may never answer again.
+    A slurmstepd without child processes has ended its step: it only waits for a controller.
     """
     found = set()
     for pid in _steps(proc):
@@ -27,17 +27,17 @@ def running_jobs(proc: Path = Path("/proc")) -> list[str]:
             continue
         line = _text(proc / str(pid) / "cmdline").replace("\0", " ")
         if IDLE not in line.split():
-            told = STEP.search(line)
-            found.add(told[1] if told else f"of process {pid}")
+            step = STEP.search(line)
+            found.add(step[1] if step else f"of process {pid}")
     return sorted(found)
 
 
 def end_jobs(proc: Path = Path("/proc")) -> list[str]:
-    """End every step and all it started, and see that they are gone."""
+    """Kill every step with its child processes, and wait until they are gone."""
     ended = running_jobs(proc)
     deadline = time.monotonic() + END_SECONDS
     while (steps := _steps(proc)) and time.monotonic() < deadline:
-        # Parents last: a step that lost its children first says so in its log.
+        # Children first, so that a step logs their end.
         for pid in reversed(_with_children(proc, steps)):
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -49,7 +49,7 @@ def end_jobs(proc: Path = Path("/proc")) -> list[str]:
 
 def _steps(proc: Path) -> list[int]:
     found = [int(path.parent.name) for path in proc.glob("[0-9]*/comm") if _text(path).strip() == STEP_DAEMON]
-    # One that has ended and waits for its parent to notice runs nothing.
+    # A zombie process runs nothing.
     return sorted(pid for pid in found if ") Z " not in _text(proc / str(pid) / "stat"))
 
 

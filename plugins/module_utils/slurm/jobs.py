@@ -1,4 +1,4 @@
-"""Jobs as Slurm shows them, each with the one address that means this job and no other.
+"""Jobs as Slurm shows them, each with an address that names exactly this job.
 
 An array that has fully started keeps one element under the array's own id, so `scancel 100` ends every element,
 wherever it runs. A job is therefore named by its address:
@@ -19,10 +19,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from ..host.errors import INTERVENTION, AdapterError
-from .parse import Node, as_list, expand_hostlist, listed, moment, number
+from .parse import Node, as_list, expand_hostlist, number, read_list, read_time
 
-# Jobs in these states hold and want nothing any more. One in a state that is not here counts as still open: better to
-# wait for a job that has ended than to take a node from one that has not.
+# Jobs in these states have ended. A job in any other state counts as open: waiting for a job that has ended does less
+# harm than taking a node from one that runs.
 ENDED_JOB_STATES = frozenset(
     {
         "BOOT_FAIL",
@@ -40,7 +40,7 @@ ENDED_JOB_STATES = frozenset(
 # A pending job holds no node yet; every other open job does.
 PENDING = "PENDING"
 TASKS = r"[0-9][0-9,:-]{0,100000}"
-# Elements that Slurm does not name (an array that was cancelled before it started has none). Nothing is done to these.
+# Elements that Slurm does not list, as of an array that was cancelled before it started. They are not changed.
 UNREAD = "[?]"
 ADDRESS = re.compile(rf"(?P<number>[1-9][0-9]{{0,9}})(_[0-9]{{1,9}}|_\[({TASKS}|\?)\]|\+[0-9]{{1,4}})?")
 
@@ -48,7 +48,7 @@ ADDRESS = re.compile(rf"(?P<number>[1-9][0-9]{{0,9}})(_[0-9]{{1,9}}|_\[({TASKS}|
 class Job(TypedDict):
     id: int
     address: str
-    # Of a heterogeneous job: the id of the whole, and the component's place in it.
+    # Of a heterogeneous job: the id of the whole, and the position of the component.
     het_job_id: int | None
     het_job_offset: int | None
     state: str
@@ -58,15 +58,15 @@ class Job(TypedDict):
 
 
 class Target(TypedDict):
-    """What a command is given for one address, and the ids of all jobs that it then acts on."""
+    """The arguments of a command for one address, and the ids of all jobs that it affects."""
 
     given: list[str]
     ids: list[int]
 
 
 def parse_jobs(answer: str | None) -> list[Job] | None:
-    """Jobs that still hold or want nodes, oldest first; None if the answer cannot be trusted."""
-    found = listed(answer, "jobs")
+    """Jobs that hold or wait for nodes, oldest first; None if the answer is not valid."""
+    found = read_list(answer, "jobs")
     if found is None:
         return None
     try:
@@ -77,7 +77,7 @@ def parse_jobs(answer: str | None) -> list[Job] | None:
 
 
 def with_jobs(nodes: dict[str, Node], jobs: list[Job]) -> dict[str, Node]:
-    """Each node with the addresses of the jobs that are on it."""
+    """Each node with the addresses of its jobs."""
     held: dict[str, list[str]] = {name: [] for name in nodes}
     for job in jobs:
         if job["state"] == PENDING:
@@ -93,7 +93,7 @@ def naming(name: str, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def check_addresses(addresses: Iterable[str]) -> list[str]:
-    """Sorted and without duplicates. What Slurm could read as other jobs is refused."""
+    """Sorted and without duplicates. An address that Slurm could read as other jobs is refused."""
     asked = sorted(set(addresses))
     for address in asked:
         if not ADDRESS.fullmatch(address):
@@ -132,7 +132,7 @@ def find_targets(addresses: Iterable[str], jobs: Sequence[Job], *, whole: bool) 
 
 
 def same_number(address: str, jobs: Iterable[Job]) -> list[str]:
-    """Addresses of open jobs that have the number of this address but not its place: it is not exact."""
+    """Addresses of open jobs with the job number of this address: the address itself is not exact."""
     match = ADDRESS.fullmatch(address)
     start = match["number"] if match else ""
     return [job["address"] for job in jobs if re.split(r"[_+]", job["address"])[0] == start]
@@ -151,7 +151,7 @@ def _target(job: Job, jobs: Sequence[Job], whole: bool) -> Target:
 
 def _job(raw: dict[str, Any]) -> Job:
     words = [str(word).upper() for word in as_list(raw["job_state"])]
-    # 23.02 and later list COMPLETING beside the state the job ended in: what is still going on counts.
+    # 23.02 and later list COMPLETING beside the end state: the job has not ended yet.
     state = "COMPLETING" if "COMPLETING" in words else words[0]
     job_id = int(raw["job_id"])
     het = number(raw.get("het_job_id")) or None
@@ -164,7 +164,7 @@ def _job(raw: dict[str, Any]) -> Job:
         "state": state,
         "nodes": expand_hostlist(str(raw.get("nodes") or "")),
         "required_nodes": expand_hostlist(str(raw.get("required_nodes") or "")),
-        "end_time": None if state == PENDING else moment(raw.get("end_time")),
+        "end_time": None if state == PENDING else read_time(raw.get("end_time")),
     }
 
 
@@ -175,6 +175,6 @@ def _array_address(raw: dict[str, Any], job_id: int) -> str:
     task = number(raw.get("array_task_id"))
     if task is not None:
         return f"{array}_{task}"
-    # Not started: one record for all of them. What follows % is how many may run at once.
+    # Pending elements share one record. The number after % is how many may run at once.
     tasks = str(raw.get("array_task_string") or "").partition("%")[0]
     return f"{array}_[{tasks}]" if re.fullmatch(TASKS, tasks) else f"{array}_{UNREAD}"

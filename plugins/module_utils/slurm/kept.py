@@ -1,9 +1,8 @@
-"""What a controller's host keeps so that a change can be taken back, by whoever comes next.
+"""Documents on the controller's host with which a later run can revert or finish a change.
 
-`good` is the configuration that was last seen serving. `trial` says that another one is being tried, `move` that
-packages are being moved; a run that was killed leaves them here. `point` is what `rollback` returns to: configuration
-and package versions from before the last change. Readable by root alone; the ledger has the directory, so it goes with
-the controller.
+`good` is the configuration that served last. `trial` is one that is being tried, `move` a change of packages that is
+under way; a run that was killed leaves them. `point` is the target of `rollback`: configuration and package versions
+before the last change. Only root can read them. The ledger has the directory, so a clean-up removes it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ DIRECTORY = STATE_DIRECTORY / "slurm"
 
 
 class Kept:
-    """Small documents by name, each written whole or not at all."""
+    """Small JSON documents by name, each replaced in one step."""
 
     def __init__(self, owner: str, directory: Path = DIRECTORY) -> None:
         self._owner = owner
@@ -49,8 +48,8 @@ class Kept:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def keep_point(self, change: str, packages: dict[str, str]) -> None:
-        """Remember how things are before a change. One change in several steps has one point, that of its beginning."""
-        known, good = self.read("point"), self.read("good") or {}
-        if known and known.get("change") == change:
+        """Store the state before a change. The steps of one change share the point of the first step."""
+        point, good = self.read("point"), self.read("good") or {}
+        if point and point.get("change") == change:
             return
         self.write("point", {"change": change, "packages": packages, **good})

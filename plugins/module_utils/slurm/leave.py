@@ -1,7 +1,7 @@
-"""Which nodes may be drained, resumed or deleted: pure judgement over what the controller said.
+"""Which nodes may be drained, resumed or deleted, from the controller's answers. Pure.
 
-Everything here fails closed. A state that is absent, unknown or unreadable is never taken for drained: that
-mistake has killed running jobs elsewhere. A drain that a person set is theirs, and is told by its reason.
+Everything fails closed. A state that is absent, unknown or unreadable never counts as drained: other operators made
+that mistake and lost running jobs. The reason of a drain shows whether a person or the adapter set it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..host.errors import INTERVENTION, AdapterError
 from .jobs import naming
 from .node_rules import ANY_OPERATION, OUR_PREFIX, delete_obstacle, is_set_down_by_person
 
-_OPERATION = re.compile(r"gpuaas:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9A-Za-z-])")
+_OPERATION = re.compile(rf"{OUR_PREFIX}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}(?![0-9A-Za-z-])")
 NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?")
 # scontrol reads these as every node there is.
 EVERY_NODE = frozenset({"all"})
@@ -45,12 +45,12 @@ def check_names(names: Iterable[str]) -> list[str]:
 
 
 def check_reason(reason: str) -> str:
-    """One printable line with our prefix, since by that prefix the drain is known as ours later."""
+    """One printable line with our prefix, which marks the drain as the adapter's."""
     text = " ".join("".join(c for c in reason if c.isprintable() or c.isspace()).split()).replace('"', "'")
     if not text.startswith(OUR_PREFIX):
         raise AdapterError(
             "reason_refused",
-            f"A drain needs a reason that starts with {OUR_PREFIX}, so that it can be told from a person's.",
+            f"A drain's reason must start with {OUR_PREFIX}, which marks it as the adapter's. Correct it, then retry.",
             INTERVENTION,
         )
     return text[:REASON_LENGTH]
@@ -76,7 +76,7 @@ def standing_drain(node: Mapping[str, Any]) -> Verdict:
 
 
 def to_resume(names: Iterable[str], owner: str, nodes: Mapping[str, Any]) -> tuple[list[str], dict[str, Verdict]]:
-    """Nodes whose drain is `owner`'s own to lift, and a verdict on the others."""
+    """Nodes with a drain that `owner` may lift, and a verdict on the others."""
     wanted, left = [], {}
     for name in names:
         node = nodes.get(name)
@@ -85,14 +85,14 @@ def to_resume(names: Iterable[str], owner: str, nodes: Mapping[str, Any]) -> tup
         elif "DRAIN" not in node["flags"]:
             left[name] = verdict("left", f"Node {name} is not drained.")
         elif not owns(owner, node["reason"]):
-            left[name] = verdict("left", f"The drain of {name} is another's: {node['reason'] or 'no reason given'}.")
+            left[name] = verdict("left", f"Another owner drained {name}: {node['reason'] or 'no reason given'}.")
         else:
             wanted.append(name)
     return wanted, left
 
 
 def owns(owner: str, reason: str | None) -> bool:
-    """Whether a drain reason is this owner's; `gpuaas:` alone owns whatever the adapter set, also by hand."""
+    """Whether a drain with this reason is the owner's. `gpuaas:` owns every drain of the adapter, also by hand."""
     if owner == ANY_OPERATION:
         return bool(_OPERATION.match(reason or ""))
     if not owner.startswith(OUR_PREFIX) or not reason or not reason.startswith(owner):
@@ -102,13 +102,11 @@ def owns(owner: str, reason: str | None) -> bool:
 
 
 def obstacle(name: str, seen: Mapping[str, Any]) -> Verdict | None:
-    """Why the node may not be deleted now, or None if nothing speaks against it."""
+    """Why the node may not be deleted now; None if it may be."""
     nodes, jobs, reservations = seen["nodes"], seen["jobs"], seen["reservations"]
     if nodes is None or jobs is None or reservations is None:
         what = "nodes" if nodes is None else "jobs" if jobs is None else "reservations"
-        return verdict(
-            "unknown", f"The controller did not say what {what} there are. It is tried again.", "state_unknown"
-        )
+        return verdict("unknown", f"The controller did not list its {what}. The adapter retries.", "state_unknown")
     node = nodes.get(name)
     if node is None:
         return verdict("absent")
@@ -118,7 +116,7 @@ def obstacle(name: str, seen: Mapping[str, Any]) -> Verdict | None:
 
 
 def set_down_by_person(nodes: Mapping[str, Any]) -> dict[str, str]:
-    """Nodes that a person set DOWN, with the reason. A registration of slurmd would put them back to work."""
+    """Nodes that a person set DOWN, with the reason. A registration of slurmd would return them to service."""
     return {
         name: node["reason"] or "set down by a person"
         for name, node in sorted(nodes.items())

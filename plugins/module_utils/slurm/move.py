@@ -1,16 +1,16 @@
-"""Slurm's packages from one version to another.
+"""Move Slurm's packages from one version to another.
 
-The note `move` is on the host from before the first package until the daemons serve, with the version there was before
-and the backup: a run that was killed in the middle is finished by the next.
+The document `move` is on the host from before the first package until the daemons serve. It has the former version and
+the backup, so the next run finishes a run that was killed.
 
-Within a series a failed move is taken back. Across series it never is: the newer slurmdbd and slurmctld may have
-converted database and state, which the older ones cannot read. It stops where it is, and the next run goes on forwards.
+Within a series a failed move is reverted. Across series it is not: the newer slurmdbd and slurmctld may have converted
+database and state, which the older ones cannot read. The move stops, and the next run continues forwards.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..host.errors import INTERVENTION, REPAIRABLE, RETRYABLE, AdapterError
 from ..host.ledger import Ledger
@@ -24,7 +24,7 @@ from .versions import installed_slurm, oldest
 from .watch import Cluster
 
 Units = list[dict[str, Any]]
-# For slurmdbd of the former version, which has nothing to convert.
+# For slurmdbd of the former version, which converts nothing.
 BACK = Patience(round=300)
 RESTORE = (
     "gpuaas-slurm exec --instance INSTANCE -- ansible-playbook -i gpuaas.yml playbooks/restore_backup.yml"
@@ -40,13 +40,13 @@ class Mover:
         self._ledger = ledger
 
     def check(self, version: str) -> None:
-        """apt's own word that every package can be had in that version."""
+        """Let apt simulate the move. Raises an error if a package is not available in that version."""
         wanted = [f"{name}={version}" for name, now in sorted(installed_slurm().items()) if now != version]
         try:
             if wanted:
                 run_apt([*APT, "--simulate", "--allow-downgrades", *INSTALL, *wanted], f"planning Slurm {version}")
         except AdapterError as error:
-            raise AdapterError("version_not_offered", f"Nothing was touched: {error.message}", INTERVENTION) from error
+            raise AdapterError("version_not_offered", f"Nothing was changed: {error.message}", INTERVENTION) from error
 
     def finish_interrupted(self) -> None:
         restore_policy()
@@ -63,27 +63,26 @@ class Mover:
         backup: str = "",
         patience: Patience | None = None,
     ) -> list[str]:
-        """What was done; nothing if everything is there and runs.
+        """Returns what was done; empty if the version is installed and runs.
 
-        Raises StillConverting while slurmdbd converts. Raises AdapterError after going back, or across series without.
+        Raises StillConverting while slurmdbd converts, and AdapterError after a failure; it reverts within a series.
         """
         note = self._kept.read("move")
         if note is None and all(now == version for now in installed_slurm().values()):
             return self._settle(units, None, seconds)
         if note is None or note["to"] != version:
             before = slurm_watch.look_at_cluster() if controller else Cluster()
-            known = note or {"from": oldest(installed_slurm().values()), "backup": backup}
-            note = {"from": known["from"], "backup": known.get("backup") or backup, "to": version}
+            former = note or {"from": oldest(installed_slurm().values()), "backup": backup}
+            note = {"from": former["from"], "backup": former.get("backup") or backup, "to": version}
             note |= {"nodes": before.nodes, "serving": before.serving, "database": database}
             self._kept.write("move", note)
-        watched = Cluster(list(note["nodes"]), list(note["serving"])) if controller else None
+        watched = Cluster.of_note(note) if controller else None
         try:
             changes = self.install(version) + self._settle(units, watched, seconds, note, patience or Patience())
         except AdapterError as error:
             if series(str(note["from"])) != series(version):
                 raise _unfinished(note, error) from error
-            self._go_back(note, units, watched, seconds, error)
-            raise AssertionError("unreachable: going back raises") from error
+            self._revert(note, units, watched, seconds, error)
         self._kept.drop("move")
         return changes
 
@@ -96,8 +95,8 @@ class Mover:
         planned = run_apt([*APT, "--simulate", "--allow-downgrades", *INSTALL, *wanted], f"planning Slurm {version}")
         for line in planned.splitlines():
             name = line.split()[1] if line.startswith("Inst ") else ""
-            if name and not self._ledger.knows("package", name):
-                # What comes along is ours; what was there is noted with the version it had.
+            if name and not self._ledger.has("package", name):
+                # New dependencies are noted as ours, installed packages with their former version.
                 there = present.get(name)
                 self._ledger.note("package", name, {"installed": bool(there) or _upgrades(line), "version": there})
         self._ledger.save()
@@ -113,7 +112,7 @@ class Mover:
         note: dict[str, Any] | None = None,
         patience: Patience | None = None,
     ) -> list[str]:
-        """Restart what started before its package was unpacked, in order, and see that it serves."""
+        """Restart the daemons that started before their package was unpacked, in order, and watch the controller."""
         changes: list[str] = []
         for unit in units:
             if unit.get("converts") and note is not None:
@@ -131,9 +130,9 @@ class Mover:
 
         return start_slurmdbd(unit, str(note.get("database") or ""), note.get("conversion") or {}, save, patience)
 
-    def _go_back(
+    def _revert(
         self, note: dict[str, Any], units: Units, watched: Cluster | None, seconds: float, cause: AdapterError
-    ) -> None:
+    ) -> NoReturn:
         version, problem = str(note["from"]), ""
         try:
             self.finish_interrupted()
@@ -146,31 +145,31 @@ class Mover:
         if problem:
             raise AdapterError(
                 "upgrade_stuck",
-                f"The move failed ({cause.message}) and so did going back to {version} ({problem}). Look at the"
-                " host, then ask again: the next run goes on from what it finds.",
+                f"The move failed ({cause.message}), and so did the return to {version} ({problem}). Check the host,"
+                " then retry: the next run continues from the present state.",
                 REPAIRABLE,
             )
         self._kept.drop("move")
         raise AdapterError(
             "upgrade_taken_back",
-            f"The new version did not serve, and {version} is back and does: {cause.message}",
+            f"The new version did not serve; {version} is installed again and serves: {cause.message}",
             INTERVENTION,
         )
 
 
 def _unfinished(note: dict[str, Any], cause: AdapterError) -> AdapterError:
-    """Across series. The cause is shortened, so that the way back is not cut off where messages have a limit."""
+    """The error of a move across series. The cause is shortened, so that the command at the end is not cut off."""
     backup = str(note.get("backup") or "")
-    back = f" The way back is the backup {backup}: {RESTORE.format(name=Path(backup).name)}" if backup else ""
+    back = f" To return, restore the backup {backup}: {RESTORE.format(name=Path(backup).name)}" if backup else ""
     return AdapterError(
         "upgrade_unfinished",
-        f"Slurm is on its way from {note['from']} to {note['to']} and does not serve yet: {cause.message[:350]} Nothing"
-        " was taken back, since an older series cannot read what a newer one wrote. Put right what is named, then ask"
-        f" for the upgrade again: it goes on from here.{back}",
+        f"The move of Slurm from {note['from']} to {note['to']} is not complete: {cause.message[:350]} It was not"
+        " reverted, since an older series cannot read the data of a newer one. Correct the cause, then request the"
+        f" upgrade again: it continues from here.{back}",
         RETRYABLE if cause.error_class == RETRYABLE else INTERVENTION,
     )
 
 
 def _upgrades(line: str) -> bool:
-    """apt shows the version there is now in brackets: Inst name [1.0] (1.1 ...)."""
+    """apt shows the installed version in brackets: Inst name [1.0] (1.1 ...)."""
     return line.split()[2].startswith("[") if len(line.split()) > 2 else False

@@ -1,4 +1,4 @@
-"""When a host changes its key, by a clock that may not be its own, and whether it has. No Slurm, no Ansible."""
+"""When a host changes its munge key, by the caller's clock, and whether it has done so."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from ..host.files import find
 
-# A request takes a while to arrive, which looks like a clock that is ahead. So much of it is the way and not the clock.
+# The time that a request takes looks like a clock that is ahead. Up to these limits clocks count as equal.
 TRUSTED_AHEAD_SECONDS = 10.0
 TRUSTED_BEHIND_SECONDS = 1.0
 
 
 def delay(at: float, here: float, skews: list[float]) -> float:
-    """Seconds from now until `at`, a moment by the caller's clock. `skews` is how far ahead ours was seen to be.
+    """Seconds from now until `at`, a time by the caller's clock. `skews` are measurements of how far ours is ahead.
 
-    Hosts whose clocks agree with the caller's go by their own, and so change within milliseconds of each other. One
-    whose clock is off goes by what it is off, which is never less than the smallest that was seen.
+    A host whose clock agrees with the caller's uses its own clock, so such hosts switch within milliseconds. Another
+    host corrects by the smallest measured skew, which includes the least transport time.
     """
     skew = min(skews)
     agrees = -TRUSTED_BEHIND_SECONDS <= skew <= TRUSTED_AHEAD_SECONDS
@@ -35,6 +35,6 @@ def is_live(path: Path, key: bytes) -> bool:
 
 
 def started_at(state: Mapping[str, str]) -> float:
-    """The moment a unit's process began, on the host's own clock."""
+    """The start of a unit's process, by the host's clock."""
     started = int(state.get("ExecMainStartTimestampMonotonic") or 0) / 1e6
     return round(time.time() - (time.monotonic() - started), 3)

@@ -37,9 +37,9 @@ HOLDING_FLAGS = frozenset(
 # Reasons that start with this are the adapter's own. What follows is the id of the operation, or BY_HAND.
 OUR_PREFIX = "gpuaas:"
 # A drain that a person set with the adapter's playbook: it is the person's.
-BY_HAND_PREFIX = "gpuaas:manual:"
+BY_HAND_PREFIX = f"{OUR_PREFIX}manual:"
 # The owner of every drain that an operation set, but of none that a person set, with our playbook or without.
-ANY_OPERATION = "gpuaas:*"
+ANY_OPERATION = f"{OUR_PREFIX}*"
 # slurmd drains its own node as root, like a person; only these words tell them apart.
 SLURM_REASONS = ("Kill task failed",)
 # A message must fit into the record of one operation, however many jobs there are.

@@ -1,11 +1,11 @@
-"""Slurm's own words about nodes and daemons, as one typed result for every supported version.
+"""Answers of Slurm about nodes and daemons, as one typed result for every supported version.
 
 Slurm 22.05 answers `sinfo --json` with `state: "mixed"` and a list of flags; from 23.02 on
 `scontrol show nodes --json` answers `state: ["MIXED", "DRAIN"]` and numbers as {set, infinite, number}.
-Both end here. Pure and standard library only: it runs inside modules on hosts and in unit tests.
+This module reads both. Pure and standard library only: it runs inside modules on hosts and in unit tests.
 
 An answer that cannot be trusted is None, never an empty collection: 22.05 exits 0 with `nodes: []` and a
-filled `errors` list when the controller is away, and taking that for "no nodes" would be a lie.
+filled `errors` list when the controller is down, which does not mean "no nodes".
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any, TypedDict
 
+from ..host.facts import utc_time
 from . import node_rules
 from .node_rules import BASE_STATES
 
@@ -45,33 +45,29 @@ class Daemon(TypedDict):
     process_control: str | None
 
 
-def iso(epoch: float) -> str:
-    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def is_serving(node: Node) -> bool:
-    """Registered with values Slurm accepts, and free to be given work."""
+    """Registered with values that Slurm accepts, and able to take jobs."""
     return node_rules.is_serving(node["state"], node["flags"])
 
 
 def is_held(node: Node) -> bool:
-    """Registered and answering, and kept from work by nothing but a drain."""
+    """Registered and answering, and out of service only because of a drain."""
     return node_rules.is_held(node["state"], node["flags"])
 
 
-def has_come(node: Node, started: float | None = None) -> bool:
-    """Serves, or is only held; and, told when its slurmd started, that it is this slurmd which registered."""
+def has_registered(node: Node, started: float | None = None) -> bool:
+    """Whether the node serves or is only drained. With `started`, whether the slurmd that started then registered."""
     if not (is_serving(node) or is_held(node)):
         return False
     if started is None:
         return True
-    # Slurm counts whole seconds, from a moment after the process began.
-    return node["slurmd_started_at"] is not None and node["slurmd_started_at"] >= iso(started - 1)
+    # Slurm shows whole seconds, and a slightly later time than the start of the process.
+    return node["slurmd_started_at"] is not None and node["slurmd_started_at"] >= utc_time(started - 1)
 
 
 def parse_nodes(answer: str | None) -> dict[str, Node] | None:
-    """The nodes Slurm named, or None if the answer is not one (a controller away, cut off, not JSON)."""
-    found = listed(answer, "nodes")
+    """The nodes; None if the answer is not valid (controller down, output cut off, not JSON)."""
+    found = read_list(answer, "nodes")
     if found is None:
         return None
     try:
@@ -81,14 +77,14 @@ def parse_nodes(answer: str | None) -> dict[str, Node] | None:
 
 
 def parse_daemon(answer: str | None) -> Daemon:
-    """What `scontrol show config` (asked with TZ=UTC) says of the running slurmctld.
+    """The running slurmctld by `scontrol show config`, called with TZ=UTC.
 
     The last line is Slurm's own ping; the values above it come from the daemon's memory, not from a file.
     """
     text = answer or ""
     ping = re.search(r"^Slurmctld\(primary\) at \S+ is (UP|DOWN)\s*$", text, re.MULTILINE)
     started = _config_value(text, "BOOT_TIME")
-    # Slurm's own comparison of slurm.conf as it is now with the one slurmctld has read.
+    # Slurm's own comparison of slurm.conf on disk with the one that slurmctld has read.
     compared = _config_value(text, "HASH_VAL") or ""
     return {
         "ping": ping.group(1) if ping else ("UNKNOWN" if text else "DOWN"),
@@ -101,7 +97,7 @@ def parse_daemon(answer: str | None) -> Daemon:
 
 
 def parse_slurmdbd_version(answer: str | None) -> str | None:
-    """What `sacctmgr show configuration` says of the running slurmdbd; sacctmgr's own version stands there too."""
+    """The version of the running slurmdbd by `sacctmgr show configuration`, which also has that of sacctmgr."""
     return _config_value(answer or "", "SLURMDBD_VERSION")
 
 
@@ -113,7 +109,7 @@ def expand_hostlist(expression: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def listed(answer: str | None, key: str) -> list[dict[str, Any]] | None:
+def read_list(answer: str | None, key: str) -> list[dict[str, Any]] | None:
     if not answer:
         return None
     try:
@@ -142,16 +138,16 @@ def _node(raw: dict[str, Any]) -> Node:
         "gres": str(raw.get("gres") or ""),
         "address": str(raw.get("address") or ""),
         "slurm_version": raw.get("slurmd_version") or raw.get("version") or None,
-        "slurmd_started_at": moment(raw.get("slurmd_start_time")),
+        "slurmd_started_at": read_time(raw.get("slurmd_start_time")),
         "features": sorted(_names(raw.get("features"))),
         "partitions": sorted(_names(raw.get("partitions"))),
         "jobs": [],
     }
 
 
-def moment(value: object) -> str | None:
+def read_time(value: object) -> str | None:
     epoch = number(value)
-    return iso(epoch) if epoch else None
+    return utc_time(epoch) if epoch else None
 
 
 def number(value: object) -> int | None:

@@ -1,4 +1,4 @@
-"""Partitions as the controller has them: which are open to jobs, and which names may be given to scontrol. Pure."""
+"""States of partitions, and which names may be passed to scontrol. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parse_partitions(answer: str | None) -> dict[str, str] | None:
 
 
 def to_change(wanted: Mapping[str, str], states: Mapping[str, str]) -> dict[str, str]:
-    """What is not yet as wanted. A partition that is gone is nobody's to change."""
+    """Partitions whose state differs from the wanted one. A partition that no longer exists is skipped."""
     for name, state in wanted.items():
         if not NAME.fullmatch(name) or state not in STATES:
             raise AdapterError(

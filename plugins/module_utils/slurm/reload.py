@@ -1,8 +1,8 @@
 """How a changed configuration goes live: by `scontrol reconfigure`, or by a restart of slurmctld. Pure.
 
-Up to 23.02 a reconfigure re-reads the file inside the running daemon: many keys do not take, a wrong one ends it, and a
-dynamic node whose job runs through it stays allocated for ever (seen with 22.05). From 23.11 on it starts a new process
-and hands over only if that comes up. What even that cannot change is listed here.
+Up to 23.02 a reconfigure re-reads the file inside the running daemon: many keys have no effect, a wrong key ends the
+daemon, and a dynamic node with a running job stays allocated for ever (seen with 22.05). From 23.11 on it starts a new
+process, which takes over only if it comes up. Keys that need a restart even then are listed here.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NEEDS_RESTART: dict[str, frozenset[str]] = dict.fromkeys(("23.11", "24.05", "24.
 
 
 def settings_of(text: str) -> dict[str, str]:
-    """Plain settings by their name in small letters; lines of node sets and partitions by the whole of their name."""
+    """Settings by their name in lower case; node sets and partitions by kind and name."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         stripped = line.partition("#")[0].strip()
         key, sign, value = stripped.partition("=")
         if sign and key.strip():
             name = key.strip().lower()
-            # NodeSet=a and NodeSet=b are two things.
+            # NodeSet=a and NodeSet=b are two entries.
             found[f"{name}={value.split()[0]}" if name in ("nodeset", "partitionname") else name] = value.strip()
     return found
 
@@ -38,17 +38,17 @@ def changed_settings(before: str, after: str) -> set[str]:
 
 
 def how_to_load(series: str, before: dict[str, str], after: dict[str, str]) -> str:
-    """`before` and `after` are the files of the configuration by name. A series nobody has tried is restarted."""
-    known = NEEDS_RESTART.get(series)
-    if series in ALWAYS_RESTART or known is None:
+    """`before` and `after` are the files of the configuration by name. A series that is not listed is restarted."""
+    needs_restart = NEEDS_RESTART.get(series)
+    if series in ALWAYS_RESTART or needs_restart is None:
         return RESTART
     others = [name for name in before.keys() | after.keys() if name != "slurm.conf"]
     if any(before.get(name) != after.get(name) for name in others):
         return RESTART
     keys = changed_settings(before.get("slurm.conf", ""), after.get("slurm.conf", ""))
-    return RESTART if keys & known else RECONFIGURE
+    return RESTART if keys & needs_restart else RECONFIGURE
 
 
 def pushes_to_workers(series: str) -> bool:
-    """Whether a reconfigure may be used to hand the configuration to workers; else each of them has to fetch it."""
+    """Whether a reconfigure sends the configuration to workers; otherwise each worker has to fetch it."""
     return series not in ALWAYS_RESTART and series in NEEDS_RESTART

@@ -1,7 +1,7 @@
-"""Reservations, by name and by the nodes they hold.
+"""Reservations with their nodes.
 
-Slurm 22.05 has no JSON for them, so both supported versions are asked for one line a reservation, which they
-write alike. As with nodes, an answer that is not understood to its last line is None, never "none reserved".
+Slurm 22.05 has no JSON for them, so the output with one line per reservation is parsed, which is the same in all
+supported versions. If any line is not understood, the result is None, never an empty list.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Reservation(TypedDict):
 
 
 def parse_reservations(answer: str | None) -> list[Reservation] | None:
-    """What `scontrol --oneliner show reservations` says, by name; None if it cannot be trusted."""
+    """Reservations from `scontrol --oneliner show reservations`, by name; None if the answer is not valid."""
     lines = [line.strip() for line in (answer or "").splitlines() if line.strip()]
     if lines == [NONE_AT_ALL]:
         return []

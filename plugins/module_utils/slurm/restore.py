@@ -1,8 +1,8 @@
-"""A backup put back: accounting database and slurmctld's state together, and the packages that can read them.
+"""Restore a backup: accounting database and slurmctld's state together, and the packages that can read them.
 
-Everything that can be refused is refused before a daemon is stopped. What is there now is kept as a backup of its own,
-so that a restore can be undone by another. The note `restore` is on the host from the first stop until the daemons
-serve: a run that was killed is run again, and does not take the half-restored cluster for what was there before.
+Every check is made before a daemon is stopped. The present database and state become a backup too, so a restore can be
+undone. The document `restore` is on the host from the first stop until the daemons serve: after a run that was killed,
+the next one does not back up the half-restored cluster.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..host.errors import INTERVENTION, REPAIRABLE, AdapterError
+from ..host.errors import INTERVENTION, REPAIRABLE, AdapterError, last_line
 from ..host.packages import refresh_index
-from ..host.units import converge_units, show
+from ..host.units import converge_units, state_of
 from . import backups as slurm_backups
 from . import watch as slurm_watch
 from .backups import ASIDE, STATE, Backup
@@ -36,7 +36,7 @@ KEEP = 2
 
 
 class Restore:
-    """One backup, onto the controller that it was taken from."""
+    """The restore of one backup on the controller of its cluster."""
 
     def __init__(
         self, kept: Kept, mover: Mover, name: str, database: str, state: Path, accept_unlabelled: bool = False
@@ -49,25 +49,25 @@ class Restore:
         self._backup: Backup = slurm_backups.find(self._room, name)
         slurm_backups.verify(self._backup, database, accept_unlabelled)
         login(database)
-        # Database and state of one series are read by any version of that series.
+        # Any version of a series reads the database and state of that series.
         wanted = str(self._backup.manifest.get("version") or "")
         foreign = [one for one in installed_slurm().values() if series(one) != series(wanted)]
-        # A restore that was cut off may have installed them here already, and the workers have the other series still.
+        # An interrupted restore may have installed them here already, while workers still have the other series.
         begun = (kept.read("restore") or {}).get("packages")
         self.packages = wanted if wanted and (foreign or begun) else ""
 
     def check(self) -> dict[str, Any]:
-        """What would be done. Raises what keeps it from being done; nothing is touched."""
+        """A summary of the restore. Raises the reason why it is not possible. Changes nothing."""
         if self.packages:
             refresh_index()
             self._mover.check(self.packages)
         return {**self._backup.summary(), "packages": self.packages}
 
     def run(self, units: Units, seconds: float) -> dict[str, Any]:
-        """Stop, keep what is there, put the backup in its place, start, look."""
+        """Stop the daemons, back up the present state, replace it, start the daemons and watch them."""
         self.check()
         note = self._kept.read("restore") or {}
-        # One that was begun has kept already what was there before it.
+        # An interrupted restore has made this backup already.
         note = {"backup": self._backup.name, "aside": note.get("aside"), "packages": self.packages}
         self._kept.write("restore", note)
         for unit in ("slurmctld", "slurmdbd"):
@@ -81,7 +81,7 @@ class Restore:
                 self._mover.install(self.packages)
             load(self._backup.path / f"{self._database}.sql.gz", self._database)
             self._put_state()
-            self._kept.drop("move")  # of an upgrade that this takes back
+            self._kept.drop("move")  # of an upgrade that this restore undoes
             converge_units(units, False)
             trouble = slurm_watch.watch(Cluster(), seconds)
             if trouble:
@@ -89,8 +89,8 @@ class Restore:
         except AdapterError as error:
             raise AdapterError(
                 "restore_unfinished",
-                f"{self._backup.name} is not restored yet: {error.message} Put right what is named, then run the"
-                f" same play again. What was there before is the backup {note['aside']}.",
+                f"{self._backup.name} is not restored yet: {error.message} Correct the cause, then run the same"
+                f" play again. The former database and state are the backup {note['aside']}.",
                 REPAIRABLE,
             ) from error
         self._kept.drop("restore")
@@ -100,16 +100,16 @@ class Restore:
 
     def _set_aside(self, units: Units) -> str:
         at = ASIDE + time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        # Never onto another one: that may be the very one that is restored.
+        # Never replace a backup: it may be the one that is being restored.
         name = next(one for one in (at, *(f"{at}-{n}" for n in range(2, 100))) if not (self._room / one).exists())
         try:
             slurm_backups.check_room(self._room, self._state, self._database)
-            slurm_backups.take(
+            slurm_backups.take_backup(
                 self._room / name, self._database, self._state, 3600, change=f"restore of {self._backup.name}"
             )
         except (AdapterError, OSError):
             self._kept.drop("restore")
-            converge_units(units, False)  # nothing was replaced: what ran before runs again
+            converge_units(units, False)  # nothing was replaced: start the daemons again
             raise
         return name
 
@@ -127,20 +127,20 @@ class Restore:
 
 
 def login(database: str, conf: Path = SLURMDBD_CONF) -> tuple[str, str]:
-    """slurmdbd's own user and password for its database on this host.
+    """slurmdbd's user and password for its database on this host.
 
-    The server lets that user touch that one database only, whatever a dump says.
+    That user has access to this database only, whatever statements a dump has.
     """
     text = conf.read_text()
-    said = {key.lower(): value for key, value in re.findall(r"^\s*(Storage\w+)\s*=\s*(\S+)", text, re.MULTILINE)}
-    if said.get("storageloc") != database or said.get("storagehost", "localhost") not in LOCAL:
+    settings = {key.lower(): value for key, value in re.findall(r"^\s*(Storage\w+)\s*=\s*(\S+)", text, re.MULTILINE)}
+    if settings.get("storageloc") != database or settings.get("storagehost", "localhost") not in LOCAL:
         raise AdapterError(
             "database_not_ours",
-            f"Nothing was changed: {conf} does not name the database {database!r} on this host. Restore by hand,"
-            " or correct the file.",
+            f"Nothing was changed: {conf} does not have the database {database!r} on this host. Correct the file, or"
+            " restore by hand.",
             INTERVENTION,
         )
-    return said.get("storageuser", ""), said.get("storagepass", "")
+    return settings.get("storageuser", ""), settings.get("storagepass", "")
 
 
 def load(dump: Path, database: str) -> None:
@@ -160,11 +160,10 @@ def load(dump: Path, database: str) -> None:
                     sink.write(f"DROP DATABASE IF EXISTS `{database}`;\n".encode())
                     shutil.copyfileobj(source, sink, 1024 * 1024)
             except BrokenPipeError:
-                pass  # the client ended early and says why
-            words = process.stderr.read().decode(errors="replace").strip()
+                pass  # the client ended early; its error is below
+            errors = process.stderr.read().decode(errors="replace")
             if process.wait() != 0:
-                why = words.splitlines()[-1] if words else "mariadb printed no reason"
-                raise AdapterError("restore_failed", f"The database was not loaded: {why}.", REPAIRABLE)
+                raise AdapterError("restore_failed", f"The database was not loaded: {last_line(errors)}.", REPAIRABLE)
     finally:
         os.close(reading)
 
@@ -174,7 +173,7 @@ def stop(unit: str) -> None:
     state: dict[str, str] = {}
     with suppress(subprocess.TimeoutExpired):  # a systemctl that hangs counts as a unit that does not stop
         subprocess.run(["systemctl", "stop", unit], capture_output=True, check=False, timeout=STOP_SECONDS)
-        state = show([unit]).get(unit, {})
+        state = state_of(unit)
     if state.get("ActiveState") not in ("inactive", "failed"):
         raise AdapterError(
             "unit_not_stopped",

@@ -1,4 +1,4 @@
-"""What a person would type on the controller, with what this cluster answers: the examples of the access bundle."""
+"""Commands for users of the controller with the output of this cluster: the examples of the access bundle."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 LINES = 12
 COLUMNS = 150
 
-# Words for a person, the command, and whether its answer changes only if the cluster does. Job names are left out: they
-# are their users' own business.
+# A description, the command, and whether its output changes only with the cluster. Job names are left out: they are
+# private to their users.
 USE = (
     ("partitions and the state of their nodes", "sinfo", True),
     (
@@ -38,7 +38,7 @@ JOBS = ("squeue", "sacct")
 
 
 def take_samples(ask: Callable[..., str | None]) -> list[dict[str, Any]]:
-    """Every example with its output; without one where the command did not answer."""
+    """Every example with its output; None as output if the command failed."""
     wanted = [("use", *entry) for entry in USE] + [("health", *entry) for entry in HEALTH]
     with ThreadPoolExecutor() as pool:
         outputs = list(pool.map(lambda entry: ask(*entry[2].split()), wanted))
@@ -56,7 +56,7 @@ def take_samples(ask: Callable[..., str | None]) -> list[dict[str, Any]]:
 
 
 def clipped(text: str) -> str:
-    """So much of an answer as an example needs; a long table keeps its head and its newest rows."""
+    """A short form of the output: a long table keeps its first and its last rows."""
     lines = [line.rstrip()[:COLUMNS] for line in text.splitlines() if line.strip()]
     if len(lines) > LINES:
         head, tail = LINES // 2, LINES - LINES // 2

@@ -1,7 +1,7 @@
-"""A configuration is tried by a real slurmctld beside the live one: nothing else finds all that is wrong with it.
+"""Try a configuration with a real slurmctld beside the live one: nothing else finds every error in it.
 
 No supported slurmctld has an option to test a file, and the client commands only parse its syntax. A wrong plugin or a
-partition without nodes shows when slurmctld starts, and a reload with it kills a 22.05 daemon.
+partition without nodes is found only at the start of slurmctld, and a reload with it ends a 22.05 daemon.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 def trial_text(text: str, scratch: Path, user: str) -> str:
-    """What must differ so that the trial touches nothing of a live cluster: state, ports, accounting, logs."""
+    """The configuration with other state, ports, accounting and logs, so that the trial does not touch the cluster."""
     return replace_settings(
         text,
         {
@@ -50,9 +50,9 @@ def trial_text(text: str, scratch: Path, user: str) -> str:
     )
 
 
-def try_out(text: str, companions: dict[str, str], user: str, seconds: float) -> None:
+def run_trial(text: str, companions: dict[str, str], user: str, seconds: float) -> None:
     for left in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
-        shutil.rmtree(left, ignore_errors=True)  # of a run that was killed; only one is under way at a time
+        shutil.rmtree(left, ignore_errors=True)  # of a run that was killed; the host's lock allows one trial at a time
     scratch = Path(tempfile.mkdtemp(prefix=SCRATCH))
     try:
         account = pwd.getpwnam(user)
@@ -70,7 +70,7 @@ def _start_and_stop(scratch: Path, user: str, seconds: float) -> None:
     log = scratch / "log"
     with log.open("wb") as sink:
         daemon = subprocess.Popen(
-            # It ends with us, also if we are killed; for that it must not change its user by itself.
+            # pdeathsig ends it with this process. slurmctld would clear it if it changed its user itself.
             [
                 *("setpriv", "--reuid", user, "--regid", user, "--init-groups", "--pdeathsig", "KILL"),
                 *("slurmctld", "-D", "-f", str(scratch / "slurm.conf")),
@@ -86,13 +86,13 @@ def _start_and_stop(scratch: Path, user: str, seconds: float) -> None:
             if ended or time.monotonic() > deadline:
                 raise _refused(log.read_text(errors="replace"), "" if ended else " (it did not start in time)")
             time.sleep(POLL_SECONDS)
-        # 22.05 says so before it loads its last plugins, and blocks signals until it has. Only one that started whole
-        # ends in good order.
+        # 22.05 logs this before it loads its last plugins, and blocks signals until then. Exit code 0 after a signal
+        # shows that the start was complete.
         daemon.terminate()
         if daemon.wait(timeout=seconds) != 0:
             raise _refused(log.read_text(errors="replace"), "")
     except subprocess.TimeoutExpired:
-        raise _refused(log.read_text(errors="replace"), " (it did not end when asked to)") from None
+        raise _refused(log.read_text(errors="replace"), " (it did not end after SIGTERM)") from None
     finally:
         if daemon.poll() is None:
             daemon.kill()
@@ -100,11 +100,11 @@ def _start_and_stop(scratch: Path, user: str, seconds: float) -> None:
 
 
 def _refused(log: str, how: str) -> AdapterError:
-    told = [line.removeprefix("slurmctld: ") for line in log.splitlines() if "error:" in line or "fatal:" in line]
-    told = [line for line in told if not NOISE.search(line)][-4:]
+    errors = [line.removeprefix("slurmctld: ") for line in log.splitlines() if "error:" in line or "fatal:" in line]
+    errors = [line for line in errors if not NOISE.search(line)][-4:]
     return AdapterError(
         "config_refused",
-        f"slurmctld refuses the configuration{how}: {' | '.join(told) or 'it gave no reason'}."
-        " The live one is untouched. Correct the instance's configuration, then retry.",
+        f"slurmctld refuses the configuration{how}: {' | '.join(errors) or 'it gave no reason'}."
+        " The live one is unchanged. Correct the instance's configuration, then retry.",
         INTERVENTION,
     )

@@ -1,4 +1,4 @@
-"""Users and groups that came with us, removed. Whether they are gone is looked at, not taken from an exit code."""
+"""Remove users and groups that the adapter or its packages created. A look-up shows whether they are gone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def remove_users(names: Iterable[str]) -> list[str]:
     users = sorted(names)
     for name in users:
         if _exists(pwd.getpwnam, name):
-            # One who is still logged in, or left something running, would keep the account.
+            # userdel keeps the account of a user with running processes.
             _command("pkill", "--signal", "KILL", "--uid", name)
     return remove_accounts(users, "userdel", "--force")
 
@@ -45,5 +45,5 @@ def _exists(find: Callable[[str], object], name: str) -> bool:
 
 
 def _command(*command: str) -> None:
-    # A failure shows up as residue, by name, which says more than an exit code.
+    # A failure is reported as residue, by name.
     subprocess.run(command, capture_output=True, check=False)

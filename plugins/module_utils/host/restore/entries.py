@@ -1,4 +1,4 @@
-"""Which of a ledger's entries may go with a member, and which are still another's. Pure."""
+"""Which entries of a ledger are removed with a member, and which another member still needs. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 Entries = Mapping[str, Mapping[str, Any]]
 
 
-def leaving(entries: Entries, component: str) -> dict[str, dict[str, Any]]:
-    """Entries that nobody but this component asked for. Two members may share a host."""
+def entries_to_remove(entries: Entries, component: str) -> dict[str, dict[str, Any]]:
+    """Entries that only this component owns. Two members may share a host."""
     return {key: dict(entry) for key, entry in entries.items() if all(_is_of(o, component) for o in entry["owners"])}
 
 
-def remaining(entries: Entries, component: str) -> dict[str, dict[str, Any]]:
-    """What the ledger still has to say once this component is gone."""
-    gone = leaving(entries, component)
+def entries_to_keep(entries: Entries, component: str) -> dict[str, dict[str, Any]]:
+    """The ledger without this component."""
+    gone = entries_to_remove(entries, component)
     return {
         key: {**entry, "owners": [owner for owner in entry["owners"] if not _is_of(owner, component)]}
         for key, entry in entries.items()
@@ -24,7 +24,7 @@ def remaining(entries: Entries, component: str) -> dict[str, dict[str, Any]]:
 
 
 def of_kind(entries: Entries, kind: str) -> dict[str, dict[str, Any]]:
-    """What each thing of a kind was like before, by its name."""
+    """The former state of each thing of a kind, by name."""
     return {key.partition(":")[2]: entry["before"] for key, entry in entries.items() if key.startswith(f"{kind}:")}
 
 

@@ -1,6 +1,6 @@
-"""Home directories of users that we made. They stay unless the operation asked for their removal.
+"""Home directories of users that the adapter created. They stay unless the operation requests their removal.
 
-That covers homes that we made ourselves, on the root file system alone: a home on a volume or a network file system may
+Only homes that the adapter created on the root file system are deleted: a home on a volume or a network file system may
 be in use on other hosts.
 """
 
@@ -18,15 +18,15 @@ HOMES = Path("/home")
 
 
 def homes_of(homes: Mapping[str, Mapping[str, Any]], trees: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
-    """Each home that the ledger has, and whether we made it. Older ledgers have homes among their trees."""
+    """Each home in the ledger, and whether the adapter created it. Format 1 has homes among the trees."""
     old = {path: before for path, before in trees.items() if Path(path).parent == HOMES}
     return {path: before.get("kind") == "absent" for path, before in {**old, **homes}.items()}
 
 
-def settle_homes(
+def clear_homes(
     homes: Mapping[str, bool], *, remove: bool, root: Path = Path("/"), mounts: Iterable[Path] | None = None
 ) -> tuple[list[str], list[str]]:
-    """What was deleted, and which homes are left with the reason."""
+    """Returns what was deleted, and the homes that are left with the reason."""
     mounted = list(mount_points() if mounts is None else mounts)
     changes, left = [], []
     for name, made in sorted(homes.items()):
@@ -34,9 +34,9 @@ def settle_homes(
         found = find(path).kind
         if found == "absent":
             continue
-        reason = "kept, since its removal was not asked for" if not remove else None
+        reason = "kept, since its removal was not requested" if not remove else None
         if remove and not made:
-            reason = "it was there before the user was made"
+            reason = "it was there before the user was created"
         elif remove and found != "directory":
             reason = f"it is a {found}"
         elif remove:

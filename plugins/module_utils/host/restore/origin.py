@@ -1,7 +1,7 @@
-"""Whose a thing is that came to the host while we served, told by the ledger and by the packages that we brought.
+"""Whether the adapter or others brought a new thing to the host, by the ledger and by the packages that we installed.
 
-The picture of the host (baseline.py) shows what is new, not who brought it: others may install a MariaDB or add a
-drop-in during the cluster's life. What neither the ledger nor a package of ours accounts for is theirs and stays.
+The baseline (baseline.py) shows what is new, not who created it: others may install a MariaDB or add a drop-in while
+the cluster exists. A thing that neither the ledger nor a package of ours explains belongs to others and stays.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from ...app import FAMILIES, MAKERS, NAME, OTHER_MAKERS, SHARED_PATHS
 from .entries import Entries, of_kind
 
 
-def brought(entries: Entries) -> list[str]:
-    """Packages that were not there before us."""
+def installed_by_us(entries: Entries) -> list[str]:
+    """Packages that the adapter installed."""
     return sorted(name for name, before in of_kind(entries, "package").items() if not before["installed"])
 
 
 def accounts_to_remove(
     entries: Entries, baseline: Mapping[str, Iterable[str]] | None, present: Collection[str]
 ) -> list[str]:
-    """Accounts that packages of ours made and left. `present` are packages that dpkg still knows."""
+    """Accounts that packages of ours created and left behind. `present` are packages that dpkg still lists."""
     if baseline is None:
         return []
     there = {*baseline["account"], *baseline["group"]}
@@ -31,33 +31,33 @@ def accounts_to_remove(
 
 
 def is_ours(difference: str, entries: Entries, present: Collection[str]) -> bool:
-    """Whether the ledger, or a package that we brought, accounts for a difference: its kind and its name."""
+    """Whether the ledger, or a package that we installed, explains a difference, given as kind and name."""
     kind, _, name = difference.partition(" ")
-    if "gpuaas" in name or (kind == "package" and name in brought(entries)):
+    if "gpuaas" in name or (kind == "package" and name in installed_by_us(entries)):
         return True
     if kind in ("account", "group"):
         return _is_made_by_us(name, entries, present)
     if kind == "path":
-        if _is_noted(Path(name), entries) or SHARED_PATHS.get(name) in brought(entries):
+        if _is_noted(Path(name), entries) or SHARED_PATHS.get(name) in installed_by_us(entries):
             return True
-        if name.endswith(".service.d"):  # made by hand or by us, never by a package
+        if name.endswith(".service.d"):  # created by hand or by the adapter, never by a package
             return any(Path(name).glob(f"*{NAME}*"))
     last = name.rpartition("/")[2]
     return kind != "package" and any(part.fullmatch(last) and _serves(of, entries) for of, part in FAMILIES.items())
 
 
 def _makers(account: str, entries: Entries) -> list[str]:
-    return [name for name in brought(entries) if account in MAKERS and MAKERS[account].fullmatch(name)]
+    return [name for name in installed_by_us(entries) if account in MAKERS and MAKERS[account].fullmatch(name)]
 
 
 def _is_made_by_us(account: str, entries: Entries, present: Collection[str]) -> bool:
     other = OTHER_MAKERS.get(account)
-    theirs = [name for name in set(present) - set(brought(entries)) if other and other.fullmatch(name)]
+    theirs = [name for name in set(present) - set(installed_by_us(entries)) if other and other.fullmatch(name)]
     return bool(_makers(account, entries)) and not theirs
 
 
 def _serves(family: str, entries: Entries) -> bool:
-    """Whether we brought its daemons, or started those that were there."""
+    """Whether the adapter installed the family's daemons, or started installed ones."""
     units: dict[str, Any] = of_kind(entries, "unit")
     return bool(_makers(family, entries)) or any(FAMILIES[family].fullmatch(unit) for unit in units)
 

@@ -1,15 +1,14 @@
-"""Packages that we brought, taken away again with what came along, and nothing that anybody else needs."""
+"""Remove the packages that the adapter installed, with their dependencies, and none that other packages need."""
 
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterable
 
 from ..errors import AdapterError
-from ..packages import APT, ENVIRONMENT, finish_interrupted_install, restore_policy, run_apt
+from ..packages import APT, finish_interrupted_install, query_packages, restore_policy, run_apt
 
-# A package that some other one merely recommends was not there before us either.
+# A recommendation of another package does not keep a package: it was not installed before either.
 UNNEEDED = (
     "autoremove",
     "--purge",
@@ -22,39 +21,42 @@ UNNEEDED = (
 
 # Of a package in a dependency: without its version, architecture and build profile.
 _NAME = re.compile(r"[a-z0-9][a-z0-9+.-]*")
-_INSTALLED = "${Package}\t${db:Status-Status}\t${Provides}\t${Pre-Depends}, ${Depends}\n"
+_DEPENDENCIES = ("Package", "db:Status-Status", "Provides", "Pre-Depends", "Depends")
 
 
 def statuses(names: Iterable[str]) -> dict[str, str]:
-    """dpkg's word for each package it knows anything of: installed, config-files, half-installed, ..."""
+    """The status of each package that dpkg lists: installed, config-files, half-installed, ..."""
     listed = sorted(names)
-    if not listed:
-        return {}
-    rows = _query("${Package}\t${db:Status-Status}\n", *listed)
-    return {row[0]: row[1] for row in rows if len(row) == 2 and row[1] != "not-installed"}
-
-
-def _query(fields: str, *names: str) -> list[list[str]]:
-    command = ["dpkg-query", "--show", f"--showformat={fields}", *names]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
-    return [line.split("\t") for line in done.stdout.splitlines()]
+    rows = query_packages(("Package", "db:Status-Status"), *listed) if listed else []
+    return {name: status for name, status in rows if status != "not-installed"}
 
 
 def still_needed(names: Iterable[str]) -> list[str]:
-    """Of packages that we brought, those that something else on the host has come to depend on."""
+    """Packages of the adapter that other packages on the host depend on."""
     installed = [name for name, status in statuses(names).items() if status == "installed"]
     return sorted(set(installed) - _removable(installed)) if installed else []
 
 
-def settle_packages(ours: Iterable[str]) -> dict[str, str]:
-    """Finish or undo what a killed run left, before apt is asked anything. Gives the packages' statuses."""
+def repair_packages(ours: Iterable[str]) -> dict[str, str]:
+    """Finish or undo an interrupted install, without which apt answers no query. Returns the packages' statuses."""
     restore_policy()
     found = statuses(ours)
-    return _settle(found) if found else {}
+    if not found:
+        return {}
+    try:
+        finish_interrupted_install()
+    except AdapterError:
+        broken = [name for name, status in found.items() if status not in ("installed", "config-files")]
+        if not broken:
+            raise
+        force = ["dpkg", "--purge", "--force-remove-reinstreq", "--force-depends", *sorted(broken)]
+        run_apt(force, "removing half-installed packages")
+        finish_interrupted_install()
+    return statuses(found)
 
 
 def purge_packages(ours: Iterable[str]) -> list[str]:
-    found = settle_packages(ours)
+    found = repair_packages(ours)
     installed = [name for name, status in found.items() if status == "installed"]
     free = _removable(installed) if installed else set()
     wanted = sorted(name for name, status in found.items() if status != "installed" or name in free)
@@ -64,31 +66,31 @@ def purge_packages(ours: Iterable[str]) -> list[str]:
 
 
 def _removable(installed: Iterable[str]) -> set[str]:
-    """Those that can go without anybody else's package going, or another coming, because of it."""
+    """Packages whose removal neither removes nor installs any other package."""
     ours = set(installed)
     if _goes_alone(ours, ours):
         return ours
-    # Somebody needs some of them. apt knows which are not needed, once it knows that they were not asked for.
-    run_apt(["apt-mark", "auto", *sorted(ours)], "marking packages as no longer asked for")
+    # Other packages need some of them. autoremove lists the rest, once all are marked as not requested.
+    run_apt(["apt-mark", "auto", *sorted(ours)], "marking packages as no longer requested")
     free = _unneeded() & ours
     for name in sorted(ours - free - _certainly_needed(ours)):
-        # It keeps all that could serve a need, as gawk beside the mawk that was there. So each of those is tried.
+        # autoremove keeps alternatives too, as gawk beside an older mawk. So each of the others is tried.
         if _goes_alone(free | {name}, ours):
             free.add(name)
     return free
 
 
 def _certainly_needed(ours: set[str]) -> set[str]:
-    """Of our packages, those that a package of others depends on, directly or through ours, with no alternative.
+    """Packages of ours that a package of others depends on, directly or through ours, without an alternative.
 
-    One question to dpkg, where each of them would cost a question to apt that takes seconds on a busy host.
+    One call of dpkg-query replaces a simulation by apt for each package, which takes seconds on a busy host.
     """
     provided: set[str] = set()
     depends: dict[str, list[list[str]]] = {}
-    for name, status, provides, dependencies in (row for row in _query(_INSTALLED) if len(row) == 4):
+    for name, status, provides, *dependencies in query_packages(_DEPENDENCIES):
         if status == "installed":
             provided.update(_names(provides))
-            depends[name] = [_names(one) for one in dependencies.split(",")]
+            depends[name] = [_names(one) for one in ",".join(dependencies).split(",")]
     found: set[str] = set()
     left = [name for name in depends if name not in ours]
     while left:
@@ -105,25 +107,11 @@ def _names(alternatives: str) -> list[str]:
 
 
 def _goes_alone(names: set[str], ours: set[str]) -> bool:
-    output = run_apt([*APT, "--simulate", "purge", *sorted(names)], "asking what would go along")
+    output = run_apt([*APT, "--simulate", "purge", *sorted(names)], "simulating a removal")
     lines = [line.split() for line in output.splitlines() if line.startswith(("Purg ", "Remv ", "Inst "))]
     return all(line[0] != "Inst" and line[1].partition(":")[0] in ours for line in lines)
 
 
 def _unneeded() -> set[str]:
-    output = run_apt([*APT, "--simulate", *UNNEEDED], "asking what is no longer needed")
+    output = run_apt([*APT, "--simulate", *UNNEEDED], "listing packages that are not needed")
     return {line.split()[1] for line in output.splitlines() if line.startswith(("Purg ", "Remv "))}
-
-
-def _settle(found: dict[str, str]) -> dict[str, str]:
-    """An install that was cut off is finished first; what cannot be finished is taken out by force."""
-    try:
-        finish_interrupted_install()
-    except AdapterError:
-        broken = [name for name, status in found.items() if status not in ("installed", "config-files")]
-        if not broken:
-            raise
-        force = ["dpkg", "--purge", "--force-remove-reinstreq", "--force-depends", *sorted(broken)]
-        run_apt(force, "removing half-installed packages")
-        finish_interrupted_install()
-    return statuses(found)

@@ -1,4 +1,4 @@
-"""Paths as they were before the first change, and what still differs."""
+"""Restore paths to their state before the first change, and list those that still differ."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Before = Mapping[str, Any]
 
 
 def restore_paths(noted: Mapping[str, Before], kept: Path) -> list[str]:
-    """Files, links and directories that were set as a whole. `kept` holds what our files replaced."""
+    """Restore files, links and directories. `kept` has the contents that the adapter replaced."""
     changes = []
-    # Children first, so that a directory we made is empty when its turn comes.
+    # Children first, so that a directory is empty when it is removed.
     for name in sorted(noted, reverse=True):
         path, before = Path(name), noted[name]
         if matches(path, before):
@@ -48,7 +48,7 @@ def paths_left(noted: Mapping[str, Before]) -> list[str]:
 
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        # Somebody else's file in a directory we made is not ours to delete; it shows up as residue instead.
+        # A directory with files of others stays and is reported as residue.
         if not any(path.iterdir()):
             path.rmdir()
     else:

@@ -1,4 +1,4 @@
-"""What becomes of the host's MariaDB when we leave: it goes only if we brought it and nobody else uses it."""
+"""Whether a clean-up removes the host's MariaDB: only if the adapter installed it and others do not use it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from .packages import still_needed
 
 Noted = Mapping[str, Mapping[str, Any]]
 NAMED = 5
-# Whatever belongs to the server: its packages, unit, account, directories, process and port.
+# Packages, unit, account, directories, process and port of the server.
 PARTS = re.compile(r"(package |unit |account |group |process |port )?(mariadb.*|mysql.*|galera.*|3306)|path .*/mysqld?")
 
 
-def is_servers(name: str) -> bool:
+def belongs_to_server(name: str) -> bool:
     return PARTS.fullmatch(name) is not None
 
 
 def in_use(databases: Noted) -> bool:
-    """Whether the server has databases of others. Read from its directory, so also while it cannot run."""
+    """Whether the server has databases of others. Read from its directory, so it works for a stopped server too."""
     return bool(foreign_databases(databases))
 
 
 @dataclass(frozen=True)
-class ServerFate:
-    """Whether the server stays, whether it goes on running, and why if that was not so from the start."""
+class ServerPlan:
+    """Whether the server stays and keeps running, and why if it did not run before the cluster."""
 
     stays: bool
     keeps_running: bool
@@ -39,21 +39,21 @@ class ServerFate:
         return list(drop_databases(self.databases, may_start=self.may_start))
 
 
-def fate_of(units: Noted, packages: Noted, databases: Noted) -> ServerFate:
-    """From what the ledger noted of the server before us, and who uses it now."""
+def plan_server(units: Noted, packages: Noted, databases: Noted) -> ServerPlan:
+    """By the server's state before the cluster, and by its present users."""
     if SERVER not in units:
-        return ServerFate(stays=False, keeps_running=False)
-    brought = [name for name, before in packages.items() if not before["installed"]]
+        return ServerPlan(stays=False, keeps_running=False)
+    ours = [name for name, before in packages.items() if not before["installed"]]
     reasons = []
     others = foreign_databases(databases)
     if others:
         more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
-        reasons.append(f"{DATA} has databases that are not ours: {', '.join(others[:NAMED])}{more}")
-    if PACKAGE in brought and PACKAGE in still_needed(brought):
+        reasons.append(f"{DATA} has databases of others: {', '.join(others[:NAMED])}{more}")
+    if PACKAGE in ours and PACKAGE in still_needed(ours):
         reasons.append(f"other packages need {PACKAGE}")
     ran = units[SERVER].get("ActiveState") == "active"
-    stays = PACKAGE not in brought or bool(reasons)
-    return ServerFate(
+    stays = PACKAGE not in ours or bool(reasons)
+    return ServerPlan(
         stays=stays,
         keeps_running=ran or bool(reasons),
         reasons=[] if ran else [f"{SERVER}.service stays and runs: {reason}" for reason in reasons],

@@ -1,4 +1,4 @@
-"""What is locked, and what of it runs in production: an SBOM, and the lock without the tools of development.
+"""Makes an SBOM of requirements.lock, and the parts of the lock for production and for the build.
 
 python deploy/locked.py sbom       CycloneDX 1.5 as JSON, the same bytes for the same lock
 python deploy/locked.py runtime    the lines of requirements.lock that the runner itself needs: deploy/runtime.lock
@@ -26,7 +26,7 @@ _ENTRY = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?: ; (?P<m
 
 @dataclass(frozen=True)
 class Locked:
-    """One entry of the lock: exactly this version, as one of these files."""
+    """One entry of the lock: one version, with the hashes of its files."""
 
     name: str
     version: str
@@ -53,28 +53,28 @@ def read_lock(text: str) -> list[Locked]:
 
 
 def needs(name: str, extras: frozenset[str] = frozenset()) -> set[tuple[str, frozenset[str]]]:
-    """What an installed package asks for here, by its own metadata."""
-    asked = set[tuple[str, frozenset[str]]]()
+    """The requirements of an installed package on this system, from its metadata."""
+    needed = set[tuple[str, frozenset[str]]]()
     for text in metadata.requires(name) or []:
         requirement = Requirement(text)
         if requirement.marker is None or any(requirement.marker.evaluate({"extra": one}) for one in extras | {""}):
-            asked.add((canonicalize_name(requirement.name), frozenset(requirement.extras)))
-    return asked
+            needed.add((canonicalize_name(requirement.name), frozenset(requirement.extras)))
+    return needed
 
 
 def runtime_names() -> set[str]:
-    """All that the runner needs, and what those need; neither the sandbox nor the tools."""
-    return with_theirs(needs(OURS))
+    """All packages that the runner needs, without those of the sandbox and of development."""
+    return with_dependencies(needs(OURS))
 
 
 def build_names() -> set[str]:
-    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
-    return with_theirs({(canonicalize_name(Requirement(text).name), frozenset()) for text in asked})
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    return with_dependencies({(canonicalize_name(Requirement(text).name), frozenset()) for text in required})
 
 
-def with_theirs(asked: set[tuple[str, frozenset[str]]]) -> set[str]:
-    """The names of these, and of all that they need."""
-    todo, seen = set(asked), set[tuple[str, frozenset[str]]]()
+def with_dependencies(packages: set[tuple[str, frozenset[str]]]) -> set[str]:
+    """The names of these packages and of everything that they need."""
+    todo, seen = set(packages), set[tuple[str, frozenset[str]]]()
     while todo:
         one = todo.pop()
         seen.add(one)
@@ -90,8 +90,8 @@ def sbom(entries: list[Locked], lock: str) -> dict[str, Any]:
     top = f"pkg:pypi/{OURS}@{own}"
     graph = [{"ref": top, "dependsOn": sorted(refs[name] for name, _ in needs(OURS) if name in refs)}]
     for entry in entries:
-        asked = needs(entry.name) if entry.name in installed else set()
-        graph.append({"ref": entry.purl, "dependsOn": sorted({refs[name] for name, _ in asked if name in refs})})
+        needed = needs(entry.name) if entry.name in installed else set()
+        graph.append({"ref": entry.purl, "dependsOn": sorted({refs[name] for name, _ in needed if name in refs})})
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -113,9 +113,9 @@ def _component(entry: Locked, production: set[str], installed: metadata.Distribu
         "scope": "required" if entry.name in production else "excluded",
         "hashes": [{"alg": "SHA-256", "content": one} for one in entry.hashes],
     }
-    said = installed.metadata.get_all("License-Expression") if installed else None
-    if said:
-        shown["licenses"] = [{"expression": said[0]}]
+    expressions = installed.metadata.get_all("License-Expression") if installed else None
+    if expressions:
+        shown["licenses"] = [{"expression": expressions[0]}]
     elif installed and (names := _licences(installed)):
         shown["licenses"] = [{"license": {"name": name}} for name in names]
     return shown

@@ -24,15 +24,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def up(
     hosts: Annotated[int, typer.Option("--hosts", min=1, max=64, help="How many hosts to have.")] = 3,
     suite: Annotated[str, typer.Option("--suite", help=f"Debian suite: {' or '.join(SUITES)}.")] = "bookworm",
-    warm: Annotated[bool, typer.Option("--warm", help="Hosts that have the packages already, services off.")] = False,
+    warm: Annotated[bool, typer.Option("--warm", help="Hosts with Slurm's packages installed, services off.")] = False,
     gpus: Annotated[int, typer.Option("--gpus", min=0, max=MOST, help="Stand-in GPUs of each new host.")] = 0,
     gpu_model: Annotated[str, typer.Option("--gpu-model", help=f"Their model: {', '.join(MODELS)}.")] = "a100",
     name: Name = "demo",
-    port: Annotated[int | None, typer.Option("--port", help="The platform's port; else a free one, kept.")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="The platform's port; default: any free port.")] = None,
 ) -> None:
-    """Start what is missing. Again is the same as once; more hosts make the fleet grow."""
+    """Start what is missing. A second call changes nothing; a larger number of hosts adds hosts."""
     with _exit_codes():
-        fleet = Fleet(name, tell=_tell)
+        fleet = Fleet(name, progress=_show_progress)
         fleet.up(hosts=hosts, suite=suite, warm=warm, gpus=Gpus(gpus, gpu_model), port=port)
         option = "" if name == "demo" else f" --name {name}"
         typer.echo(f"sandbox {name}: {len(fleet.hosts())} hosts, platform at {fleet.url}")
@@ -58,7 +58,7 @@ def status(name: Name = "demo", as_json: Json = False) -> None:
 
 @app.command()
 def env(name: Name = "demo", as_json: Json = False) -> None:
-    """Print what a runner and an operator need, for a shell to read. The output holds secrets of the sandbox."""
+    """Print the variables that a runner and an operator need, for a shell. The output holds secrets of the sandbox."""
     with _exit_codes():
         values = Fleet(name).env()
         if as_json:
@@ -74,7 +74,7 @@ def exec(
     command: Annotated[list[str], typer.Argument(help="The command and its arguments, after --.")],
     name: Name = "demo",
 ) -> None:
-    """Run a command as root on a host; its exit code becomes ours."""
+    """Run a command as root on a host; the exit code is the command's."""
     with _exit_codes():
         code = Fleet(name).attach(host, command[1:] if command[0] == "--" else command)
     raise typer.Exit(code)
@@ -103,14 +103,14 @@ def down(
 ) -> None:
     """Remove this sandbox's hosts, network, platform and state; nothing else is touched."""
     with _exit_codes():
-        for image in Fleet(name, tell=_tell).down(images=images):
-            typer.echo(f"kept {image}: another fleet's hosts run on it")
-        typer.echo(f"sandbox {name}: gone")
+        for image in Fleet(name, progress=_show_progress).down(images=images):
+            typer.echo(f"kept {image}: hosts of another fleet use it")
+        typer.echo(f"sandbox {name}: removed")
 
 
 @contextmanager
 def _exit_codes() -> Iterator[None]:
-    """1 if something failed, 2 if it cannot run like this; the reason always on stderr."""
+    """Exit with 1 if something failed and 2 if it cannot run on this machine; the reason is on stderr."""
     try:
         yield
     except FleetError as error:
@@ -118,11 +118,11 @@ def _exit_codes() -> Iterator[None]:
         raise typer.Exit(2 if isinstance(error, CannotRunError) else 1) from None
 
 
-def _tell(what: str, seconds: float | None) -> None:
-    """One line a stage; on a terminal it shows while the stage runs, in a log once it is done."""
+def _show_progress(stage: str, seconds: float | None) -> None:
+    """Print one line per stage: on a terminal when the stage begins, in a log when it is done."""
     live = sys.stderr.isatty()
     if seconds is None:
         if live:
-            typer.echo(f"{what} ...", nl=False, err=True)
+            typer.echo(f"{stage} ...", nl=False, err=True)
     else:
-        typer.echo(f"{chr(13) if live else ''}{what}: {seconds:.1f} s", err=True)
+        typer.echo(f"{chr(13) if live else ''}{stage}: {seconds:.1f} s", err=True)

@@ -1,4 +1,4 @@
-"""./dev demo: from nothing to a Slurm cluster that runs jobs, because a record in an API asked for it."""
+"""./dev demo: deploy a Slurm cluster on an empty sandbox by a request to the API, and run a job on it."""
 
 import json
 import os
@@ -19,44 +19,44 @@ COMMAND = str(Path(sys.executable).parent / "gpuaas-slurm")
 
 def main() -> None:
     suite = sys.argv[1] if len(sys.argv) > 1 else "bookworm"
-    fleet = Fleet(NAME, tell=_stage)
-    _title(f"sandbox: a local platform and {HOSTS} hosts ({suite}), none of which has heard of Slurm")
+    fleet = Fleet(NAME, progress=_show_progress)
+    _title(f"sandbox: a local platform and {HOSTS} plain {suite} hosts without Slurm")
     try:
         fleet.up(hosts=HOSTS, suite=suite)
         variables = {**os.environ, **fleet.env()}
     except FleetError as error:
-        _give_up(str(error))
+        _fail(str(error))
     start = time.monotonic()
 
-    instances = [one for one in _ask(variables, "get", "instances") if one["status"] not in ("deleted", "failed")]
+    instances = [one for one in _read(variables, "get", "instances") if one["status"] not in ("deleted", "failed")]
     if instances:
-        _title(f"the platform has instance {instances[0]['id']} already, {instances[0]['status']}")
+        _title(f"the platform already has instance {instances[0]['id']} ({instances[0]['status']})")
     else:
-        _title("deploy: the operator asks the platform; nothing has happened on a host yet")
+        _title("deploy: the operator requests it at the platform; no host has changed yet")
         workers = ",".join(f"gs-{number}" for number in range(2, HOSTS + 1))
         _show(variables, "deploy", "--controller", "gs-1", "--workers", workers, "--name", NAME)
-        _title("plan: what the runner will do about it, and why")
+        _title("plan: what the runner will do, and why")
         _show(variables, "plan")
 
-    _title("run: the runner does it")
+    _title("run: the runner carries out the plan")
     instance = _run_until_settled(variables)
-    ready = [one for one in _ask(variables, "get", "members") if one["status"] == "ready"]
+    ready = [one for one in _read(variables, "get", "members") if one["status"] == "ready"]
     workers_ready = sum(one["component_key"] == "worker" for one in ready)
     seconds = time.monotonic() - start
 
-    _title("status: what the API says now")
+    _title("status: as the API shows it")
     _show(variables, "status")
     if instance["status"] != "running" or instance["health"] != "healthy":
-        _give_up("the cluster is not healthy; the reasons are above; see `gpuaas-slurm sandbox logs gs-1`")
+        _fail("the cluster is not healthy; the reasons are above; see `gpuaas-slurm sandbox logs gs-1`")
 
     for command in (["sinfo"], ["srun", "--nodes", str(workers_ready), "hostname"], ["sacct", "--allusers"]):
         _title(f"on the controller: {' '.join(command)}")
         done = fleet.exec("gs-1", command)
         sys.stdout.write(done.stdout + done.stderr)
         if done.returncode != 0:
-            _give_up(f"{command[0]} ended with {done.returncode}; see gpuaas-slurm sandbox logs gs-1")
+            _fail(f"{command[0]} ended with {done.returncode}; see gpuaas-slurm sandbox logs gs-1")
 
-    _title("access: how a person gets at it")
+    _title("access: how to reach and use the cluster")
     _show(variables, "access", instance["id"])
     _title("what to type next")
     sys.stdout.write(
@@ -72,26 +72,26 @@ def main() -> None:
 
 
 def _run_until_settled(variables: Mapping[str, str]) -> dict[str, Any]:
-    """Tick until the instance is what it is going to be. A few ticks at most: tries again are bounded."""
+    """Run ticks until the instance is running or failed. A few are enough, since retries are bounded."""
     for _ in range(10):
         code = subprocess.run(
             [COMMAND, "run", "--progress"], env={**variables, "GPUAAS_LOG_LEVEL": "warning"}
         ).returncode
         if code == 2:
-            _give_up("the runner could not run; its message is above")
+            _fail("the runner could not run; its message is above")
         instance: dict[str, Any] = next(
-            one for one in _ask(variables, "get", "instances") if one["status"] != "deleted"
+            one for one in _read(variables, "get", "instances") if one["status"] != "deleted"
         )
         if instance["status"] in ("running", "failed"):
             return instance
         time.sleep(5)  # between ticks, as a scheduled job would
-    return _give_up("the deploy does not come to an end; see gpuaas-slurm status")
+    return _fail("the deploy does not finish; see gpuaas-slurm status")
 
 
-def _ask(variables: Mapping[str, str], *arguments: str) -> Any:
+def _read(variables: Mapping[str, str], *arguments: str) -> Any:
     done = subprocess.run([COMMAND, *arguments, "--json"], env=dict(variables), stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        _give_up(f"gpuaas-slurm {' '.join(arguments)} ended with {done.returncode}")
+        _fail(f"gpuaas-slurm {' '.join(arguments)} ended with {done.returncode}")
     return json.loads(done.stdout)
 
 
@@ -99,12 +99,12 @@ def _show(variables: Mapping[str, str], *arguments: str) -> None:
     sys.stdout.write(f"$ gpuaas-slurm {' '.join(arguments)}\n")
     sys.stdout.flush()
     if subprocess.run([COMMAND, *arguments], env=dict(variables)).returncode != 0:
-        _give_up(f"gpuaas-slurm {arguments[0]} failed")
+        _fail(f"gpuaas-slurm {arguments[0]} failed")
 
 
-def _stage(what: str, seconds: float | None) -> None:
+def _show_progress(stage: str, seconds: float | None) -> None:
     if seconds is not None:
-        sys.stdout.write(f"  {what}: {seconds:.1f} s\n")
+        sys.stdout.write(f"  {stage}: {seconds:.1f} s\n")
         sys.stdout.flush()
 
 
@@ -113,7 +113,7 @@ def _title(text: str) -> None:
     sys.stdout.flush()
 
 
-def _give_up(message: str) -> NoReturn:
+def _fail(message: str) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.write(f"demo: failed: {message}\n")
     sys.exit(1)

@@ -23,10 +23,10 @@ Name = Annotated[str, typer.Option("--name", help="The fleet's name.")]
 @app.command()
 def create(
     name: Name,
-    host: Annotated[list[str], typer.Option("--host", help="NAME=SUITE[:warm][:gpus=4xa100]; give it once a host.")],
-    out: Annotated[Path | None, typer.Option("--out", help="Write the answer there instead of printing it.")] = None,
+    host: Annotated[list[str], typer.Option("--host", help="NAME=SUITE[:warm][:gpus=4xa100]; repeat it per host.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Write the result there instead of printing it.")] = None,
 ) -> None:
-    """Make the hosts that are missing, start the stopped ones, and say how to reach them."""
+    """Create missing hosts, start stopped ones, and print how to reach them as JSON."""
     specs = [HostSpec.parse(text) for text in host]
     hosts = Hosts(name, Podman.detect())
     key_file = Fleet(name).bare_key
@@ -42,7 +42,7 @@ def create(
         if kept is None:
             hosts.authorize(key.public)
             places.write_private(key_file, key.private)
-    answer = {
+    result = {
         "name": name,
         "private_key_file": str(key_file),
         "hosts": {
@@ -58,7 +58,7 @@ def create(
             for item in running
         },
     }
-    text = json.dumps(answer, indent=2) + "\n"
+    text = json.dumps(result, indent=2) + "\n"
     if out is None:
         typer.echo(text, nl=False)
     else:
@@ -75,17 +75,17 @@ def destroy(name: Name) -> None:
 def clean(
     images: Annotated[bool, typer.Option("--images", help="Remove the cached host images too.")] = False,
 ) -> None:
-    """Remove every fleet of this machine, and nothing that is not a fleet's."""
+    """Remove every fleet of this machine, and nothing else."""
     if shutil.which("podman") is None:
         typer.echo("podman is not installed, so there are no fleets")
         return
     podman = Podman.detect()
     for name in sorted(podman.fleets() | places.known_fleets()):
         Fleet(name).down()
-        typer.echo(f"fleet {name}: gone")
+        typer.echo(f"fleet {name}: removed")
     if images:
         for image in remove_images(podman):
-            typer.echo(f"kept {image}: something still runs on it")
+            typer.echo(f"kept {image}: a container still uses it")
 
 
 def main() -> None:

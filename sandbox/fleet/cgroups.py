@@ -23,8 +23,8 @@ def _mounts() -> dict[str, Path]:
 def membership(pid: int, container: str) -> dict[str, Path]:
     """The directory of the container in each hierarchy, by controller. Empty if the process is not the container's.
 
-    In v2 it is the directory of the process itself: once systemd has handed controllers on, the kernel lets no
-    process into the directories above.
+    In v2 it is the directory of the process itself: once systemd has delegated controllers, the kernel accepts no
+    process in the directories above.
     """
     found: dict[str, Path] = {}
     for line in (_PROC / str(pid) / "cgroup").read_text().splitlines():
@@ -48,7 +48,7 @@ def is_frozen(groups: dict[str, Path]) -> bool:
 
 
 def cpu_seconds(pid: int, container: str) -> float | None:
-    """What the container has used so far; None where it cannot be read."""
+    """CPU time that the container has used so far; None if it cannot be read."""
     with contextlib.suppress(OSError, KeyError, ValueError, StopIteration):
         groups = membership(pid, container)
         if "cpuacct" in groups:

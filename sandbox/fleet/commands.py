@@ -19,16 +19,16 @@ from pathlib import Path
 from sandbox.fleet import cgroups
 from sandbox.fleet.runtime import Podman
 
-# The exit code by which podman says that the failure is its own and not the command's.
+# podman's exit code for a failure of its own, not of the command.
 PODMAN_FAILED = 125
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Limits of open files and of processes (dash calls these -p, bash -u), the files that take a process into each
 # cgroup, "--", the command. A shell does it because a Python with threads must not fork itself.
-_NO_ENTRY = b"gpuaas-slurm: a cgroup of the host cannot be joined"
+_CANNOT_JOIN = b"gpuaas-slurm: a cgroup of the host cannot be joined"
 _JOIN = f"""umask 022; unset PWD
 ulimit -n "$1" 2>/dev/null; ulimit -p "$2" 2>/dev/null || ulimit -u "$2" 2>/dev/null; shift 2
-while [ "$1" != -- ]; do echo 0 >"$1" || {{ echo "{_NO_ENTRY.decode()}" >&2; exit 125; }}; shift; done
+while [ "$1" != -- ]; do echo 0 >"$1" || {{ echo "{_CANNOT_JOIN.decode()}" >&2; exit 125; }}; shift; done
 shift; exec "$@"
 """
 
@@ -48,7 +48,7 @@ _closed: set[str] = set()
 
 
 def remember(container: str, container_id: str, pid: int) -> None:
-    """Keep what was read from podman, so that the next command need not read it."""
+    """Keep the container's first process, so that the next command need not ask podman for it."""
     if pid:
         _known[container] = Init(container_id, pid)
 
@@ -56,7 +56,7 @@ def remember(container: str, container_id: str, pid: int) -> None:
 def run(
     podman: Podman, container: str, hostname: str, argv: Sequence[str], stdin: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command as root in a container, and give back whatever came of it, with the exit codes of `podman exec`."""
+    """Run a command as root in a container. Exit codes are those of `podman exec`, and none of them raises."""
     entry = _entry(container) or (_inspect(podman, container) and _entry(container))
     if not entry:
         return podman.try_run("exec", "--interactive", container, *argv, stdin=stdin)
@@ -77,14 +77,14 @@ def run(
     with process:
         try:
             out, err = _output(process)
-        except BaseException:  # a test's time limit, too, must not wait for a command that hangs
+        except BaseException:  # also a test's time limit: it must not wait for a command that hangs
             process.kill()
             raise
-    if _NO_ENTRY in err:  # not a cgroup that a process may join, which is only known by trying
+    if _CANNOT_JOIN in err:  # only an attempt shows that the cgroup cannot be joined
         _closed.add(container)
         return podman.try_run("exec", "--interactive", container, *argv, stdin=stdin)
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
-    # The host may have gone between our look at it and the entry.
+    # The host may have stopped since its process was read.
     return subprocess.CompletedProcess(list(argv), PODMAN_FAILED if err.startswith(b"nsenter: ") else code, out, err)
 
 
@@ -103,7 +103,7 @@ def _inspect(podman: Podman, container: str) -> bool:
 
 
 def _entry(container: str) -> _Entry | None:
-    """How to enter the container now; None if its first process is not known, has gone, or cannot be entered."""
+    """How to enter the container now; None if its first process is unknown, has ended, or cannot be entered."""
     known, nsenter = _known.get(container), _nsenter()
     if known is None or nsenter is None or container in _closed:
         return None
@@ -114,7 +114,7 @@ def _entry(container: str) -> _Entry | None:
         limits = _limits(known.pid)
     except (OSError, KeyError, ValueError):
         groups = {}
-    # A pid may have been given to another process since: this one must still be the first of that container.
+    # The pid may belong to another process by now, so check that it still is the container's first one.
     if not groups or status["NSpid"].split()[-1] != "1" or status["State"].startswith("Z"):
         _known.pop(container, None)
         return None
@@ -142,19 +142,19 @@ def _capabilities(mask: int) -> str:
 
 
 def _output(process: "subprocess.Popen[bytes]") -> tuple[bytes, bytes]:
-    """Read until the command has ended. What it leaves running may keep the pipes open, and is not waited for."""
+    """Read until the command has ended. A background process that keeps the pipes open is not waited for."""
     assert process.stdout and process.stderr
-    said = {stream.fileno(): bytearray() for stream in (process.stdout, process.stderr)}
-    out, err = said.values()
+    output = {stream.fileno(): bytearray() for stream in (process.stdout, process.stderr)}
+    out, err = output.values()
     ended = os.pidfd_open(process.pid)
     try:
         with selectors.DefaultSelector() as watched:
-            for descriptor in (ended, *said):
+            for descriptor in (ended, *output):
                 watched.register(descriptor, selectors.EVENT_READ)
             while (ready := {key.fd for key, _ in watched.select()}) != {ended}:
                 for descriptor in ready - {ended}:
                     piece = os.read(descriptor, 1 << 16)
-                    said[descriptor] += piece
+                    output[descriptor] += piece
                     if not piece:
                         watched.unregister(descriptor)
     finally:

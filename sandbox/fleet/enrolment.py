@@ -1,4 +1,4 @@
-"""What the platform is told about a fleet, and the credentials it gives back."""
+"""Registration of a fleet with the platform, and the credentials that the platform returns."""
 
 import json
 import time
@@ -20,7 +20,7 @@ _OPERATOR_TOKEN_SECONDS = 7 * _DAY
 
 @dataclass(frozen=True)
 class Enrolment:
-    """A project on the platform and who may use it. Kept in one file for its owner's eyes only."""
+    """A project on the platform with the credentials to use it. Kept in one file that only its owner can read."""
 
     org_id: str
     project_id: str
@@ -32,7 +32,7 @@ class Enrolment:
     vault_role_id: str
     vault_secret_id: str = field(repr=False)
     access_credential_id: str
-    # The public half of the key that opens the hosts; empty until hosts and platform both have theirs.
+    # Public part of the key that logs in to the hosts; empty until the hosts and the platform have their parts.
     login_key: str = ""
     allocations: tuple[str, ...] = ()
 
@@ -47,7 +47,7 @@ class Enrolment:
         places.write_private(path, json.dumps(asdict(self), indent=2) + "\n")
 
     def allocation_id(self, host: Host) -> str:
-        """A machine's allocation: a host made anew under an old name is another machine, so another allocation."""
+        """A machine's allocation. A host that was created again under an old name gets a new allocation."""
         return str(uuid.uuid5(uuid.UUID(self.project_id), host.machine))
 
     def env(self) -> dict[str, str]:
@@ -66,17 +66,17 @@ class Enrolment:
 
 
 def enrol(control: ControlClient, app_directory: Path, known: Enrolment | None) -> Enrolment:
-    """Register the app, and make the project and its principals unless they are known already."""
+    """Register the app, and create the project and its principals unless they exist."""
     manifest = _yaml(app_directory / "manifest.yaml")
     control.register_app(manifest)
-    # The hosts' own package sources will do, whatever an app installs; a deny at any level beats it.
+    # Apps may install from the hosts' own package sources. A deny at any level still wins.
     control.put_artifact_rule("sandbox-allows", scope="global", effect="allow", artifact="*")
     keys = _yaml(app_directory / "action-keys.yaml")
     adapter_keys = [entry["key"] for entry in keys["service_account"]]
-    # The sandbox's person owns the project: beside the app's operator verbs, the catalog and deleting are theirs.
+    # The sandbox's operator owns the project, and may also read the catalog and delete instances.
     operator_keys = sorted(set(manifest["action_keys"].values()))
     if known is None:
-        project = control.create_project(name="sandbox")
+        project = control.create_project("sandbox")
         account = control.create_service_account(project["project_id"], "adapter", adapter_keys)
         role = control.create_approle(project["project_id"])
         known = Enrolment(
@@ -101,7 +101,7 @@ def enrol(control: ControlClient, app_directory: Path, known: Enrolment | None) 
 
 
 def store_login_key(control: ControlClient, enrolment: Enrolment, key: KeyPair) -> Enrolment:
-    """Give the private half into the platform's custody; the fleet itself keeps only the public one."""
+    """Give the private part to the platform; the fleet itself keeps only the public part."""
     control.put_credential(
         enrolment.project_id, enrolment.access_credential_id, username=LOGIN_USER, private_key=key.private
     )

@@ -1,4 +1,4 @@
-"""The two ways a sandbox stops: it cannot run here, or something failed while running."""
+"""Errors of the sandbox: this machine cannot run it, or something failed while it ran."""
 
 
 class FleetError(Exception):

@@ -23,16 +23,16 @@ from sandbox.fleet.runtime import Podman
 from sandbox.platform import process
 from sandbox.platform.control_client import ControlClient
 
-# Told when a stage begins (no seconds yet) and when it is done.
-Tell = Callable[[str, float | None], None]
+# Called when a stage begins (seconds is None) and when it is done.
+Progress = Callable[[str, float | None], None]
 
 
 class Fleet:
-    """One named sandbox on this machine. Every method looks at what is there and brings it to what is wanted."""
+    """One named sandbox on this machine. Every method reads the present state first and changes only what differs."""
 
-    def __init__(self, name: str = "demo", tell: Tell = lambda _what, _seconds: None) -> None:
+    def __init__(self, name: str = "demo", progress: Progress = lambda _stage, _seconds: None) -> None:
         self.name = checked_name(name)
-        self._tell = tell
+        self._progress = progress
         self._directory = places.state_dir(name)
         self._podman: Podman | None = None
 
@@ -47,7 +47,7 @@ class Fleet:
     ) -> None:
         """Have at least so many hosts of this kind, and a platform that offers them as active allocations.
 
-        Hosts that are there already stay as they are; only new ones get the GPUs asked for now.
+        Existing hosts stay as they are; only new ones get the requested GPUs.
         """
         there = {host.name: host.spec for host in self.hosts()}
         wanted = [HostSpec(f"gs-{n}", suite, warm, gpus) for n in range(1, hosts + 1)]
@@ -81,22 +81,22 @@ class Fleet:
                 register_hosts(control, enrolment, running).save(self._record)
 
     def env(self) -> dict[str, str]:
-        """What a runner and an operator need to be told; holds secrets."""
+        """Environment variables for a runner and an operator; the values include secrets."""
         enrolment, url = self._enrolment(), self.url
         return {"GPUAAS_BASE_URL": url, "VAULT_ADDR": url, **enrolment.env()}
 
     @property
     def url(self) -> str:
-        """Where the platform answers."""
+        """The platform's address."""
         return self._platform().base_url
 
     def control(self) -> ControlClient:
-        """The sandbox's own handle on its platform, for tests that must do what no API user may."""
+        """A client of the platform's control API, for tests that do what no API user may do."""
         platform = self._platform()
         return ControlClient(platform.base_url, platform.admin_token)
 
     def platform_log(self, lines: int) -> list[str]:
-        """The end of the platform's log; it outlives the platform, which is when it is wanted most."""
+        """The end of the platform's log, also after the platform has stopped."""
         path = self._platform_state / process.LOG_FILE
         if not path.exists():
             raise self._not_up()
@@ -115,7 +115,7 @@ class Fleet:
         return self._enrolment().allocation_id(self._hosts().get(host))
 
     def status(self) -> dict[str, Any]:
-        """What is there now, as data."""
+        """The present state, as data."""
         enrolment, platform = Enrolment.load(self._record), process.running(self._platform_state)
         return {
             "name": self.name,
@@ -140,7 +140,7 @@ class Fleet:
         return self._hosts().exec(host, argv, stdin)
 
     def attach(self, host: str, argv: Sequence[str]) -> int:
-        """Run a command as root on a host, on the caller's own terminal."""
+        """Run a command as root on a host, with the caller's terminal."""
         return self._hosts().attach(host, argv)
 
     def pause(self, host: str) -> None:
@@ -151,11 +151,11 @@ class Fleet:
         self._hosts().unpause(host)
 
     def kill(self, host: str) -> None:
-        """Lose a host for good; its allocation stays as the platform last knew it, until the next `up`."""
+        """Destroy a host. Its allocation stays unchanged on the platform until the next `up`."""
         self._hosts().kill(host)
 
     def down(self, *, images: bool = False) -> list[str]:
-        """Remove all that is this fleet's; gives back images that could not go because another fleet uses them."""
+        """Remove everything of this fleet. Returns the images that were kept because another fleet uses them."""
         hosts = self._hosts()
         with places.locked(self.name):
             with self._stage("platform"):
@@ -167,7 +167,7 @@ class Fleet:
 
     @property
     def bare_key(self) -> Path:
-        """Where a fleet without a platform keeps its login key; one with a platform has none on disk."""
+        """The file with the login key of a fleet without a platform; other fleets have no key on disk."""
         return self._directory / "login_key"
 
     @property
@@ -204,16 +204,16 @@ class Fleet:
         return FleetError(f"fleet {self.name!r} is not up; run: gpuaas-slurm sandbox up --name {self.name}")
 
     def _hosts(self) -> Hosts:
-        # The machine is looked at once: it does not change under us, and the look costs a fifth of a second.
+        # Detected once, since it takes a fifth of a second and the machine does not change meanwhile.
         self._podman = self._podman or Podman.detect()
         return Hosts(self.name, self._podman)
 
     @contextmanager
     def _stage(self, what: str) -> Iterator[None]:
-        self._tell(what, None)
+        self._progress(what, None)
         started = time.monotonic()
         try:
             yield
         except (RuntimeError, httpx.HTTPError) as error:
             raise FleetError(f"{what}: {error}") from error
-        self._tell(what, time.monotonic() - started)
+        self._progress(what, time.monotonic() - started)

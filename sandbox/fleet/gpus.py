@@ -1,4 +1,4 @@
-"""GPUs that are not there: a stand-in `nvidia-smi` and device files, so that a host looks like one with a driver."""
+"""Simulated GPUs: a stand-in `nvidia-smi` and device files, so that a host looks like one with a driver."""
 
 import re
 import uuid
@@ -10,7 +10,7 @@ from sandbox.fleet.errors import CannotRunError
 MOST = 16
 TOOL = "usr/bin/nvidia-smi"
 INVENTORY = "etc/sandbox-gpus"
-# What the real tool calls them, and their memory in MiB.
+# The name that the real tool prints, and the memory in MiB.
 MODELS = {
     "a100": ("NVIDIA A100-SXM4-40GB", 40960),
     "h100": ("NVIDIA H100 80GB HBM3", 81559),
@@ -24,7 +24,7 @@ _STAND_IN = Path(__file__).parent / "nvidia-smi"
 
 @dataclass(frozen=True)
 class Gpus:
-    """So many of one model; none is the usual host."""
+    """A number of GPUs of one model; most hosts have none."""
 
     count: int = 0
     model: str = "a100"
@@ -40,7 +40,7 @@ class Gpus:
 
     @classmethod
     def parse(cls, text: str) -> "Gpus":
-        """gpus=4xa100, as it stands in a host's kind and in its label; no text is no GPU."""
+        """Read gpus=4xa100, the form in a host's spec and in its label; an empty text means no GPU."""
         if not text:
             return NONE
         found = re.fullmatch(r"gpus=(\d{1,3})x([a-z0-9]+)", text)
@@ -50,12 +50,12 @@ class Gpus:
 
     @property
     def devices(self) -> list[str]:
-        """Arguments that give a container its device files: each is a real character device, and leads nowhere."""
+        """Arguments that give a container its device files: each is a real character device, /dev/null."""
         names = [f"/dev/nvidia{index}" for index in range(self.count)] + ["/dev/nvidiactl"] * bool(self.count)
         return [part for name in names for part in ("--device", f"/dev/null:{name}")]
 
     def files(self, host: str) -> dict[str, tuple[int, str]]:
-        """What the host gets: the tool, and a table from which the tool answers. Each GPU has a uuid of its own."""
+        """Files for the host: the tool, and the table that the tool reads. Each GPU has its own uuid."""
         if not self.count:
             return {}
         name, memory = MODELS[self.model]

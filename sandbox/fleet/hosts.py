@@ -1,4 +1,4 @@
-"""Container hosts that behave like cloud machines: own address, own host key, a login user, nothing else on them."""
+"""Container hosts that behave like cloud machines: own address, own host key, a login user, nothing else."""
 
 import io
 import re
@@ -35,10 +35,12 @@ _AT_ONCE = 8
 
 T = TypeVar("T")
 
+FREEZE_ATTEMPTS = 5
+
 
 @dataclass(frozen=True)
 class HostSpec:
-    """A host somebody wants."""
+    """The name and kind of a host to create."""
 
     name: str
     suite: str
@@ -50,7 +52,7 @@ class HostSpec:
 
     @classmethod
     def parse(cls, text: str) -> "HostSpec":
-        """NAME=SUITE, and after colons what is special about it: warm, gpus=4xa100."""
+        """Read NAME=SUITE with options after colons: warm, gpus=4xa100."""
         name, equals, kind = text.partition("=")
         suite, *special = kind.split(":")
         has = [one for one in special if one.startswith("gpus=")]
@@ -61,7 +63,7 @@ class HostSpec:
 
 @dataclass(frozen=True)
 class Host:
-    """A host as podman has it now. `machine` is new whenever a host is made anew; a stopped host has no address."""
+    """A host as podman shows it. `machine` changes when a host is created again; a stopped host has no address."""
 
     spec: HostSpec
     machine: str
@@ -84,7 +86,7 @@ def checked_name(name: str) -> str:
 
 
 class Hosts:
-    """All hosts of one fleet. What exists is read from podman's labels each time, so nothing can go stale."""
+    """All hosts of one fleet. They are read from podman's labels each time, so no state can become stale."""
 
     def __init__(self, fleet: str, podman: Podman) -> None:
         self.fleet = checked_name(fleet)
@@ -109,13 +111,13 @@ class Hosts:
         raise FleetError(f"fleet {self.fleet!r} has no host {name!r}; its hosts: {known}")
 
     def images(self, specs: Iterable[HostSpec]) -> dict[HostSpec, str]:
-        """The image of each host, built where missing."""
+        """The image of each host; missing images are built."""
         wanted = {spec: recipe(spec.suite, warm=spec.warm) for spec in specs}
         built = ensure_images(self.podman, wanted.values())
         return {spec: built[one] for spec, one in wanted.items()}
 
     def missing(self, specs: Sequence[HostSpec], hosts: Sequence[Host] | None = None) -> list[HostSpec]:
-        """Those not made yet. A host of the same name but another kind is never replaced silently."""
+        """Hosts that do not exist yet. A host of the same name but another kind is an error, not replaced."""
         hosts = self.current() if hosts is None else hosts
         present = {host.name: host.spec for host in hosts if host.status != "created"}
         for spec in specs:
@@ -127,7 +129,7 @@ class Hosts:
         return [spec for spec in specs if spec.name not in present]
 
     def ensure(self, specs: Sequence[HostSpec], authorized_key: str) -> list[Host]:
-        """Make what is missing, start what is stopped, wait until each of the fleet's hosts lets people in."""
+        """Create missing hosts, start stopped ones, and wait until ssh answers on every host of the fleet."""
         before = self.current()
         missing = self.missing(specs, before)
         images = self.images(missing)
@@ -138,43 +140,47 @@ class Hosts:
         hosts = self.current() if missing else [host for host in before if host.status != "created"]
         stopped = [host for host in hosts if host.status != "running"]
         if stopped:
-            _each(self._run_again, stopped)
+            _each(self._resume, stopped)
             hosts = self.current()
         _each(self._wait_until_up, hosts)
         return hosts
 
     def authorize(self, authorized_key: str, hosts: Sequence[Host] | None = None) -> None:
-        """Let this key in on every running host, and no other."""
+        """Make this key the only one that can log in, on every running host."""
         line = f"{authorized_key}\n".encode()
         running = [host for host in (self.current() if hosts is None else hosts) if host.status == "running"]
         _each(lambda host: self._replace_authorized_keys(host, line), running)
 
     def exec(self, name: str, argv: Sequence[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a command as root on a host; an exit code of the command is no error here."""
+        """Run a command as root on a host. A failed command is a result, not an exception."""
         done = commands.run(self.podman, self._container(name), name, argv, stdin.encode())
         if done.returncode == commands.PODMAN_FAILED:
-            self.get(name)  # listing all hosts costs more than the command: only to say that this is none of them
+            self.get(name)  # raises if there is no such host; not before, since listing costs more than the command
         out, err = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
         return subprocess.CompletedProcess(list(argv), done.returncode, out, err)
 
     def attach(self, name: str, argv: Sequence[str]) -> int:
-        """The same, with the caller's own terminal; gives back the command's exit code."""
+        """The same with the caller's terminal; returns the command's exit code."""
         terminal = ["--tty"] if sys.stdin.isatty() and sys.stdout.isatty() else []
         return self.podman.attached("exec", "--interactive", *terminal, self.get(name).container, *argv)
 
     def pause(self, name: str) -> None:
-        """Freeze a host: it keeps its address and answers nothing."""
-        self.podman.run("pause", self.get(name).container)
+        """Freeze a host: it keeps its address and answers nothing. runc can fail on a busy host, hence the retry."""
+        container = self.get(name).container
+        for _ in range(FREEZE_ATTEMPTS - 1):
+            if self.podman.try_run("pause", container).returncode == 0:
+                return
+        self.podman.run("pause", container)
 
     def unpause(self, name: str) -> None:
         self.podman.run("unpause", self.get(name).container)
 
     def kill(self, name: str) -> None:
-        """Take a host away as a dying machine goes: at once and for good."""
+        """Destroy a host at once, as a machine that fails for good."""
         self._remove([self.get(name)])
 
     def remove_all(self) -> None:
-        """Remove what carries this fleet's label, and nothing else."""
+        """Remove the hosts and networks with this fleet's label, and nothing else."""
         hosts = self.current()
         if hosts:
             self._remove(hosts)
@@ -189,7 +195,7 @@ class Hosts:
                 usage.record(host_cpu=round(seconds, 3))
 
     def _discard_unfinished(self, hosts: Sequence[Host]) -> None:
-        """A container that never started was left by a killed command and may lack its keys."""
+        """Remove containers that never started: a killed command left them, and they may lack their keys."""
         unfinished = [host.container for host in hosts if host.status == "created"]
         if unfinished:
             self.podman.run("rm", "--force", *unfinished)
@@ -210,7 +216,7 @@ class Hosts:
         self.podman.start_host(container)
         usage.record(host=1)
 
-    def _run_again(self, host: Host) -> None:
+    def _resume(self, host: Host) -> None:
         if host.status == "paused":
             self.podman.run("unpause", host.container)
         else:
@@ -223,17 +229,17 @@ class Hosts:
 
     def _wait_until_up(self, host: Host) -> None:
         deadline = time.monotonic() + _BOOT_SECONDS
-        while not _greets(host.address):
+        while not _ssh_answers(host.address):
             if time.monotonic() > deadline:
                 shown = commands.run(self.podman, host.container, host.name, ["journalctl", "-n", "20", "--no-pager"])
-                raise FleetError(_why_not_up(host.name, shown.stdout.decode(errors="replace")))
+                raise FleetError(_boot_error(host.name, shown.stdout.decode(errors="replace")))
             time.sleep(0.1)
-        # ssh may answer before the boot is over, and a package installed then would race with it.
+        # ssh may answer before the boot is complete, and an installation would then race with it.
         commands.run(self.podman, host.container, host.name, ["systemctl", "is-system-running", "--wait"])
 
 
-def _why_not_up(name: str, journal: str) -> str:
-    """What a person can do about a host that does not come up; its own words where nothing better is known."""
+def _boot_error(name: str, journal: str) -> str:
+    """The message for a host that does not boot: what to do, or the end of its journal."""
     if "inotify" in journal:
         return (
             f"host {name} cannot boot because this machine's inotify instances are used up: stop other sandboxes,"
@@ -262,11 +268,11 @@ def _host_of(entry: dict[str, Any]) -> Host:
 
 
 def _first_files(spec: HostSpec, host_key: KeyPair, authorized_key: str) -> bytes:
-    """The files that make a host this host and no other, as a tar stream."""
+    """The files that differ between hosts (keys, GPUs), as a tar stream."""
     files = {
         _HOST_KEY_FILE: (0o600, host_key.private),
         f"{_HOST_KEY_FILE}.pub": (0o644, f"{host_key.public}\n"),
-        # Owned by root, which sshd accepts: the login user cannot lock the fleet out.
+        # Owned by root, which sshd accepts, so the login user cannot remove the fleet's key.
         _AUTHORIZED_KEYS: (0o644, f"{authorized_key}\n"),
         **spec.gpus.files(spec.name),
     }
@@ -279,10 +285,10 @@ def _first_files(spec: HostSpec, host_key: KeyPair, authorized_key: str) -> byte
     return stream.getvalue()
 
 
-def _greets(address: str) -> bool:
+def _ssh_answers(address: str) -> bool:
     try:
         with socket.create_connection((address, SSH_PORT), timeout=2) as connection:
-            # The whole greeting is read: to hang up on unread bytes would leave an error in the host's journal.
+            # Read the whole greeting: closing with unread bytes would log an error in the host's journal.
             return connection.recv(256).startswith(b"SSH-")
     except OSError:
         return False

@@ -1,7 +1,7 @@
-"""Images of plain Debian machines, built once from the machine's own mirror and cached by what went into them.
+"""Images of plain Debian machines, built from this machine's own mirror and cached by a digest of their recipe.
 
-`python3 -m sandbox.fleet.images SUITE[:warm]...` builds them. It needs nothing but the standard library, so that
-./dev can build an image while the virtual environment is still being made.
+`python3 -m sandbox.fleet.images SUITE[:warm]...` builds them. It needs only the standard library, so that ./dev can
+build an image while the virtual environment is being made.
 """
 
 import functools
@@ -34,7 +34,7 @@ def packages(listing: str, suite: str) -> tuple[str, ...]:
 
 
 def sources(index_targets: str, machine: str, suite: str) -> list[str]:
-    """apt lines for a suite, from the mirrors this machine uses for its own; none if it is no Debian.
+    """apt lines for a suite, from the mirrors that this machine uses itself; none if it is not a Debian machine.
 
     Each line of index_targets is "URI release origin component".
     """
@@ -55,7 +55,7 @@ def sources(index_targets: str, machine: str, suite: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that decides what is in an image; two equal recipes share one."""
+    """Everything that determines the content of an image; equal recipes share one image."""
 
     suite: str
     warm: bool
@@ -94,7 +94,7 @@ def recipe(suite: str, *, warm: bool) -> Recipe:
 
 
 def ensure_images(podman: Podman, wanted: Iterable[Recipe]) -> dict[Recipe, str]:
-    """Several at once, two at a time: a build keeps about one core busy."""
+    """Build several images, two at a time: a build keeps about one core busy."""
     recipes = list(dict.fromkeys(wanted))
     with ThreadPoolExecutor(max_workers=2) as pool:
         return dict(zip(recipes, pool.map(lambda one: ensure_image(podman, one), recipes), strict=True))
@@ -114,15 +114,15 @@ def ensure_image(podman: Podman, wanted: Recipe) -> str:
 
 
 def remove_images(podman: Podman) -> list[str]:
-    """Remove the images that no container uses; gives back those that are still in use."""
+    """Remove the images that no container uses; returns those that are still in use."""
     return [image for image in podman.own_images() if podman.try_run("rmi", image).returncode != 0]
 
 
 def _build(podman: Podman, wanted: Recipe) -> None:
     with tempfile.TemporaryDirectory(prefix="gpuaas-slurm-image-") as scratch:
-        # To a file and not through a pipe: a build that dies must not leave half an image behind.
+        # A file and not a pipe: a build that fails must not leave half an image.
         tarball = Path(scratch) / "node.tar"
-        # Options go by file: a proxy's address may hold a password, and arguments are for all to see.
+        # Options in a file: a proxy's address may hold a password, and all users can read arguments.
         options = Path(scratch) / "apt.conf"
         places.write_private(options, "".join(f"{line};\n" for line in wanted.apt_options))
         argv = [
@@ -139,16 +139,16 @@ def _build(podman: Podman, wanted: Recipe) -> None:
         }
         done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
         if done.returncode != 0:
-            words = "\n".join(done.stderr.strip().splitlines()[-15:])
+            output = "\n".join(done.stderr.strip().splitlines()[-15:])
             raise FleetError(
                 f"building the {wanted.suite} host image failed; check that this machine's Debian mirror "
-                f"answers and has {wanted.suite}. Output of mmdebstrap:\n{words}"
+                f"answers and has {wanted.suite}. Output of mmdebstrap:\n{output}"
             )
         podman.import_image(tarball, wanted.reference)
 
 
 def _remove_outdated(podman: Podman, wanted: Recipe) -> None:
-    """Images of an older recipe; one that a host still runs on stays until that host is gone."""
+    """Remove images of older recipes, except those that a host still uses."""
     for image in podman.own_images():
         if image.startswith(f"{wanted.repository}:{wanted.suite}-") and image != wanted.reference:
             podman.try_run("rmi", image)
@@ -179,7 +179,7 @@ def _index_targets() -> str:
 
 
 def _proxy_options() -> Iterable[str]:
-    """The machine's own way out, for the build and for the hosts: without it apt may reach nothing."""
+    """This machine's apt proxies, for the build and for the hosts: without them apt may reach no mirror."""
     for scheme in ("http", "https"):
         key = f"Acquire::{scheme}::Proxy"
         value = _apt("apt-config", "dump", "--format", "%v", key).strip()
@@ -195,7 +195,7 @@ def _apt(*argv: str) -> str:
 
 
 def main(kinds: Sequence[str]) -> None:
-    """Build the images of these kinds, or all of them, and print what they are called."""
+    """Build the images of these kinds, or all of them, and print their references."""
     wanted = [kind.partition(":") for kind in kinds or (f"{suite}{warm}" for suite in SUITES for warm in ("", ":warm"))]
     for suite, _, warm in wanted:
         if warm not in ("", "warm"):

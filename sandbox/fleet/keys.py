@@ -1,4 +1,4 @@
-"""SSH keys of the fleet: one pair to log in with, one pair a host to be known by."""
+"""SSH keys of the fleet: one pair for the login, and one host key per host."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 @dataclass(frozen=True)
 class KeyPair:
-    """An ed25519 pair in OpenSSH's formats. The private half never shows in a repr."""
+    """An ed25519 pair in OpenSSH's formats. The private part is not in the repr."""
 
     public: str
     private: str = field(repr=False)

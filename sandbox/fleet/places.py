@@ -1,4 +1,4 @@
-"""Where a fleet keeps the little that podman does not keep for it, and the locks that keep two commands apart."""
+"""The files of a fleet (podman keeps the rest), and the locks that keep two commands apart."""
 
 import fcntl
 import os
@@ -18,20 +18,20 @@ def state_dir(fleet: str) -> Path:
 
 
 def known_fleets() -> set[str]:
-    """Names of all fleets that keep something."""
+    """Names of all fleets that have a state directory."""
     root = state_root()
     return {entry.name for entry in root.iterdir() if entry.is_dir()} if root.is_dir() else set()
 
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold a lock of this machine's user; the kernel frees it when its holder dies, however it dies."""
+    """Hold a lock of this user; the kernel releases it when the process ends, also when it is killed."""
     path = state_root() / f".{name}.lock"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     while True:
         with path.open("w") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            # Holders remove the file when done: a lock on a file that is no longer there locks out nobody.
+            # The holder removes the file when it is done, and a lock on a removed file protects nothing: try again.
             if not _is_same_file(path, handle.fileno()):
                 continue
             try:
@@ -49,7 +49,7 @@ def _is_same_file(path: Path, descriptor: int) -> bool:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file only its owner may read, whole or not at all."""
+    """Write a file that only its owner can read, in one step."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     scratch = path.with_name(path.name + ".new")
     scratch.unlink(missing_ok=True)
@@ -59,5 +59,5 @@ def write_private(path: Path, text: str) -> None:
 
 
 def forget(fleet: str) -> None:
-    """Remove all a fleet kept."""
+    """Remove the fleet's state directory."""
     shutil.rmtree(state_dir(fleet), ignore_errors=True)

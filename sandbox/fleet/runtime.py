@@ -1,4 +1,4 @@
-"""Podman, the way this machine can run it: the only code that calls podman."""
+"""The only code that calls podman, with the options that this machine needs."""
 
 import contextlib
 import json
@@ -19,25 +19,24 @@ IMAGE_LABEL = "gpuaas-slurm.image"
 PACKAGES = "podman runc conmon mmdebstrap netavark aardvark-dns iptables nftables iproute2 uidmap"
 INSTALL = f"apt-get install --no-install-recommends {PACKAGES}"
 
-# What systemd, sshd and a database on one host need. Podman's own defaults are higher than a machine
-# without CAP_SYS_RESOURCE may set, and then no container starts at all.
+# Enough for systemd, sshd and a database on one host. Podman's own defaults are higher than a machine
+# without CAP_SYS_RESOURCE may set, and then no container starts.
 WANTED_LIMITS = {"nofile": 65536, "nproc": 32768}
 
-
-# Every systemd takes a handful; the usual 128 is used up by some twenty hosts, and the next one does not boot.
+# Every systemd needs several. About twenty hosts use up the default of 128, and the next host does not boot.
 INOTIFY_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
 WANTED_INOTIFY_INSTANCES = 1024
 
 
 def make_room_for_systemd() -> None:
-    """Raise the machine's limit until its next boot, where we may; where not, a host that cannot boot names it."""
+    """Raise the machine's inotify limit until its next boot, if permitted; otherwise the boot error names it."""
     with contextlib.suppress(OSError, ValueError):
         if int(INOTIFY_INSTANCES.read_text()) < WANTED_INOTIFY_INSTANCES:
             INOTIFY_INSTANCES.write_text(f"{WANTED_INOTIFY_INSTANCES}\n")
 
 
 def ulimit_flags(hard: Mapping[str, int]) -> list[str]:
-    """Flags that ask for what a host needs, and never for more than this machine may give."""
+    """Flags for the limits that a host needs, capped at what this machine permits."""
     flags: list[str] = []
     for name, wanted in WANTED_LIMITS.items():
         limit = wanted if hard[name] == resource.RLIM_INFINITY else min(wanted, hard[name])
@@ -56,14 +55,14 @@ def choose_runtime(cgroup_version: str, default: str, available: Sequence[str]) 
 
 @dataclass(frozen=True)
 class Podman:
-    """A podman that has been checked to be able to run hosts with systemd."""
+    """A podman that was checked: it can run hosts with systemd."""
 
     runtime: str
     limits: tuple[str, ...]
 
     @classmethod
     def detect(cls) -> "Podman":
-        """Look at the machine once, and say exactly what is missing."""
+        """Check this machine; the error names what is missing and how to install it."""
         if os.geteuid() != 0:
             raise CannotRunError(
                 "the fleet's hosts need addresses that this machine can reach, which podman gives only to root; "
@@ -94,19 +93,19 @@ class Podman:
         return ["podman", "--runtime", self.runtime, *args]
 
     def try_run(self, *args: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-        """Run and give back whatever came of it."""
+        """Run podman and return the result, also of a failure."""
         return subprocess.run(self.argv(*args), input=stdin or b"", capture_output=True, check=False)
 
     def run(self, *args: str, stdin: bytes | None = None) -> str:
-        """Run, and fail with podman's own last words if it did not work."""
+        """Run podman and return its output; a failure raises with podman's last line."""
         done = self.try_run(*args, stdin=stdin)
         if done.returncode != 0:
-            words = _last_line(done.stderr.decode(errors="replace"))
-            raise FleetError(f"podman {args[0]} failed (exit {done.returncode}): {words}")
+            reason = _last_line(done.stderr.decode(errors="replace"))
+            raise FleetError(f"podman {args[0]} failed (exit {done.returncode}): {reason}")
         return done.stdout.decode(errors="replace")
 
     def attached(self, *args: str) -> int:
-        """Run with this process's own input and output; gives back the exit code."""
+        """Run podman with this process's own input and output; returns the exit code."""
         return subprocess.run(self.argv(*args), check=False).returncode
 
     def start_host(self, container: str) -> None:
@@ -121,7 +120,7 @@ class Podman:
         labels: Mapping[str, str],
         devices: Sequence[str] = (),
     ) -> None:
-        """A container that boots like a machine: systemd as PID 1, its own network address."""
+        """Create a container that boots like a machine: systemd as PID 1, its own network address."""
         flags = [part for key, value in sorted(labels.items()) for part in ("--label", f"{key}={value}")]
         self.run(
             *("create", "--systemd=always", "--name", name, "--hostname", hostname, "--network", network),
@@ -132,7 +131,7 @@ class Podman:
         )
 
     def inspect_labelled(self, fleet: str) -> list[dict[str, Any]]:
-        """Everything podman knows of one fleet's containers."""
+        """podman's records of one fleet's containers."""
         ids = self.run("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={FLEET_LABEL}={fleet}").split()
         if not ids:
             return []
@@ -151,7 +150,7 @@ class Podman:
         return self.run("network", "ls", "--filter", label, "--format", "{{.Name}}").split()
 
     def ensure_network(self, name: str, fleet: str) -> None:
-        """A network of the fleet's own, without name service: cloud machines do not know each other by name."""
+        """Create the fleet's own network, without DNS: cloud machines cannot resolve each other's names."""
         if name in self.networks(fleet):
             return
         self.run("network", "create", "--disable-dns", "--label", f"{FLEET_LABEL}={fleet}", name)

@@ -1,4 +1,4 @@
-"""What tests use of this machine, for the timing table: one JSON line for each event, if a file for it is named."""
+"""Resources that tests use, for the timing table: one JSON line per event, in the file that the variable names."""
 
 import json
 import os
@@ -8,7 +8,7 @@ VARIABLE = "GPUAAS_SANDBOX_USAGE"
 
 
 def record(**fields: float) -> None:
-    """Append one line. Several processes write to one file, so a line goes out in one write."""
+    """Append one line in one write, since several processes use the file."""
     named = os.environ.get(VARIABLE)
     if not named:
         return

@@ -1,7 +1,6 @@
-"""Allocations: the machines of a project. The API only shows them; the sandbox's control makes them."""
+"""Allocations: the machines of a project. The API only reads them; the control API of the sandbox creates them."""
 
 from sandbox.platform.api import Call, Reply, operation, shown
-from sandbox.platform.errors import not_found
 from sandbox.platform.listing import page_of
 
 KIND = "allocation"
@@ -14,7 +13,4 @@ def list_allocations(call: Call) -> Reply:
 
 @operation("getAllocation")
 def get_allocation(call: Call) -> Reply:
-    row = call.tx.find(KIND, call.given.path["allocation_id"], project=call.project)
-    if row is None:
-        raise not_found(KIND)
-    return shown(row, kind=KIND)
+    return shown(call.tx.get(KIND, call.given.path["allocation_id"], project=call.project), kind=KIND)

@@ -1,7 +1,7 @@
-"""The way of every API call: contract, identity, ownership, permission, then one transaction that holds everything.
+"""Every API call is checked for contract, identity, ownership and permission, and runs in one transaction.
 
-A handler is found by the contract's operationId; it changes objects through the call's transaction and says what it
-changed. The audit row and the idempotency record join that transaction, so they exist exactly when the change does.
+The contract's operationId selects the handler. It changes objects in the call's transaction and returns the changes.
+The audit row and the idempotency record are in the same transaction, so they exist exactly if the change does.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from typing import Any
 
 from sandbox.platform import apps, auth, clock, idempotency
 from sandbox.platform.contract import Contract, Given, Operation
-from sandbox.platform.errors import ApiError, not_found
+from sandbox.platform.errors import ApiError, invalid_transition
 from sandbox.platform.idempotency import Answer
 from sandbox.platform.store import Doc, Row, Store, Tx
 
@@ -54,22 +54,26 @@ class Call:
         return self.instance
 
     def permit(self, app_slug: str | None = None) -> None:
-        """Refuse unless the caller holds the key the app's manifest asks for (any app's, where no app is named)."""
+        """Refuse unless the caller holds the action key of the app's manifest (any app's, if no app is named)."""
         needed = apps.keys_for(self.tx, self.operation.id, app_slug)
         if not needed & self.caller.action_keys:
             raise ApiError(
                 403,
                 "insufficient_permissions",
-                f"{self.operation.id} needs an action key this principal does not hold",
+                f"{self.operation.id} needs an action key that this principal does not have",
                 required=sorted(needed),
                 operation=self.operation.id,
             )
 
     def require_adapter(self) -> None:
-        """State is written by the instance's service account, never by a person."""
+        """Only the instance's service account may write state; an operator's token may not."""
         owner = self.current.doc["operator_service_account_id"]
         if not self.caller.is_service_account or owner not in (None, self.caller.id):
             raise ApiError(403, "ownership_required", "only the instance's operator service account may write this")
+
+    def require_not_deleted(self) -> None:
+        if self.current.doc["status"] == "deleted":
+            raise invalid_transition("the instance is deleted", current="deleted")
 
     def check_if_match(self, row: Row) -> None:
         wanted = self.headers.get("if-match")
@@ -79,7 +83,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a handler gives back. `touched` names the object for the audit row."""
+    """The result of a handler. `touched` names the object for the audit row."""
 
     body: Doc
     status: int = 200
@@ -109,7 +113,7 @@ def shown(row: Row, *, kind: str, status: int = 200, changes: Doc | None = None)
 
 @dataclass
 class Incoming:
-    """A request off the wire; `notes` travels back to the request log."""
+    """A request as received; the API fills `notes` for the request log."""
 
     method: str
     path: str
@@ -130,7 +134,7 @@ class Api:
             raise RuntimeError(f"contract and handlers differ: {sorted(documented ^ set(HANDLERS))}")
 
     def answer(self, incoming: Incoming) -> Answer:
-        """Never raises: every way out is an answer that keeps to the contract."""
+        """Never raises: every result is an answer that conforms to the contract."""
         request_id = incoming.headers.get("x-request-id", "")[:128] or str(uuid.uuid4())
         correlation_id = incoming.headers.get("x-correlation-id", "")[:128] or str(uuid.uuid4())
         incoming.notes["correlation_id"] = correlation_id
@@ -139,7 +143,7 @@ class Api:
         if found is None:
             self._violation("client", incoming, request_id, ["this method and path are not in the contract"])
             error = (
-                ApiError(405, "method_not_allowed", "this path does not know the method", allowed=methods)
+                ApiError(405, "method_not_allowed", "this path does not have this method", allowed=methods)
                 if methods
                 else ApiError(404, "route_not_found", "no such path in this API")
             )
@@ -193,7 +197,7 @@ class Api:
     def _identify(self, call: Call, incoming: Incoming) -> None:
         call.principal = auth.authenticate(call.tx, incoming.headers.get("authorization"))
         incoming.notes["principal"] = call.principal.id
-        # One answer for "not yours" and "not there": a project's existence is not told to strangers.
+        # The same answer for a foreign and a missing project, so that it does not reveal which projects exist.
         for claimed in (call.given.path.get("project_id"), incoming.headers.get("x-project-id")):
             if claimed is not None and claimed != call.principal.project_id:
                 raise ApiError(403, "ownership_required", "the token belongs to another project")
@@ -203,9 +207,7 @@ class Api:
         call.permit()
         instance_id = call.given.path.get("app_instance_id")
         if instance_id is not None:
-            call.instance = call.tx.find("app_instance", instance_id, project=call.project)
-            if call.instance is None:
-                raise not_found("app_instance")
+            call.instance = call.tx.get("app_instance", instance_id, project=call.project)
             call.permit(call.instance.doc["app_slug"])
 
     @staticmethod
@@ -231,7 +233,7 @@ class Api:
 
     @staticmethod
     def _finish(reply: Reply, call: Call) -> Answer:
-        """Check the answer before the commit: a broken answer must not leave a change behind."""
+        """Check the answer before the commit: an answer outside the contract must not leave a change."""
         headers, status, body = {"X-Request-Id": call.request_id}, reply.status, json.dumps(reply.body)
         etag = reply.etag
         if etag is None and call.operation.method == "GET":
@@ -279,7 +281,7 @@ class Api:
 
 
 class BrokenContractError(Exception):
-    """The platform was about to answer something the contract does not allow."""
+    """The platform's answer does not conform to the contract."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))

@@ -1,4 +1,4 @@
-"""Wiring: store, contract, API, Vault and control in one ASGI app."""
+"""Builds the ASGI app from store, contract, API, Vault and control API."""
 
 import os
 import secrets
@@ -55,7 +55,7 @@ def create_app(state: Path, contract: Path) -> Gate:
         fault = request.scope["sandbox.fault"]
         incoming = Incoming(
             method=request.method,
-            # As sent, not decoded: an encoded slash must not become another path.
+            # The raw path: a decoded slash would make it another path.
             path=request.scope["raw_path"].decode("latin-1").removeprefix(API_PREFIX),
             query=request.scope["query_string"].decode("latin-1"),
             headers=request.headers,
@@ -79,7 +79,7 @@ def create_app(state: Path, contract: Path) -> Gate:
         return JSONResponse({"code": error.code, "message": error.message, "details": error.details}, error.status)
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
-        # Past the router: the contract decides about paths and methods, and says 404 and 405 itself.
+        # Not through FastAPI's router: the contract has the paths and methods, and the API answers 404 and 405.
         if scope["type"] == "http" and scope["path"].startswith(f"{API_PREFIX}/"):
             response = await call(Request(scope, receive))
             await response(scope, receive, send)
@@ -90,7 +90,7 @@ def create_app(state: Path, contract: Path) -> Gate:
 
 
 def admin_token(state: Path) -> str:
-    """Made at the first start; only the owner of the state directory can read it."""
+    """The token of the control API: created at the first start, readable by the owner of the state directory."""
     path = state / ADMIN_TOKEN_FILE
     try:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

@@ -1,4 +1,4 @@
-"""App manifests: data that an app ships, and all the platform knows about it."""
+"""App manifests: everything that the platform knows about an app is in this data."""
 
 import json
 from typing import Any
@@ -55,7 +55,7 @@ NO_PROJECT = ""
 
 
 def register(tx: Tx, manifest: Doc) -> Row:
-    """Take a manifest in, or the next version of it; the same one again changes nothing."""
+    """Add a manifest or its next version; the same manifest again changes nothing."""
     problems = problems_of(MANIFEST, manifest, "manifest")
     if problems:
         raise validation_error("the manifest is not well formed", problems=problems)
@@ -74,6 +74,10 @@ def find(tx: Tx, app_slug: str) -> Row | None:
     return tx.find("app", app_slug, project=NO_PROJECT)
 
 
+def get(tx: Tx, app_slug: str) -> Row:
+    return tx.get("app", app_slug, project=NO_PROJECT)
+
+
 def in_catalog(row: Row) -> Doc:
     return {name: row.doc[name] for name in CATALOG_FIELDS} | {"etag": row.etag}
 
@@ -83,7 +87,7 @@ def _all(tx: Tx) -> list[Doc]:
 
 
 def keys_for(tx: Tx, operation_id: str, app_slug: str | None) -> set[str]:
-    """The action keys that open a call: the app's own, or that of any app where the call names none."""
+    """The action keys that permit a call: the app's own, or those of all apps if the call names no app."""
     return {
         app["action_keys"][operation_id]
         for app in _all(tx)
@@ -98,11 +102,11 @@ def slugs_open_to(tx: Tx, operation_id: str, held: frozenset[str]) -> list[str]:
 def check_input(manifest: Doc, given: Doc) -> None:
     problems = problems_of(compile_schema(manifest["deploy_input"]), given, "input")
     if problems:
-        raise validation_error("the app does not take this input", problems=problems)
+        raise validation_error("the app does not accept this input", problems=problems)
 
 
 def pick(given: Doc, path: str) -> Any:
-    """The part of a deploy's input that a dotted path of the manifest names; None where there is none."""
+    """The value in a deploy's input at a dotted path of the manifest; None if there is none."""
     value: Any = given
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None

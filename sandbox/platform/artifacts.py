@@ -1,7 +1,7 @@
-"""Artifact policy: which source an instance may take an artifact from.
+"""Artifact policy: the source from which an instance may install an artifact.
 
-A global deny beats everything. Otherwise the closest rule decides (project, then tenant, then global; a deny before an
-allow at the same level). No rule at all is a deny too.
+A global deny wins over every other rule. Otherwise the closest rule decides (project, then tenant, then global; a deny
+before an allow at the same level). Without a rule the answer is deny.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Who is calling: signing keys, tokens, service accounts and their keys, operators."""
+"""Authentication: signing keys, tokens, service accounts and their keys, operators."""
 
 import hashlib
 import hmac
@@ -36,7 +36,7 @@ class Principal:
 
 
 def digest(secret: str) -> str:
-    """Secrets that only have to be recognised are kept as digests; all of ours are random, so a plain one will do."""
+    """Secrets that are only compared are kept as digests. All of them are random, so a plain SHA-256 is enough."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -45,7 +45,7 @@ def token_ttl(tx: Tx) -> int:
 
 
 def rotate_signing_key(tx: Tx) -> str:
-    """A new key signs from now on; the one before still verifies until the last token it signed has expired."""
+    """Sign with a new key from now on. The former key verifies until the last token that it signed has expired."""
     until = clock.stamp(clock.now() + timedelta(seconds=token_ttl(tx)))
     tx.sql.execute("UPDATE signing_keys SET valid_until=? WHERE valid_until IS NULL", (until,))
     kid = str(uuid.uuid4())
@@ -80,7 +80,7 @@ def find_principal(tx: Tx, principal_id: str) -> Principal | None:
 
 
 def authenticate(tx: Tx, header: str | None) -> Principal:
-    """The principal of a bearer token. Its action keys are read now, not from the token: a change counts at once."""
+    """The principal of a bearer token. Action keys come from the database, so a change takes effect at once."""
     if not header:
         raise ApiError(401, "token_missing", "send Authorization: Bearer <token>")
     scheme, _, token = header.partition(" ")
@@ -108,7 +108,7 @@ def authenticate(tx: Tx, header: str | None) -> Principal:
 
 
 def exchange(tx: Tx, account_id: str, key_id: str, client_secret: str) -> Doc:
-    """A token for a service account's key. One answer for every wrong part: which one it was is nobody's business."""
+    """A token for a service account's key. The error does not reveal which part of the login was wrong."""
     row = tx.sql.execute(
         "SELECT secret_hash FROM account_keys WHERE key_id=? AND principal_id=? AND revoked=0",
         (key_id, account_id),

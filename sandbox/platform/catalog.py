@@ -2,7 +2,6 @@
 
 from sandbox.platform import apps, auth
 from sandbox.platform.api import Call, Reply, operation
-from sandbox.platform.errors import not_found
 from sandbox.platform.pages import Listing, read
 
 
@@ -27,8 +26,6 @@ def list_apps(call: Call) -> Reply:
 
 @operation("getApp")
 def get_app(call: Call) -> Reply:
-    row = apps.find(call.tx, call.given.path["app_slug"])
-    if row is None:
-        raise not_found("app")
+    row = apps.get(call.tx, call.given.path["app_slug"])
     call.permit(row.doc["app_slug"])
     return Reply(apps.in_catalog(row), etag=row.etag)

@@ -1,4 +1,4 @@
-"""Time as the API writes it: UTC, ISO 8601, with a Z."""
+"""Times in the API's format: UTC, ISO 8601, with a Z."""
 
 from datetime import UTC, datetime
 
@@ -8,7 +8,7 @@ def now() -> datetime:
 
 
 def stamp(moment: datetime | None = None) -> str:
-    """Microseconds always, so that two stamps compare as text the way they compare in time."""
+    """Always with microseconds, so that stamps sort as text in the order of time."""
     return (moment or now()).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -16,5 +16,5 @@ def parse(text: str) -> datetime:
     """Read an RFC 3339 time; raises ValueError for anything else."""
     moment = datetime.fromisoformat(text.upper().replace(" ", "T"))
     if moment.tzinfo is None:
-        raise ValueError("a time needs its zone")
+        raise ValueError("the time has no zone")
     return moment.astimezone(UTC)

@@ -1,6 +1,6 @@
-"""The contract file at work: which operation a request is, and whether request and answer keep to it.
+"""Checks requests and answers against the contract file, and finds the operation of a request.
 
-Validators are compiled once at start, references resolved, so that a check costs far less than the call it checks.
+Validators are compiled and references resolved once at the start, so that a check costs far less than its call.
 """
 
 import json
@@ -22,7 +22,7 @@ FORMATS = Draft202012Validator.FORMAT_CHECKER
 
 @FORMATS.checks("date-time", raises=ValueError)  # type: ignore[untyped-decorator]
 def _is_time(value: object) -> bool:
-    """Own check: what passes here must also be readable by the code behind it."""
+    """A stricter check than the library's: every time that passes can be read by clock.parse."""
     if isinstance(value, str):
         clock.parse(value)
         return re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", value) is not None
@@ -34,7 +34,7 @@ def compile_schema(schema: Any) -> Draft202012Validator:
 
 
 def problems_of(validator: Draft202012Validator, value: object, where: str) -> list[str]:
-    """Never quotes the value: a body may hold a secret, and problems end up in answers and logs."""
+    """Problems without the value: a body may hold a secret, and problems are in answers and logs."""
     found = []
     for error in validator.iter_errors(value):
         place = "/".join([where, *(str(part) for part in error.absolute_path)])
@@ -60,7 +60,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Answerable:
-    """One documented answer: its body's validator (none: no body) and the headers it must carry."""
+    """One documented answer: its headers, and the validator of its body; without a validator there is no body."""
 
     validator: Draft202012Validator | None
     headers: dict[str, tuple[bool, Draft202012Validator]]
@@ -68,7 +68,7 @@ class Answerable:
 
 @dataclass
 class Given:
-    """A request, read: parameters by name, the body, and what is wrong with it."""
+    """A parsed request: parameters by name, the body, and violations of the contract."""
 
     path: dict[str, str] = field(default_factory=dict)
     query: dict[str, Any] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class Operation:
             return
         try:
             given.body = json.loads(body, parse_constant=_refuse_constant)
-            # A lone surrogate parses, but no text file, database or terminal takes it.
+            # A lone surrogate parses as JSON, but cannot be encoded for a file or the database.
             json.dumps(given.body, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             given.problems.append("body: not JSON")
@@ -181,7 +181,7 @@ class Contract:
         return [operation for _, found in self._routes for operation in found.values()]
 
     def match(self, method: str, path: str) -> tuple[Operation | None, dict[str, str], list[str]]:
-        """The operation, its path parameters, and the methods that this path knows (none: no such path)."""
+        """The operation, its path parameters, and the methods of this path (empty if there is no such path)."""
         for pattern, operations in self._routes:
             if found := pattern.fullmatch(path):
                 params = {name: unquote(text) for name, text in found.groupdict().items()}

@@ -1,6 +1,6 @@
-"""Control of the sandbox (/sandbox/v1, admin token): what a real platform's owners do by other means, and faults.
+"""The control API of the sandbox (/sandbox/v1, admin token): administration of the platform, and planted faults.
 
-No part of the contract; an adapter never calls it.
+It is not part of the contract, and an adapter never calls it.
 """
 
 import hmac
@@ -25,9 +25,7 @@ class Strict(BaseModel):
 
 
 class NewProject(Strict):
-    org_id: uuid.UUID = Field(default_factory=uuid.uuid4)
-    project_id: uuid.UUID = Field(default_factory=uuid.uuid4)
-    name: str = "project"
+    name: str
 
 
 class NewPrincipal(Strict):
@@ -102,13 +100,10 @@ def _org_of(tx: Tx, project_id: str) -> str:
 def _add_projects(routes: APIRouter, store: Store) -> None:
     @routes.post("/projects")
     def create_project(new: NewProject) -> Doc:
-        """The same ids again are the same project."""
+        made = {"project_id": str(uuid.uuid4()), "org_id": str(uuid.uuid4())}
         with store.transaction(write=True) as tx:
-            tx.sql.execute(
-                "INSERT INTO projects VALUES (?,?,?) ON CONFLICT (id) DO UPDATE SET name=excluded.name",
-                (str(new.project_id), str(new.org_id), new.name),
-            )
-            return {"project_id": str(new.project_id), "org_id": _org_of(tx, str(new.project_id))}
+            tx.sql.execute("INSERT INTO projects VALUES (?,?,?)", (made["project_id"], made["org_id"], new.name))
+        return made
 
     @routes.put("/apps")
     def register_app(manifest: Annotated[dict[str, Any], Body()]) -> Doc:
@@ -146,7 +141,7 @@ def _add_principals(routes: APIRouter, store: Store) -> None:
 
     @routes.delete("/service-accounts/{account_id}/keys/{key_id}")
     def revoke_key(account_id: str, key_id: str) -> Doc:
-        """No new tokens for this key; those it got live until they expire."""
+        """The key gets no new tokens; its earlier tokens stay valid until they expire."""
         with store.transaction(write=True) as tx:
             tx.sql.execute("UPDATE account_keys SET revoked=1 WHERE key_id=? AND principal_id=?", (key_id, account_id))
         return {"revoked": key_id}
@@ -171,7 +166,7 @@ def _add_principals(routes: APIRouter, store: Store) -> None:
 
     @routes.post("/signing-keys/rotate")
     def rotate(immediate: bool = False) -> Doc:
-        """`immediate` also retires the keys before at once, as after a leak: every token so far turns invalid."""
+        """With `immediate` the former keys end at once, as after a leak, and every earlier token is invalid."""
         with store.transaction(write=True) as tx:
             kid = auth.rotate_signing_key(tx)
             if immediate:
@@ -193,9 +188,7 @@ def _add_project_content(routes: APIRouter, store: Store) -> None:
     @routes.post("/projects/{project_id}/allocations/{allocation_id}/status")
     def set_allocation_status(project_id: str, allocation_id: str, change: StatusChange) -> Doc:
         with store.transaction(write=True) as tx:
-            row = tx.find(allocations.KIND, allocation_id, project=project_id)
-            if row is None:
-                raise not_found(allocations.KIND)
+            row = tx.get(allocations.KIND, allocation_id, project=project_id)
             return tx.save(row, {"status": change.status}).shown()
 
     @routes.put("/projects/{project_id}/access-credentials/{credential_id}")
@@ -268,7 +261,7 @@ def _add_observation(routes: APIRouter, store: Store, faults: Faults, log: Reque
 
     @routes.put("/requests/bodies")
     def keep_bodies(keep: Annotated[bool, Body(embed=True)]) -> Doc:
-        """From now on: with what is sent and answered, or without."""
+        """Whether requests are kept with their bodies and answers from now on."""
         log.keeps_bodies = keep
         return {"keep": keep}
 
@@ -286,6 +279,6 @@ def _add_observation(routes: APIRouter, store: Store, faults: Faults, log: Reque
         return list(faults.held)
 
     @routes.delete("/faults")
-    def clear_faults() -> Doc:
-        faults.clear()
-        return {}
+    def clear_faults() -> list[Fault]:
+        """Returns the faults that no request met."""
+        return faults.clear()

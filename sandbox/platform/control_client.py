@@ -1,11 +1,16 @@
-"""A client for the sandbox's control, for the fleet and the tests."""
+"""A client of the sandbox's control API, for the fleet and the tests."""
 
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import httpx
 
 Doc = dict[str, Any]
+
+
+class UnmetFaults(Exception):
+    def __init__(self, faults: list[Doc]) -> None:
+        shown = [f"{one['action']} at {one['method'] or 'any'} {one['path_regex']}" for one in faults]
+        super().__init__(f"no request met: {'; '.join(shown)}")
 
 
 class ControlClient:
@@ -17,14 +22,6 @@ class ControlClient:
             trust_env=False,
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         self._http.close()
 
@@ -34,24 +31,26 @@ class ControlClient:
             raise RuntimeError(f"sandbox control: {method} {path} answered {answer.status_code}: {answer.text[:500]}")
         return answer.json()
 
-    def create_project(self, *, org_id: str | None = None, project_id: str | None = None, name: str = "project") -> Doc:
-        ids = {"org_id": org_id, "project_id": project_id}
-        made: Doc = self._call("POST", "/projects", {"name": name} | {k: v for k, v in ids.items() if v})
-        return made
+    def _doc(self, method: str, path: str, body: Any = None, **params: Any) -> Doc:
+        return dict(self._call(method, path, body, **params))
+
+    def _docs(self, method: str, path: str) -> list[Doc]:
+        return list(self._call(method, path))
+
+    def create_project(self, name: str) -> Doc:
+        """Returns project_id and org_id."""
+        return self._doc("POST", "/projects", {"name": name})
 
     def register_app(self, manifest: Doc) -> Doc:
-        made: Doc = self._call("PUT", "/apps", manifest)
-        return made
+        return self._doc("PUT", "/apps", manifest)
 
     def create_service_account(self, project_id: str, name: str, action_keys: list[str]) -> Doc:
-        """Answers service_account_id, key_id and client_secret."""
+        """Returns service_account_id, key_id and client_secret."""
         body = {"name": name, "action_keys": action_keys}
-        made: Doc = self._call("POST", f"/projects/{project_id}/service-accounts", body)
-        return made
+        return self._doc("POST", f"/projects/{project_id}/service-accounts", body)
 
     def add_account_key(self, service_account_id: str) -> Doc:
-        made: Doc = self._call("POST", f"/service-accounts/{service_account_id}/keys")
-        return made
+        return self._doc("POST", f"/service-accounts/{service_account_id}/keys")
 
     def revoke_account_key(self, service_account_id: str, key_id: str) -> None:
         self._call("DELETE", f"/service-accounts/{service_account_id}/keys/{key_id}")
@@ -66,9 +65,8 @@ class ControlClient:
         return str(self._call("POST", f"/projects/{project_id}/operator-tokens", body)["access_token"])
 
     def create_approle(self, project_id: str) -> Doc:
-        """Answers role_id, secret_id, mount and the prefix the role may touch."""
-        made: Doc = self._call("POST", f"/projects/{project_id}/approle")
-        return made
+        """Returns role_id, secret_id, mount and the prefix that the role may use."""
+        return self._doc("POST", f"/projects/{project_id}/approle")
 
     def put_allocation(
         self,
@@ -83,22 +81,20 @@ class ControlClient:
         gpus: int | None = None,
     ) -> Doc:
         body = {"status": status, "connection": connection, "name": name, "sku": sku, "region": region, "gpus": gpus}
-        made: Doc = self._call("PUT", f"/projects/{project_id}/allocations/{allocation_id}", body)
-        return made
+        return self._doc("PUT", f"/projects/{project_id}/allocations/{allocation_id}", body)
 
     def set_allocation_status(self, project_id: str, allocation_id: str, status: str) -> None:
         self._call("POST", f"/projects/{project_id}/allocations/{allocation_id}/status", {"status": status})
 
     def put_credential(self, project_id: str, credential_id: str, **secret: str) -> Doc:
         """A username with a private_key, for machines, or with a password, for an artifact source."""
-        made: Doc = self._call("PUT", f"/projects/{project_id}/access-credentials/{credential_id}", secret)
-        return made
+        return self._doc("PUT", f"/projects/{project_id}/access-credentials/{credential_id}", secret)
 
     def set_credential_status(self, project_id: str, credential_id: str, status: str) -> None:
         self._call("POST", f"/projects/{project_id}/access-credentials/{credential_id}/status", {"status": status})
 
     def expire_vault_tokens(self, project_id: str) -> None:
-        """Every login of the project's AppRole is over; who logs in again gets a new one."""
+        """Expire every login of the project's AppRole; a new login is possible."""
         self._call("POST", f"/projects/{project_id}/vault-tokens/expire")
 
     def rotate_signing_keys(self, *, immediate: bool = False) -> None:
@@ -128,20 +124,17 @@ class ControlClient:
         self._call("DELETE", f"/artifact-rules/{rule_id}")
 
     def audit(self) -> list[Doc]:
-        rows: list[Doc] = self._call("GET", "/audit")
-        return rows
+        return self._docs("GET", "/audit")
 
     def violations(self) -> list[Doc]:
-        rows: list[Doc] = self._call("GET", "/violations")
-        return rows
+        return self._docs("GET", "/violations")
 
     def forget_violations(self) -> None:
         self._call("DELETE", "/violations")
 
     def requests(self, since: int = 0) -> Doc:
-        """Answers count, last (give it as `since` next time) and the requests themselves."""
-        found: Doc = self._call("GET", "/requests", since=since)
-        return found
+        """Returns count, last (the next call's `since`) and the requests."""
+        return self._doc("GET", "/requests", since=since)
 
     def keep_bodies(self, *, keep: bool) -> None:
         """Whether requests are listed with `query`, `body` and `answer` from now on."""
@@ -152,14 +145,15 @@ class ControlClient:
         self._call("POST", "/faults", {"action": action, "path_regex": path_regex, **options})
 
     def faults(self) -> list[Doc]:
-        """Those that are still to come."""
-        pending: list[Doc] = self._call("GET", "/faults")
-        return pending
+        """Faults that are still pending."""
+        return self._docs("GET", "/faults")
 
     def held(self) -> list[str]:
         """The requests, as `METHOD path`, that a fault of kind hold keeps waiting now."""
-        found: list[str] = self._call("GET", "/held")
-        return found
+        return list(self._call("GET", "/held"))
 
     def clear_faults(self) -> None:
-        self._call("DELETE", "/faults")
+        """Remove all faults. A fault that no request met raises, since its test did not test it."""
+        unmet: list[Doc] = self._call("DELETE", "/faults")
+        if unmet:
+            raise UnmetFaults(unmet)

@@ -1,8 +1,8 @@
-"""Access credentials: custody in the Vault, delivery as a single-use wrapping token. No answer carries the secret."""
+"""Access credentials: kept in the Vault, delivered as a single-use wrapping token. No answer has the secret."""
 
 from sandbox.platform import clock, wrapping
 from sandbox.platform.api import Call, Reply, operation
-from sandbox.platform.errors import ApiError, not_found
+from sandbox.platform.errors import ApiError
 from sandbox.platform.store import Doc, Row, Tx
 from sandbox.platform.vault_kv import latest, write
 
@@ -15,7 +15,7 @@ REFUSALS = {
 
 
 def custody_path(credential_id: str) -> str:
-    """Outside every project's prefix: the only way to a credential is a delivery."""
+    """Outside every project's prefix, so that a credential can be read only through a delivery."""
     return f"platform/access-credentials/{credential_id}"
 
 
@@ -29,17 +29,12 @@ def upsert(tx: Tx, project_id: str, credential_id: str, secret: Doc) -> Row:
 
 
 def set_status(tx: Tx, project_id: str, credential_id: str, status: str) -> Doc:
-    row = tx.find(KIND, credential_id, project=project_id)
-    if row is None:
-        raise not_found(KIND)
-    return tx.save(row, {"status": status}).doc
+    return tx.save(tx.get(KIND, credential_id, project=project_id), {"status": status}).doc
 
 
 @operation("createCredentialDelivery")
 def deliver(call: Call) -> Reply:
-    row = call.tx.find(KIND, call.given.path["access_credential_id"], project=call.project)
-    if row is None:
-        raise not_found(KIND)
+    row = call.tx.get(KIND, call.given.path["access_credential_id"], project=call.project)
     if not call.caller.is_service_account:
         raise ApiError(403, "ownership_required", "machine credentials are delivered to service accounts only")
     status = row.doc["status"]

@@ -1,10 +1,10 @@
-"""The platform's one error type; it becomes the flat envelope on the wire."""
+"""The platform's error type. The API returns it as a flat JSON object."""
 
 from typing import Any
 
 
 class ApiError(Exception):
-    """An answer that is not a success. The transaction it is raised in leaves no trace."""
+    """An error answer. The transaction in which it is raised is rolled back."""
 
     def __init__(self, status: int, code: str, message: str, **details: Any) -> None:
         super().__init__(message)

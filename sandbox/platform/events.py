@@ -1,4 +1,4 @@
-"""The timeline of an instance."""
+"""Events of an instance."""
 
 import uuid
 
@@ -9,7 +9,7 @@ from sandbox.platform.store import Doc, Row
 
 
 def emit(call: Call, instance: Doc, type_: str, correlation_id: str, data: Doc) -> Row:
-    """Add an event; always with the instance's context, so that a reader needs no second look-up."""
+    """Add an event with the instance's ids, so that a reader need not look them up."""
     return call.tx.insert(
         "event",
         {

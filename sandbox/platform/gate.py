@@ -1,4 +1,4 @@
-"""The outermost layer: records every request and carries out faults, where the connection itself can be broken."""
+"""The outermost layer: records every request and carries out faults. It can also break the connection itself."""
 
 import asyncio
 import json
@@ -18,15 +18,17 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 KEPT_REQUESTS = 20_000
 WATCHED = ("/api/v1", "/v1/")
+# A matching request is enough to meet a fault, except for these: the request must reach what they change.
+MET_BY_ITS_EFFECT = ("apply_then_drop", "abort_transaction", "strip_etags", "spoil")
 
 
 class RequestLog:
-    """The last requests, numbered: for benchmarks that count calls and tests that ask what was sent."""
+    """The last requests with numbers, for benchmarks that count calls and tests that check what was sent."""
 
     def __init__(self) -> None:
         self._kept: deque[dict[str, Any]] = deque(maxlen=KEPT_REQUESTS)
         self.last = 0
-        # Bodies hold secrets, so they are kept only for tests that look for some.
+        # Bodies hold secrets, so they are kept only for tests that search them.
         self.keeps_bodies = False
 
     def add(self, entry: dict[str, Any]) -> None:
@@ -50,27 +52,27 @@ class Gate:
         started, seen = time.perf_counter(), {"status": 0}
         bodies = {"body": bytearray(), "answer": bytearray()}
 
-        async def heard() -> Message:
+        async def recorded_receive() -> Message:
             message = await receive()
             bodies["body"] += message.get("body", b"")
             return message
 
-        async def watched(message: Message) -> None:
+        async def recorded_send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 seen["status"] = message["status"]
             bodies["answer"] += message.get("body", b"")
             await send(message)
 
-        fault = self._faults.take(scope["method"], scope["path"])
-        # Filled by the API while it works out what the request is.
+        fault = self._faults.use_next(scope["method"], scope["path"])
+        # The API fills this in while it handles the request.
         notes: dict[str, str | None] = {}
         scope["sandbox.notes"] = notes
         scope["sandbox.fault"] = fault
         try:
             if fault is None:
-                await self._app(scope, heard, watched)
+                await self._app(scope, recorded_receive, recorded_send)
             else:
-                await self._break(fault, scope, heard, watched, _transport(send))
+                await self._break(fault, scope, recorded_receive, recorded_send, _transport(send))
         finally:
             kept = {name: bytes(body).decode(errors="replace") for name, body in bodies.items()}
             kept["query"] = scope["query_string"].decode(errors="replace")
@@ -92,6 +94,11 @@ class Gate:
     async def _break(
         self, fault: Fault, scope: Scope, receive: Receive, send: Send, transport: asyncio.Transport
     ) -> None:
+        def met() -> None:
+            self._faults.mark_met(fault)
+
+        if fault.action not in MET_BY_ITS_EFFECT:
+            met()
         if fault.action == "drop":
             transport.abort()
         elif fault.action == "status":
@@ -100,23 +107,24 @@ class Gate:
         elif fault.action == "garbage":
             await _send(send, 200, {"content-type": "application/json"}, b"\x00<html>not json\xff")
         elif fault.action == "apply_then_drop":
-            await self._app(scope, receive, _swallow)
+            await self._app(scope, receive, _on_status(_swallow, lambda status: status < 400, met))
             transport.abort()
         elif fault.action in ("hold", "apply_then_hold"):
             if fault.action == "apply_then_hold":
                 await self._app(scope, receive, _swallow)
             await self._hold(f"{scope['method']} {scope['path']}", receive)
             transport.abort()
+        elif fault.action == "abort_transaction":
+            await self._app(scope, receive, _on_status(send, lambda status: status == 500, met))
         elif fault.action == "strip_etags":
-            await self._app(scope, receive, _without_etags(send))
+            await self._app(scope, receive, _without_etags(send, met))
         elif fault.action == "spoil":
-            await self._app(scope, receive, _spoilt(send, fault.body))
+            await self._app(scope, receive, _spoilt(send, fault.body, met))
         elif fault.action == "truncate":
             await self._app(scope, receive, _halved(send))
             transport.close()
         else:
-            if fault.action == "hang":
-                await asyncio.sleep(fault.seconds)
+            await asyncio.sleep(fault.seconds)
             await self._app(scope, receive, send)
 
     async def _hold(self, request: str, receive: Receive) -> None:
@@ -127,7 +135,7 @@ class Gate:
 
 
 def _transport(send: Send) -> asyncio.Transport:
-    """uvicorn's request cycle owns the socket; breaking a connection for real needs it."""
+    """The socket, which uvicorn's request cycle owns; it is needed to break a connection."""
     transport: asyncio.Transport = send.__self__.transport  # type: ignore[attr-defined]
     return transport
 
@@ -143,21 +151,32 @@ async def _swallow(message: Message) -> None:
     """Nothing reaches the client."""
 
 
-def _without_etags(send: Send) -> Send:
-    """As a platform that has no such thing."""
+def _on_status(send: Send, expected: Callable[[int], bool], met: Callable[[], None]) -> Send:
+    async def watched(message: Message) -> None:
+        if message["type"] == "http.response.start" and expected(message["status"]):
+            met()
+        await send(message)
+
+    return watched
+
+
+def _without_etags(send: Send, met: Callable[[], None]) -> Send:
+    """Answer like a platform without ETags."""
 
     def strip(body: dict[str, Any]) -> None:
         for item in body.get("items") or [body]:
-            item.pop("etag", None)
+            if item.pop("etag", None):
+                met()
 
     return _changed(send, strip, without=b"etag")
 
 
-def _spoilt(send: Send, spoilt: dict[str, Any]) -> Send:
-    """As a platform that keeps one record in a form of its own, or does not list it."""
+def _spoilt(send: Send, spoilt: dict[str, Any], met: Callable[[], None]) -> Send:
+    """Answer like a platform that has one record in another form, or does not list it."""
 
     def spoil(body: dict[str, Any]) -> None:
         for item in [one for one in body.get("items") or [body] if one.get("id") == spoilt["id"]]:
+            met()
             if "fields" in spoilt:
                 item.update(spoilt["fields"])
             else:
@@ -167,7 +186,7 @@ def _spoilt(send: Send, spoilt: dict[str, Any]) -> Send:
 
 
 def _changed(send: Send, change: Callable[[dict[str, Any]], None], *, without: bytes) -> Send:
-    """The answer with its body changed, and without that header."""
+    """Send the answer with a changed body, and without the given header."""
     started: Message = {}
 
     async def changed(message: Message) -> None:

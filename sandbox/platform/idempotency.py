@@ -1,6 +1,6 @@
-"""Idempotency keys: one logical write happens once, whoever retries it and however often.
+"""Idempotency keys: a write with the same key happens once, however often it is retried.
 
-Only successes are kept. A refusal changed nothing, so the same key may be tried again once its cause is gone.
+Only successes are kept. An error changed nothing, so the same key may be used again.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ class Answer:
 
 
 def fingerprint(method: str, path: str, body: object) -> str:
-    """What makes two requests the same: not their headers, and not the order of keys in the body."""
+    """A digest of method, path and body; headers and the order of keys in the body do not matter."""
     text = json.dumps([method, path, body], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""App instances: deploy, read, change, report, delete."""
+"""App instances: deploy, read, configure, report, delete."""
 
 import uuid
 
@@ -11,14 +11,14 @@ from sandbox.platform.store import Doc
 
 KIND = "app_instance"
 TERMINAL = "deleted"
-# What a person may change on an instance that is there; the rest of it is its adapter's to report.
+# The desired state: fields that an operator may change. The adapter writes the others.
 CREDENTIAL = "access_credential_id"
-WISHES = frozenset({"config", "app_version", CREDENTIAL})
+DESIRED = frozenset({"config", "app_version", CREDENTIAL})
 
 
 @operation("listAppInstances")
 def list_instances(call: Call) -> Reply:
-    """Without an app named: the instances of every app whose key the caller holds."""
+    """Without app_slug: the instances of every app whose action key the caller has."""
     slug = call.given.query.get("app_slug")
     if slug is not None and apps.find(call.tx, slug) is not None:
         call.permit(slug)
@@ -29,11 +29,8 @@ def list_instances(call: Call) -> Reply:
 @operation("createAppInstance")
 def deploy(call: Call) -> Reply:
     body = call.given.body
-    app = apps.find(call.tx, body["app_slug"])
-    if app is None:
-        raise not_found("app")
+    manifest = apps.get(call.tx, body["app_slug"]).doc
     call.permit(body["app_slug"])
-    manifest = app.doc
     _check_version(manifest, body["app_version"])
     given = {"placement_intent": body["placement_intent"], "config": body.get("config", {})}
     apps.check_input(manifest, given)
@@ -76,13 +73,8 @@ def _check_version(manifest: Doc, version: str) -> None:
         raise ApiError(404, "app_version_not_found", "the catalog has another version", available=[manifest["version"]])
 
 
-def _check_credential(call: Call, credential_id: str) -> None:
-    if call.tx.find("access_credential", credential_id, project=call.project) is None:
-        raise not_found("access_credential")
-
-
 def _check_references(call: Call, manifest: Doc, given: Doc) -> None:
-    """What a deploy names must be there, in this project; otherwise it would fail later and further away."""
+    """Refuse a deploy that names objects which this project does not have."""
     body = call.given.body
     named = [apps.pick(given, manifest["first_member"]["allocation_from"])]
     for seed in manifest["seed_operations"]:
@@ -94,7 +86,7 @@ def _check_references(call: Call, manifest: Doc, given: Doc) -> None:
             raise ApiError(
                 404, "allocation_not_found", "no such allocation in this project", allocation_id=allocation_id
             )
-    _check_credential(call, body[CREDENTIAL])
+    call.tx.get("access_credential", body[CREDENTIAL], project=call.project)
     account = body.get("operator_service_account_id")
     if account is not None:
         row = call.tx.sql.execute(
@@ -112,37 +104,35 @@ def get_instance(call: Call) -> Reply:
 
 @operation("updateAppInstance")
 def update(call: Call) -> Reply:
-    """The adapter writes the observed state, a person the desired state; neither writes the other's."""
-    if not call.caller.is_service_account and set(call.given.body) <= WISHES:
-        return _wish(call)
+    """The adapter writes the observed state, an operator the desired state; neither may write the other's."""
+    if not call.caller.is_service_account and set(call.given.body) <= DESIRED:
+        return _configure(call)
     return _report(call)
 
 
-def _wish(call: Call) -> Reply:
+def _configure(call: Call) -> Reply:
     row, body = call.current, call.given.body
     call.check_if_match(row)
     if row.doc["status"] == TERMINAL or (row.doc["status"] == "deleting" and set(body) != {CREDENTIAL}):
         raise invalid_transition(f"the instance is {row.doc['status']}", current=row.doc["status"])
-    app = apps.find(call.tx, row.doc["app_slug"])
-    if app is None:
-        raise not_found("app")
-    wished = {name: body.get(name, row.doc[name]) for name in WISHES}
-    _check_credential(call, wished[CREDENTIAL])
-    _check_version(app.doc, wished["app_version"])
-    apps.check_input(app.doc, {"placement_intent": row.doc["placement_intent"], "config": wished["config"]})
-    return shown(call.tx.save(row, wished), kind=KIND, changes=body)
+    manifest = apps.get(call.tx, row.doc["app_slug"]).doc
+    desired = {name: body.get(name, row.doc[name]) for name in DESIRED}
+    call.tx.get("access_credential", desired[CREDENTIAL], project=call.project)
+    _check_version(manifest, desired["app_version"])
+    apps.check_input(manifest, {"placement_intent": row.doc["placement_intent"], "config": desired["config"]})
+    return shown(call.tx.save(row, desired), kind=KIND, changes=body)
 
 
 def _report(call: Call) -> Reply:
     call.require_adapter()
     row, body = call.current, call.given.body
-    if WISHES & set(body):
-        raise ApiError(403, "ownership_required", "an adapter does not write the desired state", fields=sorted(WISHES))
+    if DESIRED & set(body):
+        raise ApiError(403, "ownership_required", "an adapter may not write the desired state", fields=sorted(DESIRED))
     call.check_if_match(row)
     for name in ("status_detail", "access"):
         check_size(name, body.get(name))
     old, new = row.doc["status"], body.get("status", row.doc["status"])
-    # Deletion is an operator's wish: an adapter can fulfil it, not forget it.
+    # The operator requested the deletion: an adapter can complete it, not withdraw it.
     if old != new and (old == TERMINAL or (old == "deleting" and new != TERMINAL) or new == "requested"):
         raise invalid_transition(f"an instance cannot go from {old} to {new}", current=old)
     return shown(call.tx.save(row, body), kind=KIND, changes=body)
@@ -153,7 +143,7 @@ def delete(call: Call) -> Reply:
     row = call.current
     call.check_if_match(row)
     if row.doc["status"] == TERMINAL:
-        raise invalid_transition("the instance is deleted already", current=TERMINAL)
+        raise invalid_transition("the instance is already deleted", current=TERMINAL)
     if row.doc["status"] != "deleting":
         row = call.tx.save(row, {"status": "deleting"})
         events.emit(call, row.doc, "apps.instance.deleting", call.correlation_id, {})

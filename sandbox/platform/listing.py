@@ -1,4 +1,4 @@
-"""From a list call's parameters to a page."""
+"""Reads the page that a list call's parameters select."""
 
 from sandbox.platform import clock
 from sandbox.platform.api import Call, Reply
@@ -18,7 +18,7 @@ def page_of(
                 project=call.project,
                 parent=call.current.doc["id"] if of_instance else "",
                 statuses=query.get("status", []),
-                # Rewritten the way we keep times, so that it compares as text.
+                # In the stored format, so that it compares as text.
                 updated_since=clock.stamp(clock.parse(since)) if since else None,
                 app_slugs=app_slugs,
                 limit=query.get("limit", 100),

@@ -1,9 +1,9 @@
-"""Members of an instance: the platform knows that they exist and where; what they are is the app's matter."""
+"""Members of an instance: the platform keeps their allocation and status; the app gives them their meaning."""
 
 import uuid
 
 from sandbox.platform.api import Call, Reply, operation, shown
-from sandbox.platform.errors import invalid_transition, not_found
+from sandbox.platform.errors import invalid_transition
 from sandbox.platform.listing import page_of
 from sandbox.platform.opaque import check_size
 from sandbox.platform.store import Doc, Row
@@ -40,10 +40,7 @@ def add(
 
 
 def _find(call: Call) -> Row:
-    row = call.tx.find(KIND, call.given.path["member_id"], project=call.project, parent=call.current.doc["id"])
-    if row is None:
-        raise not_found(KIND)
-    return row
+    return call.tx.get(KIND, call.given.path["member_id"], project=call.project, parent=call.current.doc["id"])
 
 
 @operation("listMembers")
@@ -59,8 +56,7 @@ def get_member(call: Call) -> Reply:
 @operation("createMember")
 def create_member(call: Call) -> Reply:
     call.require_adapter()
-    if call.current.doc["status"] == "deleted":
-        raise invalid_transition("the instance is deleted", current="deleted")
+    call.require_not_deleted()
     body = call.given.body
     check_size("adapter_detail", body.get("adapter_detail"))
     row = add(

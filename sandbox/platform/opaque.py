@@ -1,4 +1,4 @@
-"""Objects that belong to the app: the platform only weighs them."""
+"""Objects that belong to the app: the platform checks only their size."""
 
 import json
 

@@ -1,14 +1,13 @@
-"""Operations, on instances and on members: one envelope, one set of rules.
+"""Operations on instances and on members: the same fields and the same rules.
 
-The platform keeps who works on what and until when; what a verb means is the app's matter, and an app fails a verb it
-does not know.
+The platform keeps the claim and the lease of an operation. The app gives verbs their meaning and fails unknown ones.
 """
 
 import uuid
 
 from sandbox.platform import clock
 from sandbox.platform.api import Call, Reply, operation, shown
-from sandbox.platform.errors import ApiError, invalid_transition, not_found, validation_error
+from sandbox.platform.errors import ApiError, invalid_transition, validation_error
 from sandbox.platform.listing import page_of
 from sandbox.platform.opaque import check_size
 from sandbox.platform.store import Doc, Row
@@ -54,14 +53,9 @@ def add_for_members(
     return call.tx.insert(MEMBER_KIND, doc, parent=instance["id"])
 
 
-def _refuse_on_deleted(call: Call) -> None:
-    if call.current.doc["status"] == "deleted":
-        raise invalid_transition("the instance is deleted", current="deleted")
-
-
 @operation("createInstanceOperation")
 def create_instance_operation(call: Call) -> Reply:
-    _refuse_on_deleted(call)
+    call.require_not_deleted()
     body = call.given.body
     check_size("parameters", body.get("parameters"))
     doc = _envelope(call, call.current.doc, body["operation"], body.get("parameters", {}))
@@ -71,7 +65,7 @@ def create_instance_operation(call: Call) -> Reply:
 
 @operation("createMemberOperation")
 def create_member_operation(call: Call) -> Reply:
-    _refuse_on_deleted(call)
+    call.require_not_deleted()
     body = call.given.body
     check_size("parameters", body.get("parameters"))
     row = add_for_members(
@@ -117,10 +111,7 @@ def update_member_operation(call: Call) -> Reply:
 
 
 def _find(call: Call, kind: str) -> Row:
-    row = call.tx.find(kind, call.given.path["operation_id"], project=call.project, parent=call.current.doc["id"])
-    if row is None:
-        raise not_found(kind)
-    return row
+    return call.tx.get(kind, call.given.path["operation_id"], project=call.project, parent=call.current.doc["id"])
 
 
 def _update(call: Call, kind: str) -> Reply:
@@ -128,7 +119,7 @@ def _update(call: Call, kind: str) -> Reply:
     if call.caller.is_service_account:
         call.require_adapter()
     elif body != {"status": "cancelled"}:
-        raise ApiError(403, "ownership_required", "an operator may cancel an operation and write nothing else of it")
+        raise ApiError(403, "ownership_required", "an operator may cancel an operation and change nothing else of it")
     call.check_if_match(row)
     check_size("result", body.get("result"))
     changes = _changes(row.doc, body, by_adapter=call.caller.is_service_account)
@@ -136,23 +127,23 @@ def _update(call: Call, kind: str) -> Reply:
 
 
 def _changes(doc: Doc, body: Doc, *, by_adapter: bool) -> Doc:
-    """What a PATCH makes of an operation, or the reason why it may not."""
+    """The changes that a PATCH makes to an operation; raises if the rules do not allow it."""
     old, new = doc["status"], body.get("status", doc["status"])
     if old not in LEGAL or (new != old and new not in LEGAL[old]):
         raise invalid_transition(f"an operation cannot go from {old} to {new}", current=old)
     held = doc["lease_expires_at"] is not None and clock.parse(doc["lease_expires_at"]) > clock.now()
     writer = body.get("claimed_by", doc["claimed_by"])
-    # Once a lease has run out another may claim, but nobody may finish what they did not claim.
+    # After a lease has expired another runner may claim the operation, but only its claimant may finish it.
     if by_adapter and old == "running" and writer != doc["claimed_by"] and (held or new != "running"):
         raise ApiError(
             409,
             "lease_held",
-            "another holds this operation's lease",
+            "another runner holds this operation's lease",
             claimed_by=doc["claimed_by"],
             lease_expires_at=doc["lease_expires_at"],
         )
     if new == "failed" and body.get("error") is None:
-        raise validation_error("a failed operation needs its error")
+        raise validation_error("a failed operation needs an error")
     changes = dict(body)
     if new == "running":
         changes |= _lease(doc, body, claim=old == "accepted" or ("claimed_by" in body and not held))
@@ -161,13 +152,13 @@ def _changes(doc: Doc, body: Doc, *, by_adapter: bool) -> Doc:
             raise validation_error("claim with status running")
         changes |= {"claimed_by": None, "lease_expires_at": None}
     else:
-        # Who did it stays on record; nothing is held any more.
+        # claimed_by stays for the record; the lease ends.
         changes |= {"claimed_by": doc["claimed_by"], "lease_expires_at": None}
     return changes
 
 
 def _lease(doc: Doc, body: Doc, *, claim: bool) -> Doc:
-    """Claim or take over, which counts as an attempt; or renew, where a time gone by gives the lease up."""
+    """Claim or take over, which counts as an attempt; or renew. A renewal with a past time gives the lease up."""
     if not claim:
         renewed = clock.parse(body.get("lease_expires_at") or doc["lease_expires_at"])
         return {"claimed_by": doc["claimed_by"], "lease_expires_at": clock.stamp(renewed)}

@@ -1,7 +1,7 @@
 """Lists: filters and cursors.
 
-A cursor is the position of the last object shown, not an offset: objects added or changed while a client reads page
-after page never make it skip one or see one twice.
+A cursor is the position of the last object on the page, not an offset. So a client never skips an object or gets one
+twice, even if objects are added or changed while it reads.
 """
 
 import base64
@@ -28,7 +28,7 @@ class Listing:
 
     @property
     def _mark(self) -> str:
-        """Ties a cursor to its filters: used with others it would silently skip objects."""
+        """Binds a cursor to its filters: with other filters it would skip objects."""
         parts = [self.kind, self.project, self.parent, self.statuses, self.updated_since, self.app_slugs]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 

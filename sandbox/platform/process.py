@@ -1,4 +1,4 @@
-"""The platform as a background process: started once, found again by its state directory, stopped by its pid."""
+"""The platform as a background process, identified by its state directory."""
 
 import contextlib
 import os
@@ -39,7 +39,7 @@ def running(state: Path) -> Running | None:
         pid = int((state / PID_FILE).read_text())
         url = (state / URL_FILE).read_text().strip()
         token = (state / "admin.token").read_text().strip()
-        # Asking with our own token tells our platform from a stranger on a reused port.
+        # Another program may use the port by now; only our platform accepts this token.
         connection = HTTPConnection(urlsplit(url).netloc, timeout=5)
         with contextlib.closing(connection):
             connection.request("GET", "/sandbox/v1/faults", headers={"Authorization": f"Bearer {token}"})
@@ -52,12 +52,12 @@ def running(state: Path) -> Running | None:
 def start(
     state: Path, *, host: str = "127.0.0.1", port: int | None = None, contract: Path = DEFAULT_CONTRACT
 ) -> Running:
-    """Start it, or find it started already. Raises RuntimeError with the end of its log if it does not come up."""
+    """Start the platform, or find it running. Raises RuntimeError with the end of its log if it does not start."""
     found = running(state)
     if found is not None:
         return found
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    port = port or _port_of_before(state, host) or free_port(host)
+    port = port or _former_port(state, host) or free_port(host)
     command = [sys.executable, "-m", "sandbox.platform", "serve", "--state", str(state), "--host", host]
     command += ["--port", str(port), "--contract", str(contract)]
     root = Path(__file__).resolve().parents[2]
@@ -78,8 +78,8 @@ def start(
     raise RuntimeError("the sandbox platform did not start:\n" + "\n".join(tail))
 
 
-def _port_of_before(state: Path, host: str) -> int | None:
-    """The port it had last time, if it is free: whoever was told the address can go on using it."""
+def _former_port(state: Path, host: str) -> int | None:
+    """The port of the last start, if it is free, so that clients can keep the address."""
     try:
         port = int((state / URL_FILE).read_text().strip().rpartition(":")[2])
         with socket.socket() as probe:
@@ -91,7 +91,7 @@ def _port_of_before(state: Path, host: str) -> int | None:
 
 
 def _is_ours(pid: int, state: Path) -> bool:
-    """A pid file may outlive its process and name a stranger; never signal one."""
+    """Whether the pid is our platform: a stale pid file may name another process, which must not get a signal."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -100,9 +100,9 @@ def _is_ours(pid: int, state: Path) -> bool:
 
 
 def _has_ended(pid: int) -> bool:
-    """Gone, or a zombie without threads. Only then is its port free: a dying process keeps its sockets until its last
-    thread is through, and by then its command line is long gone."""
-    # A child of this very process stays a zombie until it is waited for.
+    """Whether the process is gone, or a zombie without threads. Only then is its port free: an ending process keeps
+    its sockets until its last thread has ended, and its command line disappears before that."""
+    # A child of this process stays a zombie until it is waited for.
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:
@@ -113,7 +113,7 @@ def _has_ended(pid: int) -> bool:
 
 
 def stop(state: Path, *, kill: bool = False, timeout_seconds: float = 10.0) -> bool:
-    """Stop it by pid and wait until it is gone; False if it was not running."""
+    """Stop the platform and wait until its process has ended; False if it was not running."""
     try:
         pid = int((state / PID_FILE).read_text())
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""SQLite: the schema, transactions, and one table for every object the API shows.
+"""The SQLite database: the schema, transactions, and one table for all objects of the API.
 
 Objects of all kinds share a table because the platform treats them alike: an id, a project, a parent, a status to
-filter by, a version that becomes the ETag, and a document that is mostly not the platform's business.
+filter by, a version that becomes the ETag, and a document that the platform mostly does not interpret.
 """
 
 import json
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.platform import clock
+from sandbox.platform.errors import not_found
 
 Doc = dict[str, Any]
 
@@ -62,7 +63,7 @@ CREATE TABLE IF NOT EXISTS vault_kv (
 
 @dataclass(frozen=True)
 class Row:
-    """An object as it is kept; `shown()` is what the API answers."""
+    """A stored object; `shown()` is its form in the API."""
 
     seq: int
     version: int
@@ -77,13 +78,13 @@ class Row:
 
 
 class Tx:
-    """One transaction; every change of a request, its audit row and its idempotency record are in it."""
+    """One transaction. It has every change of a request, its audit row and its idempotency record."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.sql = connection
 
     def insert(self, kind: str, doc: Doc, *, parent: str = "", app_slug: str = "") -> Row:
-        """Keep a new object; the caller gives `id` and `project_id`, the times are set here."""
+        """Store a new object. The caller gives `id` and `project_id`; this method sets the times."""
         moment = clock.stamp()
         doc = {**doc, "created_at": moment, "updated_at": moment}
         cursor = self.sql.execute(
@@ -112,8 +113,15 @@ class Tx:
         row = self.sql.execute(query, values).fetchone()
         return Row(row[0], row[1], json.loads(row[2])) if row else None
 
+    def get(self, kind: str, object_id: str, *, project: str | None = None, parent: str = "") -> Row:
+        """The same; an object that is not there is answered with 404."""
+        row = self.find(kind, object_id, project=project, parent=parent)
+        if row is None:
+            raise not_found(kind)
+        return row
+
     def save(self, row: Row, changes: Doc) -> Row:
-        """Apply changes; an object that would stay the same keeps its version, so that ETags mean something."""
+        """Apply changes. An unchanged object keeps its version, so that its ETag changes only with its content."""
         doc = {**row.doc, **changes}
         if doc == row.doc:
             return row
@@ -133,11 +141,11 @@ class Tx:
 
 
 class Store:
-    """A SQLite file in WAL mode: readers never wait, writers one at a time, a killed process loses nothing."""
+    """A SQLite file in WAL mode: readers never wait, writers take turns, and a killed process loses no commit."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # The file holds secrets (it stands in for a Vault too): made closed, before SQLite opens it.
+        # The file holds secrets (of the Vault stand-in too), so it is created with mode 0600 before SQLite opens it.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         self._path = path
         self._local = threading.local()

@@ -1,9 +1,9 @@
-"""Usage records: each counts once, however often it is sent."""
+"""Usage records: a record that is sent again is not counted again."""
 
 import uuid
 
 from sandbox.platform.api import Call, Reply, operation
-from sandbox.platform.errors import ApiError, not_found, validation_error
+from sandbox.platform.errors import ApiError, validation_error
 from sandbox.platform.opaque import check_size
 
 KIND = "usage_record"
@@ -14,13 +14,11 @@ FROM_INSTANCE = ("org_id", "project_id", "app_slug", "operating_mode", "control_
 def create_usage_record(call: Call) -> Reply:
     body = call.given.body
     check_size("dimensions", body.get("dimensions"))
-    instance = call.tx.find("app_instance", body["app_instance_id"], project=call.project)
-    if instance is None:
-        raise not_found("app_instance")
+    instance = call.tx.get("app_instance", body["app_instance_id"], project=call.project)
     call.permit(instance.doc["app_slug"])
     wrong = [name for name in FROM_INSTANCE if body[name] != instance.doc[name]]
     if wrong:
-        raise validation_error("the record does not describe its instance", fields=wrong)
+        raise validation_error("the record's fields differ from its instance", fields=wrong)
     known = call.tx.sql.execute(
         "SELECT id FROM objects WHERE kind=? AND project_id=? AND json_extract(doc, '$.record_id')=?",
         (KIND, call.project, body["record_id"]),
@@ -30,5 +28,5 @@ def create_usage_record(call: Call) -> Reply:
         return Reply(row.doc, 201, touched=(KIND, row.doc["id"]), changes={"record_id": body["record_id"]})
     earlier = call.tx.find(KIND, known[0], project=call.project)
     if earlier is None or any(earlier.doc.get(name) != value for name, value in body.items()):
-        raise ApiError(409, "usage_record_conflict", "a record with this record_id says something else")
+        raise ApiError(409, "usage_record_conflict", "a record with this record_id has another content")
     return Reply(earlier.doc, 201, touched=(KIND, earlier.doc["id"]))

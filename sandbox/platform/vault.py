@@ -10,7 +10,7 @@ TOKEN_TTL_SECONDS = 3600
 
 
 def create_role(tx: Tx, project_id: str) -> Doc:
-    """An AppRole that may touch its project's secrets and no others; asking again gives it a new secret_id."""
+    """Create an AppRole that may use only its project's secrets; a second call gives it a new secret_id."""
     prefix, name = f"projects/{project_id}/", f"project-{project_id}"
     paths = [f"{vault_admin.KV_MOUNT}/{kind}/{prefix}*" for kind in ("data", "metadata")]
     vault_admin.put_policy(tx, name, dict.fromkeys(paths, wrapping.EVERYTHING))
@@ -21,7 +21,7 @@ def create_role(tx: Tx, project_id: str) -> Doc:
 
 
 def expire_tokens(tx: Tx, project_id: str) -> None:
-    """As if their time were over: the logins of a project's role, not what is wrapped."""
+    """Expire the logins of a project's role, but not wrapping tokens."""
     tx.sql.execute("DELETE FROM vault_logins WHERE wrapped IS NULL AND instr(rights, ?)", (f"projects/{project_id}/*",))
 
 
@@ -37,7 +37,7 @@ def _stored(mount: str, path: str) -> str:
 
 
 def _may(tx: Tx, request: Request, capability: str, mount: str, kind: str, path: str) -> str:
-    """Where the mount's secrets of that path are kept, for who may do that there."""
+    """The stored path of a secret, if the caller's token has the capability there."""
     if not _login_required(tx, request).may(capability, f"{mount}/{kind}/{path}"):
         raise VaultError(403, "permission denied")
     if not vault_admin.has_mount(tx, mount):
@@ -99,7 +99,7 @@ def router(store: Store) -> APIRouter:
     @routes.put("/sys/wrapping/unwrap")
     def unwrap(request: Request, given: Doc = Depends(body)) -> Doc:  # noqa: B008
         with store.transaction(write=True) as tx:
-            # Only who is logged in otherwise may hand in the wrapping token beside; without a login it is the login.
+            # A wrapping token in the body needs a login token; without a body, the wrapping token is the login.
             if not token_of(request):
                 raise VaultError(400, "missing client token")
             if "token" in given:

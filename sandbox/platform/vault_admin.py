@@ -1,6 +1,6 @@
-"""The part of Vault's HTTP API that its administrators use: mounts, policies, AppRoles. For the root token only.
+"""The part of Vault's HTTP API for administrators: mounts, policies, AppRoles. It needs the root token.
 
-Enough for tests to prepare this stand-in and a real Vault by the same calls. A policy is taken in its JSON form.
+With it tests prepare this stand-in and a real Vault by the same calls. Policies must be in their JSON form.
 """
 
 import json
@@ -43,7 +43,7 @@ def add_secret_id(tx: Tx, role_id: str) -> str:
 
 
 def rights_of(tx: Tx, mount: str, role_id: str, secret_id: str) -> Rights | None:
-    """What who logs in with these may do; None if they are wrong."""
+    """The rights of this login; None if the login is wrong."""
     row = tx.sql.execute(
         "SELECT policies FROM vault_approles NATURAL JOIN vault_secret_ids"
         " WHERE mount=? AND role_id=? AND secret_hash=?",
@@ -91,7 +91,7 @@ def _add_mounts(routes: APIRouter, store: Store) -> None:
     def enable(kind: str, name: str, given: Doc = Depends(body)) -> Response:  # noqa: B008
         path, known = _mount(kind, name)
         if given.get("type") != known:
-            raise VaultError(400, f"this stand-in has only {known}")
+            raise VaultError(400, f"this stand-in supports only the type {known}")
         with store.transaction(write=True) as tx:
             if has_mount(tx, path):
                 raise VaultError(400, f"path is already in use at {path}/")
@@ -119,7 +119,7 @@ def _add_mounts(routes: APIRouter, store: Store) -> None:
 
 
 def _mount(kind: str, name: str) -> tuple[str, str]:
-    """Where it is, and the one type of it there is here."""
+    """The path of the mount, and its only supported type."""
     if kind not in ("mounts", "auth"):
         raise VaultError(404, f"no handler for route 'sys/{kind}/{name}'")
     return (name, "kv") if kind == "mounts" else (f"auth/{name}", "approle")

@@ -1,4 +1,4 @@
-"""How Vault reads a request and answers it: its envelope, its errors, its token header."""
+"""Vault's formats: answers, errors, request bodies and the token header."""
 
 import json
 import uuid
@@ -11,7 +11,7 @@ from sandbox.platform.store import Doc
 
 
 class VaultError(Exception):
-    """Answered the way Vault does: a status and a list of sentences."""
+    """An error in Vault's format: a status and a list of messages."""
 
     def __init__(self, status: int, *errors: str, data: Doc | None = None) -> None:
         super().__init__(*errors)
@@ -38,7 +38,7 @@ def reply(data: Doc | None, **more: Any) -> Doc:
 
 
 async def body(request: Request) -> Doc:
-    """Handlers are sync, to run in threads beside SQLite; only the reading of the body is not."""
+    """The request's body. Handlers are synchronous, for SQLite in threads; only this function is not."""
     try:
         found = json.loads(await request.body() or b"{}")
     except ValueError:

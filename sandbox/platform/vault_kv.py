@@ -8,7 +8,7 @@ from sandbox.platform.store import Doc, Tx
 
 
 class CasError(Exception):
-    """Somebody else wrote first."""
+    """The check-and-set number is not the current version: another client wrote first."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def write(tx: Tx, path: str, data: Doc, cas: int | None) -> Version:
 
 
 def delete_latest(tx: Tx, path: str) -> None:
-    """As Vault does: the version is marked and its data can no longer be read."""
+    """Mark the latest version as deleted, as Vault does; its data can then not be read."""
     found = latest(tx, path)
     if found is not None and not found.deleted_at:
         tx.sql.execute(
@@ -78,7 +78,7 @@ def destroy_mount(tx: Tx, mount: str) -> None:
 
 
 def children(tx: Tx, path: str) -> list[str]:
-    """Names directly under a path, folders with a slash at the end."""
+    """Names directly under a path; folders end with a slash."""
     folder = f"{path.rstrip('/')}/" if path.strip("/") else ""
     rows = tx.sql.execute("SELECT DISTINCT path FROM vault_kv WHERE substr(path, 1, ?)=?", (len(folder), folder))
     names = set()

@@ -1,4 +1,4 @@
-"""Vault tokens: those that log in, and those that wrap one answer for one reader."""
+"""Vault tokens: login tokens, and wrapping tokens that hold one answer for one reader."""
 
 import json
 import secrets
@@ -10,7 +10,7 @@ from sandbox.platform import clock
 from sandbox.platform.auth import digest
 from sandbox.platform.store import Doc, Tx
 
-# Paths with what may be done there, as policies have them; a star at the end stands for whatever follows.
+# Capabilities by path, as in a policy; a path may end with a star, which matches any rest.
 Rights = dict[str, list[str]]
 EVERYTHING = ["create", "read", "update", "delete", "list"]
 
@@ -27,7 +27,7 @@ class VaultToken:
         return max(0, int((self.expires_at - clock.now()).total_seconds()))
 
     def may(self, capability: str, path: str) -> bool:
-        """The longest pattern that fits decides. A path that climbs is nobody's."""
+        """Whether the rights include the capability. The longest matching path decides; ".." is never allowed."""
         fitting = [one for one in self.rights if path == one or (one[-1:] == "*" and path.startswith(one[:-1]))]
         best = max(fitting, key=len, default=None)
         return best is not None and capability in self.rights[best] and ".." not in path.split("/")
@@ -50,7 +50,7 @@ def issue(tx: Tx, rights: Rights, ttl_seconds: int, wrapped: Doc | None = None) 
 
 
 def keep_root(tx: Tx, token: str) -> None:
-    """The administrators' token: it may do everything, for ever."""
+    """Store the administrators' token. It has all rights and does not expire."""
     tx.sql.execute(
         "INSERT OR REPLACE INTO vault_logins VALUES (?,?,?,?,NULL)",
         (digest(token), "root", json.dumps({"*": [*EVERYTHING, "sudo"]}), "9999-12-31T23:59:59Z"),
@@ -78,7 +78,7 @@ def revoke(tx: Tx, token: str) -> None:
 
 
 def unwrap(tx: Tx, token: str) -> Doc | None:
-    """The wrapped data, once: the token is gone in the same transaction that reads it."""
+    """The wrapped data. The token is deleted in the same transaction, so a second call returns None."""
     found = look_up(tx, token)
     if found is None or found.wrapped is None:
         return None

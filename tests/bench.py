@@ -1,7 +1,7 @@
-"""./dev bench: how long deploys, joins and idle ticks take, beside what they should take.
+"""./dev bench: how long deploys, joins and idle ticks take, with a target for each.
 
-A benchmark and no test: it ends with 0 whatever the figures are, unless it could not measure. Joins are compared
-with a floor taken in the same run on the same machine: one ssh command that does the same by hand.
+It is a benchmark, not a test: the exit code is 0 whatever the figures are, unless it could not measure. Joins are
+compared with a floor measured in the same run: one ssh command that does the same work by hand.
 """
 
 import argparse
@@ -28,8 +28,10 @@ from rich.table import Table
 from runner.act import play_secrets
 from runner.model.platform import InstanceStatus
 from runner.platform.client import Client
+from runner.slurm.app import SLURM
 from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.hosts import Host
+from sandbox.fleet.images import SUITES
 from tests.e2e.cluster import Cluster, deploy, fleet_named
 from tests.e2e.record_events import settings_of
 from tests.runner_process import gpuaas_slurm, own_processes
@@ -55,7 +57,7 @@ class Figure:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--suite", action="append", choices=["bookworm", "trixie"], help="default: bookworm")
+    parser.add_argument("--suite", action="append", choices=SUITES, help="default: bookworm")
     parser.add_argument("--quick", action="store_true", help="leave out how joins grow with their number")
     given, load = parser.parse_args(), os.getloadavg()
     figures: list[Figure] = []
@@ -68,7 +70,7 @@ def main() -> None:
 
 
 def measure(suite: str) -> list[Figure]:
-    """gs-1 with workers gs-2 and gs-3; then by turns a worker by hand and one by the adapter, from gs-4 on."""
+    """gs-1 with workers gs-2 and gs-3; then from gs-4 on, one worker by hand and one by the adapter in turn."""
     with fleet_named("bench") as fleet:
         fleet.up(hosts=3 + 2 * ROUNDS, suite=suite, warm=True)
         started = time.monotonic()
@@ -111,8 +113,8 @@ def measure_seven(suite: str) -> list[Figure]:
 def measure_growth(suite: str) -> list[Figure]:
     """One more worker, to clusters of 1, 7 and 15.
 
-    The three stand side by side and gs-27 joins and leaves them by turns: a machine that is slower for a minute is so
-    for each of them.
+    The three clusters run at the same time and gs-27 joins and leaves each in turn, so that a slow minute of this
+    machine affects all of them.
     """
     with fleet_named("bench") as fleet:
         fleet.up(hosts=27, suite=suite, warm=True)
@@ -122,7 +124,7 @@ def measure_growth(suite: str) -> list[Figure]:
             15: deploy(fleet, "gs-11", names(12, 26), "--name", "fifteen", **QUIET),
         }
         tick(clusters[1], everything=True)
-        for size, cluster in clusters.items():  # a first time on new hosts and cold caches is nobody's figure
+        for size, cluster in clusters.items():  # not measured: new hosts and cold caches
             if len(cluster.workers()) != size:
                 raise SystemExit(f"bench: {len(cluster.workers())} workers where {size} should be")
             one_more(cluster)
@@ -147,14 +149,14 @@ def one_more(cluster: Cluster) -> float:
     wall = tick(cluster)
     if cluster.workers()["gs-27"]["status"] != "ready":
         raise SystemExit("bench: gs-27 did not become ready")
-    take_out(cluster, "gs-27")
+    remove(cluster, "gs-27")
     return wall
 
 
-def take_out(cluster: Cluster, host: str) -> None:
+def remove(cluster: Cluster, host: str) -> None:
     done = cluster.command("op", "remove", cluster.instance_id, "--members", host)
     if done.returncode != 0:
-        raise SystemExit(f"bench: cannot ask for the removal of {host}: {done.stderr}")
+        raise SystemExit(f"bench: cannot request the removal of {host}: {done.stderr}")
     tick(cluster)
 
 
@@ -177,7 +179,7 @@ def measure_idle(cluster: Cluster) -> tuple[float, float]:
 
 
 def measure_joins(cluster: Cluster) -> tuple[list[float], list[float]]:
-    """By turns, so that whatever else this machine does falls on both alike."""
+    """In turn, so that other load on this machine affects both alike."""
     hosts = {host.name: host for host in cluster.fleet.hosts()}
     by_hand: list[float] = []
     by_adapter: list[float] = []
@@ -196,21 +198,21 @@ def measure_joins(cluster: Cluster) -> tuple[list[float], list[float]]:
 
 @contextmanager
 def hand_tools(cluster: Cluster) -> Iterator[dict[str, str]]:
-    """The access credential in an agent, as a person has their key in theirs."""
+    """The environment of an ssh-agent that holds the access credential."""
     settings = settings_of(cluster.fleet)
     with Client(settings) as client:
         instance = client.instance(UUID(cluster.instance_id))
-        with play_secrets.access(client, settings, instance) as environment:
+        with play_secrets.access(client, settings, SLURM, instance) as environment:
             yield {**os.environ, **environment}
 
 
 def join_by_hand(cluster: Cluster, hosts: Sequence[Host], environment: dict[str, str]) -> float:
-    """What an administrator who knows exactly what to do types: one ssh command a host, all at once, and one look at
-    the controller for all of them."""
+    """The work of an administrator who knows exactly what to do: one ssh command per host, all at once, and one check
+    on the controller."""
     controller = cluster.controller_host
     address = next(one.address for one in cluster.fleet.hosts() if one.name == controller)
     script = by_hand_script(cluster.fleet, controller, address)
-    # The controller is watched from before the start, by one watcher however many join, so that watching costs nothing.
+    # One check for all hosts, started before the joins, so that the check itself adds no time.
     names = shlex.quote(",".join(host.name for host in hosts))
     shown = (
         f"until [ $(sinfo -N -h -t idle -n {names} -o %N 2>&1 | sort -u | wc -l) = {len(hosts)} ]; do sleep 0.1; done"
@@ -236,7 +238,7 @@ def start_by_hand(host: Host, script: str, environment: dict[str, str]) -> None:
 
 
 def by_hand_script(fleet: Fleet, controller: str, address: str) -> str:
-    """The same key, the same unit and the same start as the role leaves on a worker; the secret goes in by stdin."""
+    """The same key, unit and start as the role's on a worker. The script goes to ssh by stdin, since it has the key."""
     key = base64.b64encode(base64.b64decode(fleet.exec(controller, ["base64", "/etc/munge/munge.key"]).stdout)).decode()
     unit = fleet.exec("gs-2", ["cat", "/etc/systemd/system/slurmd.service.d/gpuaas-slurm.conf"]).stdout
     if address not in unit:
@@ -289,5 +291,5 @@ def show(figures: list[Figure], load: tuple[float, float, float]) -> None:
 
 
 if __name__ == "__main__":
-    with own_processes():  # what a person waits for includes the start of the command
+    with own_processes():  # the measured time includes the start of the command
         main()

@@ -1,7 +1,7 @@
-"""Secrets that can be recognised, and a finder that looks for them wherever they must not be.
+"""Planted secrets, and a search for them in every place where they must not be.
 
-What is searched for is the beginning of each secret, in every form in which it may have been written: a message that
-was cut short shows a secret as well.
+The search looks for the beginning of each secret, in every form in which it may be written, because a message that was
+cut short leaks a secret as well.
 """
 
 import base64
@@ -25,13 +25,13 @@ from tests.commands import ends
 Found = dict[str, list[str]]
 Execute = Callable[[list[str], str], "subprocess.CompletedProcess[str]"]
 
-YOUNG = 25  # looks at a process before it is thought to stay what it is
-# For grep it may have no line break in it; long enough to be nobody else's.
+YOUNG = 25  # checks of a new process, which may still become another program
+# Without a line break, for grep; long enough to occur nowhere else by chance.
 _PIECE = re.compile(rb"[^\n\0]{16,24}")
 
 
 def forms(secret: bytes) -> set[bytes]:
-    """As it is, and as hex, URLs, JSON, Python and base64 have it; the last also when it stands inside something."""
+    """The secret in plain, hex, URL, JSON, Python and base64 form; base64 also at any offset in a longer text."""
     found = {secret, secret.hex().encode(), secret.hex().upper().encode(), repr(secret)[2:-1].encode()}
     found |= {quote_from_bytes(secret, safe=safe).encode() for safe in ("", "/")}
     for text in (secret.decode("latin-1"), secret.decode(errors="replace")):
@@ -44,21 +44,21 @@ def forms(secret: bytes) -> set[bytes]:
     return found
 
 
-def telling(value: str) -> str:
-    """The part of a secret that is like no other: all keys of a kind, and all tokens, begin alike."""
+def unique_part(value: str) -> str:
+    """The part of a secret that no other has: all keys of a kind, and all tokens, begin alike."""
     if "PRIVATE KEY" in value:
         return max(value.splitlines()[2:-1] or [value.partition("KEY-----")[2]], key=len)
     return value.rpartition(".")[2] if value.count(".") == 2 else value
 
 
 class Canaries:
-    """Secrets by kind; a kind may have several, as a key has that was replaced."""
+    """Secrets by kind; a kind has several after a rotation."""
 
     def __init__(self) -> None:
         self.pieces: dict[str, set[bytes]] = {}
 
     def plant(self, kind: str, value: str) -> str:
-        secrets = [telling(value).encode()]
+        secrets = [unique_part(value).encode()]
         with contextlib.suppress(binascii.Error, ValueError):
             secrets.append(base64.b64decode(value, validate=True))
         pieces = {piece[0] for one in secrets for form in forms(one) if (piece := _PIECE.search(form))}
@@ -67,12 +67,12 @@ class Canaries:
         return value
 
     def seen_in(self, content: bytes | str) -> set[str]:
-        """The kinds that show in it."""
+        """The kinds of secrets that the content holds."""
         held = content.encode(errors="surrogateescape") if isinstance(content, str) else content
         return {kind for kind, pieces in self.pieces.items() if any(piece in held for piece in pieces)}
 
     def on_disk(self, execute: Execute, *roots: str) -> Found:
-        """Files that hold one, by kind. Without roots the whole system: programs apart, and its journal too."""
+        """Files that hold a secret, by kind. Without roots: the whole system except programs, and the journal."""
         asked = json.dumps({kind: sorted(piece.hex() for piece in pieces) for kind, pieces in self.pieces.items()})
         done = execute(["python3", "-c", SEARCH, *roots], asked)
         ends(done, 0)
@@ -80,8 +80,8 @@ class Canaries:
         return found
 
     def in_calls(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Bodies of the API that hold one which is not what the call is for. Vault is where secrets are at home, and
-        a fault's answer is the test's own."""
+        """Bodies of API calls that hold a secret, except calls whose purpose is to carry it. Calls to Vault and the
+        answers of planted faults do not count."""
         return [
             f"{kind} in the {what} of {call['method']} {call['path']}"
             for call in calls
@@ -92,7 +92,7 @@ class Canaries:
         ]
 
     def plant_from(self, calls: Iterable[Mapping[str, Any]]) -> None:
-        """What the platform and Vault handed out, which nobody can know before."""
+        """Plant the secrets that the platform and Vault created during the test."""
         for call in calls:
             for end, *keys in HANDED_OUT:
                 if call["path"].endswith(end) and call["status"] < 300:
@@ -102,7 +102,7 @@ class Canaries:
                     self.plant(keys[-1], value)
 
 
-# Which calls are there to carry a secret: kind and direction, and the end of the path.
+# Calls whose purpose is to carry a secret: kind and direction, and the end of the path.
 BELONGS = {
     ("client_secret", "body"): "/auth/service-account/token",
     ("access_token", "answer"): "/auth/service-account/token",
@@ -115,7 +115,7 @@ HANDED_OUT = (
     ("/v1/sys/wrapping/unwrap", "data", "private_key"),
 )
 
-# Runs where the files are. What is searched for comes by stdin, and goes on to grep by stdin: it may stand nowhere.
+# Runs on the machine with the files. The secrets come by stdin and go to grep by stdin, so that no file has them.
 SEARCH = r"""
 import json, os, subprocess, sys
 asked = {kind: [bytes.fromhex(one) for one in pieces] for kind, pieces in json.load(sys.stdin).items()}
@@ -130,8 +130,8 @@ def grep(options, places, **more):
     environment = {**os.environ, "LC_ALL": "C"}
     return subprocess.run(command, input=patterns, env=environment, stdout=subprocess.PIPE, **more).stdout
 def grep_output(place, command):
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as said:
-        file = said.stdout.fileno()
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
+        file = running.stdout.fileno()
         note(place, grep(["--no-filename"], [f"/dev/fd/{file}"], pass_fds=[file]))
 roots = sys.argv[1:]
 if not roots:
@@ -154,7 +154,7 @@ print(json.dumps({kind: sorted(places) for kind, places in found.items()}))
 
 
 def privately(variables: Mapping[str, str], settings: Path, home: Path) -> dict[str, str]:
-    """The same settings, but secrets come in a file, as a service's do, and all that is written is written at home."""
+    """The same settings with secrets in a file, as a service has them, and with all files written under `home`."""
     secret = {name: value for name, value in variables.items() if name in SECRET_VARIABLES}
     lines = (f"{name.removeprefix('GPUAAS_').lower()} = {json.dumps(value)}\n" for name, value in secret.items())
     settings.write_text("".join(lines))
@@ -171,15 +171,15 @@ def privately(variables: Mapping[str, str], settings: Path, home: Path) -> dict[
 
 
 def here(argv: list[str], stdin: str) -> "subprocess.CompletedProcess[str]":
-    """Execute on this machine."""
+    """Execute the search on this machine."""
     return subprocess.run([sys.executable, *argv[1:]], input=stdin, capture_output=True, text=True, check=False)
 
 
 class Watcher:
-    """Looks all the time: at arguments and environments of all processes, and at the files of some directories.
+    """Reads arguments and environments of all processes, and files of some directories, all the time.
 
-    The processes of container hosts are this machine's as well. A young process is looked at again and again, for it
-    may become another program.
+    Processes of container hosts are processes of this machine as well. A new process is read several times, because it
+    may still become another program.
     """
 
     def __init__(self, *directories: Path) -> None:
@@ -192,7 +192,7 @@ class Watcher:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "Watcher":
-        # Who is here already counts as old.
+        # Processes that run already count as old.
         self._look_around()
         self._looks = dict.fromkeys(self._looks, YOUNG)
         self._thread.start()
@@ -203,7 +203,7 @@ class Watcher:
         self._thread.join()
 
     def leaks(self, canaries: Canaries) -> list[str]:
-        """What was seen, by kind and place; fails if nobody looked until the end."""
+        """Secrets that were seen, by kind and place; fails if the watcher stopped early."""
         assert self._to_the_end or self._thread.is_alive()
         return sorted(f"{kind} in {where}" for held, where in self.seen.items() for kind in canaries.seen_in(held))
 
@@ -216,7 +216,7 @@ class Watcher:
         processes = [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - much faster
         self._looks = {name: self._looks.get(name, -1) + 1 for name in processes}
         for process, looks in self._looks.items():
-            # The old ones by turns: they change seldom, and there are many.
+            # Old ones in turn: they change seldom, and there are many.
             if looks < YOUNG or looks % YOUNG == int(process) % YOUNG:
                 self._look_at(process)
         for directory in self._directories:

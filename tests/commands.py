@@ -1,7 +1,7 @@
-"""Commands that tests run: an exit code that differs from the expected one is shown with the command's output.
+"""Commands that tests run: an unexpected exit code is shown with the command's output.
 
-The last commands of this process are kept, for a post-mortem. Secrets are not: every value that a command got in a
-variable named after a secret is known here and taken out of whatever is written to a file.
+The last commands of this process are kept for a post-mortem. Secrets are removed from every file: the values of
+variables whose names contain SECRET, TOKEN, PASSWORD or PRIVATE, and everything that looks like a key or a token.
 """
 
 import functools
@@ -29,7 +29,7 @@ _PATTERNS = (
 
 @dataclass
 class Call:
-    """One command: who ran it, when, and what came of it."""
+    """One command: the test that ran it, its start, and its result."""
 
     argv: list[str]
     test: str = field(default_factory=lambda: os.environ.get("PYTEST_CURRENT_TEST", ""))
@@ -50,13 +50,13 @@ class Call:
         return f"$ {shlex.join(self.argv)}\n{self.began:%Y-%m-%dT%H:%M:%SZ} {self.outcome}{lasted}, by {self.test}"
 
 
-# Of this process, the oldest first. A story with many chapters makes a hundred.
+# Of this process, the oldest first. A module with many tests runs a hundred.
 CALLS: "deque[Call]" = deque(maxlen=50)
 _SECRETS: set[str] = set()
 
 
 def begin(argv: Iterable[str], variables: Mapping[str, str]) -> Call:
-    """A command that starts now; `Call.end` completes it."""
+    """Record a command that starts now; `Call.end` completes it."""
     hide(variables)
     call = Call(list(argv))
     CALLS.append(call)
@@ -64,13 +64,13 @@ def begin(argv: Iterable[str], variables: Mapping[str, str]) -> Call:
 
 
 def hide(variables: Mapping[str, str]) -> None:
-    """From now on these secrets are written to no file."""
+    """Remove the secrets among these variables from every file that is written from now on."""
     named = (value for name, value in variables.items() if _NAMED_SECRET.search(name))
     _SECRETS.update(value for value in named if len(value) > 7)
 
 
 def scrubbed(text: str) -> str:
-    """Without any secret that is known or that looks like one."""
+    """The text without known secrets and without everything that looks like one."""
     for secret in sorted(_SECRETS, key=len, reverse=True):  # one may be a part of another
         text = text.replace(secret, "[secret]")
     for pattern in _PATTERNS:
@@ -81,7 +81,7 @@ def scrubbed(text: str) -> str:
 def recorded(
     run: "Callable[..., subprocess.CompletedProcess[str]]",
 ) -> "Callable[..., subprocess.CompletedProcess[str]]":
-    """The same function, whose calls are kept: variables first, then the arguments of `gpuaas-slurm`."""
+    """Keep the calls of a function that takes variables and then the arguments of `gpuaas-slurm`."""
 
     @functools.wraps(run)
     def record(variables: Mapping[str, str], *arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
@@ -101,7 +101,7 @@ def recorded(
 
 
 def ends(done: Done, *expected: int, why: str = "") -> Done:
-    """The command ended with this exit code, or with one of these. Gives the command back."""
+    """Assert that the command ended with one of these exit codes; returns the command."""
     __tracebackhide__ = True
     if done.returncode not in expected:
         codes = " or ".join(map(str, expected))
@@ -109,12 +109,12 @@ def ends(done: Done, *expected: int, why: str = "") -> Done:
     return done
 
 
-# Codes that say that the command did not run: podman's own, not executable, not found.
+# Exit codes of a command that did not run: podman's own, not executable, not found.
 _DID_NOT_RUN = (125, 126, 127)
 
 
 def fails(done: Done, why: str = "") -> Done:
-    """The command ran and ended with an exit code of its own that is not 0. Gives the command back."""
+    """Assert that the command ran and ended with an exit code of its own other than 0; returns the command."""
     __tracebackhide__ = True
     if done.returncode <= 0 or done.returncode in _DID_NOT_RUN:
         raise AssertionError(_shown(done, f"exit code {done.returncode}, expected a refusal by the command", why))

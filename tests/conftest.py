@@ -1,6 +1,6 @@
-"""For every kind of test: what guards a merge finds the same each time; a person's own runs go on looking.
+"""Settings for all tests. With CI set, hypothesis draws the same examples each time; otherwise it draws new ones.
 
-A story stops at its first failure, and a failed test keeps what explains it.
+A story stops at its first failure, and a failed test keeps evidence.
 """
 
 import os
@@ -10,7 +10,7 @@ import ansible.module_utils
 import pytest
 from hypothesis import settings
 
-# Before they are imported: helpers' assertions explain themselves like those of tests.
+# Before they are imported, so that assertions in helpers show their values like those of tests.
 pytest.register_assert_rewrite("tests.e2e", "tests.contract", "tests.unit", "tests.canaries")
 
 from tests import vault_under_test  # noqa: E402, F401 - takes VAULT_* out of the environment before anything reads it

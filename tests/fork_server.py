@@ -1,7 +1,7 @@
-"""Processes of a fork server that has loaded the runner already: a start takes milliseconds instead of 0.6 s of CPU.
+"""Processes of a fork server that has loaded the runner: a start takes milliseconds instead of 0.6 s of CPU.
 
-The process is a real one, with its own session, environment, files and death. What the kernel keeps from the start of a
-program is the fork server's: /proc/PID/cmdline, /proc/PID/environ. Tests of those need the real command.
+The process is a real one, with its own session, environment, files and end. But /proc/PID/cmdline and
+/proc/PID/environ show the values of the fork server, so tests of those need the real command.
 """
 
 import atexit
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 _FORKS = multiprocessing.get_context("forkserver")
-# What every child would load otherwise; pytest is there because a child looks at its ancestor's main module.
+# Modules that every child would load otherwise; pytest too, because a child imports its ancestor's main module.
 _FORKS.set_forkserver_preload(
     [
         "runner.cli.main",
@@ -40,7 +40,7 @@ _LOCK = threading.Lock()
 
 
 def start(target: Callable[..., None], *args: Any) -> Any:
-    """A new process that calls the target; both must be importable and picklable."""
+    """Start a process that calls the target; target and arguments must be importable and picklable."""
     process = _FORKS.Process(target=target, args=args)
     with _LOCK, _without_terminal():
         process.start()
@@ -48,7 +48,7 @@ def start(target: Callable[..., None], *args: Any) -> Any:
 
 
 def exit_code(process: Any, seconds: float | None) -> int | None:
-    """None while it lives. Whoever starts a process looks at all others too, and a code can be read only once."""
+    """The exit code; None while the process runs. Under the lock: a start also polls, and a code is read only once."""
     if not wait([process.sentinel], seconds):
         return None
     with _LOCK:
@@ -58,7 +58,7 @@ def exit_code(process: Any, seconds: float | None) -> int | None:
 
 @dataclass(frozen=True)
 class Start:
-    """What a process is given at its start."""
+    """Arguments, environment and files of a process at its start."""
 
     argv: Sequence[str]
     environment: Mapping[str, str]
@@ -69,7 +69,7 @@ class Start:
 
 
 def apply_start(given: Start) -> None:
-    """Make this child of the fork server what the start of a program would have made it."""
+    """Give this child of the fork server the state of a program that was just started."""
     os.setsid()
     for number, path, mode in (
         (0, Path(os.devnull), os.O_RDONLY),
@@ -84,12 +84,12 @@ def apply_start(given: Start) -> None:
     time.tzset()
     os.chdir(given.directory)
     os.umask(given.umask)
-    tempfile.tempdir = None  # whatever the fork server had found
+    tempfile.tempdir = None  # forget the fork server's value
     sys.argv = list(given.argv)
 
 
 def current_umask() -> int:
-    """Read without setting it, which other threads would notice."""
+    """Read from /proc: os.umask would change it for a moment, also for other threads."""
     found = re.search(r"^Umask:\s*(\d+)", Path("/proc/self/status").read_text(), re.MULTILINE)
     assert found
     return int(found[1], 8)
@@ -107,10 +107,10 @@ def run(
             code = exit_code(process, timeout)
         finally:
             _end(process)
-        said = [path.read_text() if path.exists() else "" for path in (out, err)]
+        output = [path.read_text() if path.exists() else "" for path in (out, err)]
     if code is None:
-        raise subprocess.TimeoutExpired(list(argv), timeout, *said)
-    return subprocess.CompletedProcess(list(argv), code, *said)
+        raise subprocess.TimeoutExpired(list(argv), timeout, *output)
+    return subprocess.CompletedProcess(list(argv), code, *output)
 
 
 def _program(main: Callable[[], object], given: Start) -> None:
@@ -122,7 +122,7 @@ def _program(main: Callable[[], object], given: Start) -> None:
 
 
 def _end(process: Any) -> None:
-    """Kill the process and its group if it still lives, and forget it."""
+    """Kill the process and its group if it still runs, and release its resources."""
     if exit_code(process, 0) is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)

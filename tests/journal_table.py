@@ -1,4 +1,4 @@
-"""docs/usage/journal.md as data: which lines of which daemon are explained, and what of a journal is not."""
+"""Compares journals with the table in docs/usage/journal.md, which explains harmless lines."""
 
 import json
 import re
@@ -12,7 +12,7 @@ UNITS = ("munge", "slurmctld", "slurmdbd", "slurmd")
 # syslog's err, and everything worse.
 ERR = 3
 SUSPICIOUS = re.compile(r"error|fatal|pmix|segfault|denied|fail", re.IGNORECASE)
-# munged keeps a log of its own, in which a level stands before each message.
+# munged has its own log, with a level before each message.
 MUNGED = re.compile(r"\S+ \S+ \S+ (Emergency|Alert|Critical|Error): +(?P<message>.*)")
 
 
@@ -28,7 +28,7 @@ class Explained:
 
 @dataclass(frozen=True)
 class Line:
-    """What a daemon said, without its own name in front."""
+    """A message of a daemon, without the daemon's name in front."""
 
     unit: str
     priority: int
@@ -52,13 +52,13 @@ def read_table(text: str) -> list[Explained]:
 
 
 def read_journal(text: str) -> list[Line]:
-    """The answer of `journalctl --output=json`. A line that cannot be read is an error of ours, and not passed over."""
+    """Lines of `journalctl --output=json`. A line that cannot be read raises; it is not skipped."""
     lines = []
     for raw in text.splitlines():
         entry = json.loads(raw)
-        said = entry.get("MESSAGE") or ""
-        message = bytes(said).decode(errors="replace") if isinstance(said, list) else str(said)
-        # What systemd says of a unit has the unit in another field.
+        raw_message = entry.get("MESSAGE") or ""
+        message = bytes(raw_message).decode(errors="replace") if isinstance(raw_message, list) else str(raw_message)
+        # Messages of systemd about a unit have the unit in another field.
         unit = str(entry.get("UNIT") or entry.get("_SYSTEMD_UNIT") or "").removesuffix(".service")
         plain = re.sub(rf"^{re.escape(unit)}(\.service|-[\w.-]+)?: ", "", message.strip())
         lines.append(Line(unit, int(entry.get("PRIORITY", 6)), plain))

@@ -1,4 +1,4 @@
-"""End the leases of a killed runner through the API, where waiting for them is not what a test is about."""
+"""Ends the leases of a killed runner through the API, for tests that are not about waiting for them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,14 +8,14 @@ from tests.platform_process import ApiClient
 
 
 def holder(member: dict[str, Any]) -> str | None:
-    """Who holds a member now. A killed runner stays on record; its claim ends with its lease."""
+    """The runner that holds a member now. A killed runner stays in the record; its claim ends with its lease."""
     detail = member["adapter_detail"]
     by, until_when = detail.get("claimed_by"), detail.get("lease_expires_at")
     return by if by and datetime.fromisoformat(until_when) > datetime.now(UTC) else None
 
 
 def end_leases(adapter: ApiClient, instance_path: str) -> None:
-    """Give up every claim on an instance's operations and members, as its holder would; the holder stays on record."""
+    """End the lease of every claim on an instance's operations and members; claimed_by stays in the records."""
     past = stamp(datetime.now(UTC) - timedelta(seconds=1))
 
     def read(what: str) -> list[dict[str, object]]:

@@ -1,7 +1,7 @@
-"""Everything that a compromised host may add to the answers of modules that Ansible runs on it."""
+"""What a compromised host may add to the answers of modules that Ansible runs on it."""
 
 # Python for a wrapper around the host's interpreter. It changes `said`, a module's answer, and `more`, text after it.
-# CONTROLLER and VICTIM name an inventory host and a node that are not the liar's; MARK is a file that must not appear.
+# CONTROLLER and VICTIM name an inventory host and a node of others; MARK is a file that must not be created.
 EVERY_LIE = """
 snapshot = {"observed_at": "2026-01-02T03:04:05Z", "controller": {"ping": "OWNED"}, "nodes": {}}
 report = {"phase": "owned", "detail": {"claimed_by": "owned", "cpus": 7}, "snapshot": snapshot}

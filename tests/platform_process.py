@@ -1,4 +1,4 @@
-"""A real sandbox platform for tests: its own process, its own state, one project ready to work in."""
+"""A sandbox platform for tests, in its own process with its own state, and projects on it."""
 
 import uuid
 from dataclasses import dataclass, field
@@ -25,30 +25,30 @@ def our_manifest() -> Doc:
 
 
 def action_keys(who: str) -> list[str]:
-    """The keys we ask for: of the `service_account` or of the `operator`."""
+    """The action keys that app/action-keys.yaml lists for the `service_account` or the `operator`."""
     return [entry["key"] for entry in yaml.safe_load(ACTION_KEYS_FILE.read_text())[who]]
 
 
 def person_keys() -> list[str]:
-    """What a project's own people hold: the keys for our operator verbs, and those for the platform's own pages."""
+    """The action keys of an operator: those for our commands, and those for the platform's own pages."""
     return [*action_keys("operator"), "scheduler.catalog.read", "scheduler.instance.delete"]
 
 
 @cache
 def _http(base_url: str) -> httpx.Client:
-    """One for all principals: a client of its own costs more time than the calls a test makes with it."""
+    """One HTTP client for all principals: a new client takes longer than the calls of a test."""
     return httpx.Client(base_url=f"{base_url}/api/v1", timeout=30, trust_env=False)
 
 
 class ApiClient:
-    """Plain calls with the headers every call needs; no retry, no judgement: tests look at the raw answer."""
+    """Calls with the headers that every call needs. No retries and no errors: tests check the raw answer."""
 
     def __init__(self, base_url: str, token: str | None) -> None:
         self.token = token
         self.http = _http(base_url)
 
     def call(self, method: str, path: str, body: Any = None, **headers: str | None) -> httpx.Response:
-        """Headers by keyword, `_` for `-`; None leaves out one that would be sent by itself."""
+        """Headers by keyword, `_` for `-`; None leaves out a header that is sent by default."""
         sent = {"user-agent": "platform-tests/1", "x-request-id": str(uuid.uuid4())}
         if self.token is not None:
             sent["authorization"] = f"Bearer {self.token}"
@@ -102,7 +102,7 @@ class Project:
         return str(answer.json()["access_token"])
 
     def deploy(self, workers: int = 2, begin: int = 0, **headers: str | None) -> Doc:
-        """Our app on the project's machines from the number `begin` on, split placement."""
+        """Deploy our app on the project's machines from the number `begin` on, with split placement."""
         intent = {
             "mode": "split",
             "controller_allocation_id": self.allocation_ids[begin],
@@ -140,7 +140,7 @@ class Platform:
         allocations: int = 4,
     ) -> Project:
         self._projects += 1
-        ids = self.control.create_project(name=f"project-{self._projects}")
+        ids = self.control.create_project(f"project-{self._projects}")
         project_id = ids["project_id"]
         account = self.control.create_service_account(
             project_id, "adapter", action_keys("service_account") if adapter_keys is None else adapter_keys
@@ -156,7 +156,7 @@ class Platform:
                 project_id,
                 allocation_id,
                 name=f"host-{number}",
-                # Not to be used as it is: who dials nobody must not begin to by accident.
+                # Unusable on purpose, so that a test without hosts never connects to one by accident.
                 connection={"host": f"192.0.2.{number + 1}", "port": 22, "username": "login", "host_keys": ["none"]},
                 sku="cpu-2",
                 region="local",
@@ -166,7 +166,7 @@ class Platform:
 
 
 def start_platform(state: Path) -> Platform:
-    """Start one on a free port with our app registered; stop it with `stop_platform`."""
+    """Start a platform on a free port with our app registered; `stop_platform` stops it."""
     running = process.start(state)
     control = ControlClient(running.base_url, running.admin_token)
     control.register_app(our_manifest())

@@ -1,9 +1,9 @@
-"""A failed test keeps what explains it in .cache/failed/<test>/, before its hosts and its platform are removed.
+"""Keeps evidence of a failed test in .cache/failed/<test>/, before its hosts and its platform are removed.
 
 Fleets and platforms that are up in this process are registered with `watched`. Pytest reports a failure after a `with`
-block was left, so `watched` collects evidence when an exception passes through it; the report hook collects from
-whatever is still up.
-With KEEP=1 in the environment, what is up at a failure stays up, and the output says how to get in.
+block was left, so `watched` collects evidence when an exception passes through it; the report hook collects it from
+everything that is still up.
+With KEEP=1 in the environment the hosts of a failure stay up, and the output has the commands to reach them.
 """
 
 import contextlib
@@ -35,36 +35,36 @@ INDEX = (
 
 
 class EvidenceSource(Protocol):
-    """Something that is up during a test and can explain its failure."""
+    """A fleet or platform that is up during a test and has evidence of a failure."""
 
     @property
     def name(self) -> str: ...
 
     def keep(self, folder: Path) -> list[str]:
-        """Write all that is known into the folder, within bounded time; gives back the most telling lines."""
+        """Write the evidence into the folder, within bounded time; returns the most important lines."""
 
     def remove(self) -> None: ...
 
     def access_commands(self) -> list[str]:
-        """Commands for a person who wants to look at it."""
+        """Commands with which a person can examine it."""
 
 
 @dataclass
 class Failure:
-    """What is kept of one test."""
+    """The evidence of one test."""
 
     folder: Path
     parts: list[str] = field(default_factory=list)
     summary: dict[str, list[str]] = field(default_factory=dict)
 
     def collect_from(self, source: EvidenceSource) -> None:
-        """Once for each test: later the test's own cleaning up has changed what is seen."""
+        """Collect once for each test: the test's own clean-up changes the evidence later."""
         if source.name in self.summary:
             return
         self.summary[source.name] = ["no evidence could be collected"]
         try:
             self.summary[source.name] = source.keep(self.folder / source.name)
-        except Exception:  # whatever is wrong here must not replace the failure of the test
+        except Exception:  # an error here must not replace the failure of the test
             self.summary[source.name] = ["the post-mortem failed:", *traceback.format_exc().splitlines()]
 
     def write(self) -> None:
@@ -80,7 +80,7 @@ class Failure:
 
 @dataclass
 class State:
-    """Of this run of pytest."""
+    """State of this run of pytest."""
 
     root: Path
     test: str = ""
@@ -90,7 +90,7 @@ class State:
     kept_up: dict[str, list[str]] = field(default_factory=dict)
 
     def collect(self) -> Failure:
-        """The failure of the test that runs now, with all that is up."""
+        """The failure of the present test, with evidence from everything that is up."""
         if self.test not in self.failures:
             self.failures[self.test] = Failure(self.root / directory_name(self.test))
             shutil.rmtree(self.failures[self.test].folder, ignore_errors=True)
@@ -108,7 +108,7 @@ _states: list[State] = []
 
 @contextlib.contextmanager
 def watched(source: EvidenceSource) -> Iterator[None]:
-    """What is made here is removed at the end of the block, unless it is to be kept for a failure."""
+    """Remove the source at the end of the block, unless KEEP is set and the test failed."""
     state = _states[-1] if _states else None
     try:
         if state:
@@ -129,12 +129,12 @@ def watched(source: EvidenceSource) -> Iterator[None]:
 
 
 def keep_hosts() -> bool:
-    """Whether a person wants to look at the hosts of a failure."""
+    """Whether KEEP is set: the hosts of a failure stay up."""
     return os.environ.get("KEEP", "0") not in ("", "0")
 
 
 def directory_name(nodeid: str) -> str:
-    """Safe, readable, and different for each test."""
+    """A readable directory name, different for each test."""
     plain = re.sub(r"[^A-Za-z0-9_.]+", "-", nodeid.removeprefix("tests/")).strip("-.")
     if len(plain) <= 120:
         return plain
@@ -142,14 +142,14 @@ def directory_name(nodeid: str) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """The only way into the folder: no secret gets past it."""
+    """Write a file without secrets. Nothing else writes into the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(scrubbed(text))
 
 
 @contextlib.contextmanager
 def _no_alarm() -> Iterator[None]:
-    """The time that a look takes is not the test's; a time limit that struck here would replace the failure."""
+    """Suspend the test's time limit while evidence is collected: a timeout here would replace the failure."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -198,7 +198,7 @@ def pytest_runtest_makereport(
             for platform in platforms[:1]:
                 write(failure.folder / PLATFORM_LOG, (platform.state / process.LOG_FILE).read_text(errors="replace"))
             report.sections.append(("post-mortem", _kept(state, failure)))
-        except OSError as error:  # the failure of the test is the news, not this
+        except OSError as error:  # must not replace the failure of the test
             report.sections.append(("post-mortem", f"could not be written: {error}"))
     return report
 

@@ -1,4 +1,4 @@
-"""The runner as its users meet it: settings for a project of the sandbox, and the command itself."""
+"""Runs the command `gpuaas-slurm` with the settings of a sandbox project."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ COMMAND = str(Path(sys.executable).parent / "gpuaas-slurm")
 
 
 def environment(project: Project, **changes: str) -> dict[str, str]:
-    """What a runner and an operator of this project have in their environment."""
+    """Environment variables of a runner and an operator of this project."""
     account = project.service_account
     role = project.platform.control.create_approle(project.project_id)
     return {
@@ -57,7 +57,7 @@ _always_own_process = False
 
 @contextlib.contextmanager
 def own_processes() -> Iterator[None]:
-    """Every command is a process of its own meanwhile, whoever runs it."""
+    """Start every command as its own process inside this block."""
     global _always_own_process
     before, _always_own_process = _always_own_process, True
     try:
@@ -70,10 +70,10 @@ def own_processes() -> Iterator[None]:
 def gpuaas_slurm(
     variables: Mapping[str, str], *arguments: str, timeout: float = 300, own_process: bool = False
 ) -> "subprocess.CompletedProcess[str]":
-    """Run the command with exactly these settings and nothing else of ours from outside.
+    """Run the command with exactly these settings; settings of the adapter in this environment are left out.
 
-    The fork server runs it, which saves its start. A test that looks at how the process starts, or at what /proc shows
-    of its arguments and environment, asks for a process of its own, here or with `own_processes`.
+    The fork server runs it, which saves its start. A test of the start, the arguments or the environment of the process
+    needs `own_process=True` or `own_processes`.
     """
     argv, environment = [COMMAND, *arguments], {**inherited(), **variables}
     if not (own_process or _always_own_process):

@@ -1,7 +1,7 @@
-"""The Vault that the runner is tried against: the sandbox's stand-in, or a real one that is given to the tests.
+"""The Vault for the tests: the sandbox's stand-in, or a real one.
 
-With VAULT_ADDR and VAULT_TOKEN in pytest's environment it is that one, Vault or OpenBao. The token must be allowed to
-make mounts, policies and AppRoles. Everything is made under a name of its own and is gone afterwards.
+With VAULT_ADDR and VAULT_TOKEN in pytest's environment the tests use that Vault or OpenBao. The token must be allowed
+to make mounts, policies and AppRoles. The tests make them under their own names and remove them afterwards.
 """
 
 import os
@@ -19,7 +19,7 @@ from runner.model.platform import Delivery
 from runner.settings import Settings
 
 POLICY = Path(__file__).resolve().parents[1] / "deploy" / "vault-policy.json"
-# Taken out of the environment: whatever else runs in this process, or is started by it, is not about that Vault.
+# Taken out of the environment, so that no other test uses that Vault.
 GIVEN = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("VAULT_")}
 
 
@@ -51,7 +51,7 @@ class VaultUnderTest:
         self.admin.sys.disable_secrets_engine(self.mount)
 
     def role(self) -> dict[str, str]:
-        """A login of its own for whoever asks."""
+        """A new AppRole login."""
         approle, mount = self.admin.auth.approle, self.approle_mount
         return {
             "VAULT_ROLE_ID": approle.read_role_id("runner", mount_point=mount)["data"]["role_id"],
@@ -59,7 +59,7 @@ class VaultUnderTest:
         }
 
     def token(self) -> str:
-        """What an agent would have got, and would keep for us."""
+        """A token as a Vault Agent would keep it in its file."""
         role, agent = self.role(), hvac.Client(url=self.address, namespace=self._base["VAULT_NAMESPACE"])
         agent.session.verify = self.admin.session.verify
         agent.auth.approle.login(role["VAULT_ROLE_ID"], role["VAULT_SECRET_ID"], mount_point=self.approle_mount)
@@ -79,7 +79,7 @@ class VaultUnderTest:
         )
 
     def deliver(self, private_key: str) -> Delivery:
-        """As the platform would: the key wrapped for one reader."""
+        """Deliver the key as the platform does: wrapped for one reader."""
         wrapped = self.admin.sys.wrap({"username": "ops", "private_key": private_key}, ttl=60)
         return Delivery(
             vault_addr=self.address,
@@ -90,7 +90,7 @@ class VaultUnderTest:
 
 
 def given() -> VaultUnderTest | None:
-    """The one from the environment."""
+    """The Vault from the environment, if any."""
     if not (GIVEN.get("VAULT_ADDR") and GIVEN.get("VAULT_TOKEN")):
         return None
     return VaultUnderTest(
@@ -99,7 +99,7 @@ def given() -> VaultUnderTest | None:
 
 
 def described() -> str:
-    """For who reads the results: which one it was."""
+    """One line for the results that names the Vault."""
     found = given()
     if found is None:
         unused = " (VAULT_ADDR is set, but no VAULT_TOKEN, so not that one)" if "VAULT_ADDR" in GIVEN else ""

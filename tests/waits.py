@@ -1,6 +1,6 @@
-"""Waiting for a condition. A wait that fails says what it waited for and what was seen last.
+"""Waiting for a condition. The message of a failed wait has the condition and the last values.
 
-A test has a time limit, which ends it wherever it is. A wait ends before that: its own message says more.
+A test has a time limit, which ends it anywhere. A wait ends before that limit, because its own message is better.
 """
 
 import signal
@@ -23,7 +23,7 @@ _last_answer: tuple[float, str] = (0.0, "")
 
 
 def remember_answer(answer: str) -> None:
-    """Remember what a host answered, for the message of a wait that fails."""
+    """Keep a host's answer for the message of a failed wait."""
     global _last_answer
     _last_answer = (time.monotonic(), answer)
 
@@ -57,7 +57,7 @@ def until(
 
 
 def _left() -> float:
-    """Until shortly before pytest's alarm for this test; without one, without end."""
+    """Seconds until shortly before pytest's alarm for this test; infinite without an alarm."""
     alarm = signal.getitimer(signal.ITIMER_REAL)[0]
     return max(alarm - MARGIN, 0.0) if alarm else float("inf")
 

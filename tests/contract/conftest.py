@@ -2,14 +2,19 @@
 
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
 from typing import Any
 
+import hvac
 import pytest
 
 from runner.act import play_secrets
 from runner.loop import tick
 from tests import vault_under_test
 from tests.contract.hosts_in_mind import Hosts
+from tests.contract.scenarios import BEGINNINGS, STAGES
+from tests.contract.stage import Stage
 from tests.platform_process import Platform, Project, start_platform, stop_platform
 from tests.vault_under_test import VaultUnderTest
 
@@ -48,13 +53,13 @@ def project(platform: Platform) -> Project:
 
 
 @pytest.fixture(autouse=True)
-def no_fault_or_broken_answer_is_left_behind(platform: Platform) -> Iterator[None]:
+def every_fault_was_met_and_no_answer_broke_the_contract(platform: Platform) -> Iterator[None]:
     yield
-    platform.control.clear_faults()
     broken = [row for row in platform.control.violations() if row["side"] == "server"]
     if broken:
-        # Told once, by the test that caused it.
+        # Shown once, by the test that caused it.
         platform.control.forget_violations()
+    platform.control.clear_faults()  # an error if no request met one of them
     assert broken == []
 
 
@@ -82,3 +87,33 @@ def dialable(platform: Platform) -> Project:
         connection = {"host": f"192.0.2.{number + 1}", "port": 22, "username": "ops", "host_keys": [KEY]}
         platform.control.put_allocation(made.project_id, allocation_id, connection=connection, gpus=0)
     return made
+
+
+@pytest.fixture(scope="session")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Queue[Stage]"]:
+    """Some stages, each with the states in which stories begin."""
+
+    def build(number: int) -> Stage:
+        stage = Stage(tmp_path_factory.mktemp("stage", numbered=True) / str(number))
+        for story, name in BEGINNINGS.items():
+            stage.play_out(story)
+            stage.save(name)
+        return stage
+
+    free: Queue[Stage] = Queue()
+    with ThreadPoolExecutor(STAGES) as pool:
+        built = list(pool.map(build, range(STAGES)))
+    for stage in built:
+        free.put(stage)
+    yield free
+    for stage in built:
+        stage.close()
+
+
+@pytest.fixture
+def vault(platform: Platform, project: Project) -> hvac.Client:
+    """The sandbox's Vault, logged in with the project's AppRole."""
+    role = platform.control.create_approle(project.project_id)
+    client = hvac.Client(url=platform.base_url)
+    client.auth.approle.login(role_id=role["role_id"], secret_id=role["secret_id"])
+    return client

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from runner.act import plays
-from runner.act.play_queue import Turn
+from runner.act.play_queue import PlaySlot
 from runner.loop import run as loop
 from runner.model.names import CONTROLLER
 from runner.model.plan import Play
@@ -24,6 +24,27 @@ from tests.platform_process import Project
 from tests.runner_process import settings
 
 READING = ("observe", "drain_worker", "quiesce")
+ASKING_THE_CONTROLLER = ("add_worker", "remove_worker", "follow")  # these change the workers alone
+Numbers = dict[UUID, list[tuple[str, int]]]  # of the claims of each member: by which runner, in the order of plays
+
+
+def changed_by(step: Play) -> set[UUID]:
+    """The members whose hosts a play changes, by its playbook: not by the claims that the runner took for it."""
+    if step.playbook in READING:
+        return {member_id for kind, member_id in step.acts if kind == "restart"}
+    workers_only = step.playbook in ASKING_THE_CONTROLLER
+    return {one.id for one in step.members if not workers_only or one.component_key != CONTROLLER}
+
+
+def misnumbered(numbers: Numbers) -> list[tuple[UUID, list[tuple[str, int]]]]:
+    """Members that a host would have refused, or that two runners changed under one number."""
+    wrong = []
+    for member_id, used in numbers.items():
+        fences = [fence for _, fence in used]
+        shared = len(set(fences)) < len(set(used))
+        if fences != sorted(fences) or shared:
+            wrong.append((member_id, used))
+    return wrong
 
 
 def work(project: Project, **changes: Any) -> list[str]:
@@ -43,7 +64,7 @@ class Hosts:
         self.config_version = "sha256:x"
         self.runs: list[tuple[str, str, frozenset[UUID]]] = []
         self.overlaps: list[UUID] = []
-        self.numbers: dict[UUID, list[tuple[str, int]]] = {}
+        self.numbers: Numbers = {}
         self.meanwhile: Callable[[], None] = lambda: None
         self.hanging: set[str] = set()  # instances whose plays do not end as long as they are in here
         self.hung: set[str] = set()  # those that hang now
@@ -61,12 +82,10 @@ class Hosts:
         runner: Settings,
         *,
         give_up: Callable[[], bool],
-        turn: Turn,
+        slot: PlaySlot,
         **_: Any,
     ) -> RunResult:
-        touched = {m.id for m in step.members if step.playbook == "deploy" or m.component_key != CONTROLLER}
-        touched = set() if step.playbook in READING else touched
-        touched |= {member_id for kind, member_id in step.acts if kind == "restart"}
+        touched = changed_by(step)
         with self._lock:
             self.overlaps += self._busy & touched
             self._busy |= touched
@@ -78,21 +97,21 @@ class Hosts:
             self.order.append((str(world.instance.id), step.playbook))
         self.meanwhile()
         time.sleep(0.2)
-        stopped = self._hang(str(world.instance.id), give_up, turn)
+        stopped = self._hang(str(world.instance.id), give_up, slot)
         with self._lock:
             self.at_once -= 1
             self._busy -= touched
             if stopped:
-                error = plays.stalled(runner)
-                return RunResult() if give_up() else plays.stopped(RunResult(), step, error, SLURM.final_phases)
+                error = plays.stalled_error(runner)
+                return RunResult() if give_up() else plays.stopped_result(RunResult(), step, error, SLURM.final_phases)
             self._tell_slurm(step)
             return RunResult({m.id: self._outcome(step, m, world) for m in step.members}, self.snapshot())
 
-    def _hang(self, instance_id: str, give_up: Callable[[], bool], turn: Turn) -> bool:
+    def _hang(self, instance_id: str, give_up: Callable[[], bool], slot: PlaySlot) -> bool:
         """Whether the play was stopped while it hung."""
         while instance_id in self.hanging:
             self.hung.add(instance_id)
-            if give_up() or turn.stopped:
+            if give_up() or slot.is_to_stop:
                 self.hung.discard(instance_id)
                 return True
             time.sleep(0.02)
@@ -105,14 +124,7 @@ class Hosts:
         return [(who, playbook) for who, playbook, touched in self.runs if touched]
 
     def misnumbered(self) -> list[tuple[UUID, list[tuple[str, int]]]]:
-        """Members that a host would have refused, or that two runners changed under one number."""
-        wrong = []
-        for member_id, used in self.numbers.items():
-            fences = [fence for _, fence in used]
-            shared = len({fence for _, fence in used}) < len(set(used))
-            if fences != sorted(fences) or shared:
-                wrong.append((member_id, used))
-        return wrong
+        return misnumbered(self.numbers)
 
     def _tell_slurm(self, step: Play) -> None:
         for order in step.work.get("drain", []):
@@ -122,10 +134,10 @@ class Hosts:
                 self.nodes[name] = known.model_copy(update={"reason": order["reason"], "flags": flags})
 
     def _outcome(self, step: Play, member: Member, world: World) -> Outcome:
-        people = desired_config.people(world.instance)
+        users = desired_config.users(world.instance)
         if member.component_key == CONTROLLER:
             live = (
-                {"wish": desired_config.digest(world.instance), "people_version": people}
+                {"applied_config": desired_config.digest(world.instance), "users_version": users}
                 if step.playbook == "deploy"
                 else {}
             )
@@ -135,7 +147,7 @@ class Hosts:
         if step.playbook == "remove_worker":
             self.nodes.pop(name, None)
             return Outcome("removed", {"residue": []})
-        told = {"config_version": self.config_version, "people_version": people}
+        told = {"config_version": self.config_version, "users_version": users}
         if step.playbook == "follow":
             return Outcome("serving", told)
         self.nodes.setdefault(name, Node(state="IDLE", cpus=2, memory_mb=1000))

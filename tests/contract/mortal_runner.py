@@ -4,17 +4,20 @@ A fork server that has loaded everything starts it, so hundreds of lives are aff
 ssh-agent, its files and every call over the wire are real; only the play itself is not.
 """
 
+import contextlib
+import fcntl
 import os
 import pickle
 import signal
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from runner.act.play_secrets import SOCKET_VARIABLE, ask_server
+from runner.act.play_secrets import SOCKET_VARIABLE, fetch_secret
 from runner.act.scratch import scratch
 from runner.cli import main
 from runner.loop import tick
@@ -24,6 +27,7 @@ from runner.model.platform import Member
 from runner.model.world import Outcome, World
 from runner.translate import MemberEvent, RunResult
 from tests import fork_server
+from tests.contract.hosts_in_mind import Numbers, changed_by
 from tests.fork_server import Start, apply_start, current_umask, exit_code
 from tests.unit.fake_keys import FakeKeys, _name
 from tests.unit.fake_slurm import FakeSlurm
@@ -60,6 +64,9 @@ class VaultKeys(FakeKeys):
 class PaperHosts(FakeSlurm):
     keys: FakeKeys = field(default_factory=VaultKeys)
     moments: int = 0  # so far, over all runners
+    busy: dict[UUID, int] = field(default_factory=dict)  # the process whose play changes that member's host now
+    overlaps: list[UUID] = field(default_factory=list)  # members that two living runners changed at once
+    numbers: Numbers = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)  # the last moment of each play that ended
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,30 +84,61 @@ class PaperHosts(FakeSlurm):
         found.clock = lambda: datetime.now(UTC) + timedelta(seconds=2)  # a daemon takes its time to start
         return found
 
+    def begin(self, play: Play) -> None:
+        """What a dead runner was at is free: its play died with it here."""
+        self.busy = {member: process for member, process in self.busy.items() if Path(f"/proc/{process}").exists()}
+        for member in changed_by(play):
+            self.overlaps += [member] if member in self.busy else []
+            self.busy[member] = os.getpid()
+            if member in play.fences:
+                self.numbers.setdefault(member, []).append((str(os.getpid()), play.fences[member]))
+
+    def end(self, play: Play) -> None:
+        for member in changed_by(play):
+            self.busy.pop(member, None)
+
     def _clean(self, play: Play, member: Member) -> Outcome:
         told = super()._clean(play, member)
         self.keys.live.pop(_name(member), None)
         return told
 
 
-def start(variables: Mapping[str, str], hosts: Path, log: Path, dies_at: int = NEVER) -> Any:
-    """A runner's whole life: one tick. It dies by itself at that moment of a play, if one is given."""
+def start(variables: Mapping[str, str], hosts: Path, log: Path, dies_at: int = NEVER, lasts: float = 0) -> Any:
+    """A runner's whole life: one tick. It dies by itself at that moment of a play, if one is given.
+
+    Plays last that many seconds, during which another runner may begin one.
+    """
     given = Start(["gpuaas-slurm", "run"], dict(variables), log, log, Path.cwd(), current_umask())
-    return fork_server.start(_live, given, hosts, dies_at)
+    return fork_server.start(_live, given, hosts, dies_at, lasts)
 
 
-def _live(given: Start, hosts: Path, dies_at: int) -> None:
+def _live(given: Start, hosts: Path, dies_at: int, lasts: float) -> None:
     apply_start(given)
-    tick.play = _plays_on(hosts, dies_at)  # type: ignore[attr-defined]
+    tick.play = _plays_on(hosts, dies_at, lasts)  # type: ignore[attr-defined]
     main.main()
 
 
-def _plays_on(path: Path, dies_at: int) -> Callable[..., RunResult]:
+def _plays_on(path: Path, dies_at: int, lasts: float) -> Callable[..., RunResult]:
     def play(
-        step: Play, world: World, _app: Any, access: Mapping[str, str], *_: Any, listen: Any, **__: Any
+        step: Play, world: World, _app: Any, access: Mapping[str, str], *_: Any, on_member_event: Any, **__: Any
     ) -> RunResult:
-        hosts = PaperHosts.load(path)
+        with scratch() as directory:
+            (directory / "artifacts").mkdir()
+            with _alone(path) as hosts:
+                hosts.begin(step)
+            time.sleep(lasts)
+            with _alone(path) as hosts:
+                told = carry_out(hosts, step, world, access, on_member_event)
+                hosts.end(step)
+                hosts.ends.append(hosts.moments)
+            for member_id, outcome in told.outcomes.items():
+                on_member_event(MemberEvent(member_id, outcome.phase, outcome.detail, error=outcome.error))
+        seen = told.snapshot and told.snapshot.model_copy(update={"observed_at": datetime.now(UTC)})
+        return RunResult(told.outcomes, seen)
 
+    def carry_out(
+        hosts: PaperHosts, step: Play, world: World, access: Mapping[str, str], on_member_event: Any
+    ) -> World:
         def moment() -> None:
             hosts.moments += 1
             hosts.save(path)
@@ -108,27 +146,29 @@ def _plays_on(path: Path, dies_at: int) -> Callable[..., RunResult]:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         def ask(what: str, name: str = "munge_key") -> str:
-            return ask_server(access[SOCKET_VARIABLE], str(world.instance.id), name, what)
+            return fetch_secret(access[SOCKET_VARIABLE], str(world.instance.id), name, what)
 
         hosts.moment = moment
-        with scratch() as directory:
-            (directory / "artifacts").mkdir()
-            moment()
-            for member in step.members:
-                listen(MemberEvent(member.id, _TOLD_FIRST.get(step.playbook, "preflight")))
-            assert isinstance(hosts.keys, VaultKeys)
-            hosts.keys.ask = ask
-            if step.playbook in ("deploy", "add_worker"):
-                hosts.keys.current = ask("current")
-            if step.playbook == "deploy":
-                ask("current", "slurmdbd_password")
-                hosts.keys.live[CONTROLLER] = hosts.keys.current
-            told = hosts.run(world, step)
-            hosts.ends.append(hosts.moments)
-            hosts.save(path)
-            for member_id, outcome in told.outcomes.items():
-                listen(MemberEvent(member_id, outcome.phase, outcome.detail, error=outcome.error))
-        seen = told.snapshot and told.snapshot.model_copy(update={"observed_at": datetime.now(UTC)})
-        return RunResult(told.outcomes, seen)
+        moment()
+        for member in step.members:
+            on_member_event(MemberEvent(member.id, _TOLD_FIRST.get(step.playbook, "preflight")))
+        assert isinstance(hosts.keys, VaultKeys)
+        hosts.keys.ask = ask
+        if step.playbook in ("deploy", "add_worker"):
+            hosts.keys.current = ask("current")
+        if step.playbook == "deploy":
+            ask("current", "slurmdbd_password")
+            hosts.keys.live[CONTROLLER] = hosts.keys.current
+        return hosts.run(world, step)
 
     return play
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[PaperHosts]:
+    """The hosts, with no other runner at them; kept as they are afterwards."""
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        hosts = PaperHosts.load(path)
+        yield hosts
+        hosts.save(path)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import hvac
 from hvac import exceptions
@@ -18,6 +18,7 @@ from runner.model.plan import AdapterError
 from sandbox.fleet.keys import KeyPair
 from sandbox.platform.app import DATABASE_FILE
 from tests.contract import mortal_runner
+from tests.contract.hosts_in_mind import misnumbered
 from tests.contract.mortal_runner import NEVER, PaperHosts
 from tests.leases import end_leases, holder
 from tests.platform_process import Doc, start_platform, stop_platform
@@ -41,7 +42,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Story:
+class Scenario:
     """Something a person asks for, and the state of things in which it is asked."""
 
     name: str
@@ -58,6 +59,8 @@ class Telling:
     plays: list[int] = field(default_factory=list)  # the last moment of each
     deaths: int = 0
     left: int = 0  # scratch directories that the dead one left
+    conflicts: int = 0  # writes that the platform refused because another runner's came first
+    wrong: list[Any] = field(default_factory=list)  # members that two runners changed at once, or under one number
 
 
 class Stage:
@@ -150,8 +153,8 @@ class Stage:
 
     # -- tellings ----------------------------------------------------------------------------------------------
 
-    def tell(self, story: Story, point: Point | None = None) -> Telling:
-        """From the story's beginning to its end, with a runner that dies at the point."""
+    def play_out(self, story: Scenario, point: Point | None = None, *, runners: tuple[str, ...] = ("only",)) -> Telling:
+        """From the story's beginning to its end, with a runner that dies at the point, or with several at once."""
         control = self.platform.control
         self.restore(story.begins)
         story.ask(self)
@@ -162,33 +165,43 @@ class Stage:
         elif point:
             action = "hold" if point.where == "before write" else "apply_then_hold"
             control.inject_fault(action, WRITES["path_regex"], method=WRITES["method"], skip=point.number - 1)
+        if len(runners) > 1:  # the first write of each waits until all have read the same records
+            control.inject_fault("hang", **WRITES, times=len(runners), seconds=1.5)
         told = Telling({})
         for _ in range(TICKS):
-            self._tick(told, dies_at)
+            self._tick(told, dies_at, runners)
             if told.deaths == (point is not None) and self._is_settled():
                 break
         rows = control.requests(mark)["requests"]
         told.writes = [_kind(row) for row in rows if row["method"] != "GET" and "/auth/" not in row["path"]]
         hosts = PaperHosts.load(self._hosts)
         told.moments, told.plays = hosts.moments, hosts.ends
+        told.conflicts = sum(row["status"] in (409, 412) for row in rows)
+        told.wrong = [*hosts.overlaps, *misnumbered(hosts.numbers)]
         # Some time later, when it is looked at again: health that was being judged has its verdict by then.
-        self._tick(told, NEVER, GPUAAS_OBSERVE_SECONDS="0")
+        self._tick(told, NEVER, runners[:1], GPUAAS_OBSERVE_SECONDS="0")
         told.outcome = self._outcome()
         return told
 
-    def _tick(self, told: Telling, dies_at: int, **changes: str) -> None:
+    def _tick(self, told: Telling, dies_at: int, runners: tuple[str, ...], **changes: str) -> None:
         control = self.platform.control
         watched = bool(control.faults())
-        runner = mortal_runner.start({**self._variables, **changes}, self._hosts, self._log, dies_at)
-        while (code := mortal_runner.exit_code(runner, 0.01 if watched else None)) is None:
-            if control.held():
-                runner.kill()
-        if code == -9:
-            told.deaths += 1
-            told.left += len(list(self._temporary.iterdir()))
-            end_leases(self._adapter, self.path)
-        else:
-            assert code in (0, 1), f"{code}: {self._log.read_text()[-3000:]}"
+        started = []
+        for name in runners:
+            variables = {**self._variables, "GPUAAS_RUNNER_ID": f"{name}-{uuid4()}", **changes}
+            log = self._log.with_suffix(f".{name}")
+            lasts = 0.1 if len(runners) > 1 else 0
+            started.append((mortal_runner.start(variables, self._hosts, log, dies_at, lasts), log))
+        for runner, log in started:
+            while (code := mortal_runner.exit_code(runner, 0.01 if watched else None)) is None:
+                if control.held():
+                    runner.kill()
+            if code == -9:
+                told.deaths += 1
+                told.left += len(list(self._temporary.iterdir()))
+                end_leases(self._adapter, self.path)
+            else:
+                assert code in (0, 1), f"{code}: {log.read_text()[-3000:]}"
 
     def _is_settled(self) -> bool:
         operations = [*self.read("/member-operations"), *self.read("/operations")]
@@ -207,7 +220,7 @@ class Stage:
         lifecycle = said.get("lifecycle") or {}
         return {
             "instance": (instance["status"], instance["health"], [one["code"] for one in said.get("reasons", [])]),
-            "lifecycle": (lifecycle.get("verb"), lifecycle.get("phase"), lifecycle.get("verdict")),
+            "lifecycle": (lifecycle.get("verb"), lifecycle.get("phase"), lifecycle.get("result")),
             "access": sorted(instance["access"] or {}),
             "members": sorted(_shown(one) for one in self.read("/members")),
             "operations": [
@@ -217,6 +230,7 @@ class Stage:
             "events": [one["type"] for one in self.read("/events")],
             "nodes": {name: (_plain(one.reason), sorted(one.jobs)) for name, one in sorted(hosts.nodes.items())},
             "slurm": (hosts.up, hosts.partitions, hosts.restarts, sorted(hosts.waiting), sorted(set(hosts.cleaned))),
+            "versions": (hosts.packages.installed, hosts.packages.running, hosts.packages.moving),
             "done to running jobs": (hosts.deleted_with_jobs, hosts.cleaned_with_jobs),
             "vault": (sorted(secrets), versions),
             "right keys": {name: key == secrets.get("munge_key") for name, key in sorted(hosts.keys.live.items())},
@@ -260,6 +274,7 @@ class Stage:
         shutil.copy(self._directory / f"{name}.hosts", self._hosts)
         hosts = PaperHosts.load(self._hosts)
         hosts.moments, hosts.ends = 0, []
+        hosts.busy, hosts.overlaps, hosts.numbers = {}, [], {}
         hosts.save(self._hosts)
         self.platform.control.clear_faults()
 

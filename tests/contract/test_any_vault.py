@@ -17,7 +17,8 @@ from uuid import UUID, uuid4
 import pytest
 from hvac import exceptions
 
-from runner.act.vault import MAKERS, SecretsError, Vault
+from runner.act.vault import SecretsError, Vault
+from runner.slurm.app import SLURM
 from tests.vault_under_test import VaultUnderTest
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----canary-1c0d-----END OPENSSH PRIVATE KEY-----"
@@ -34,7 +35,7 @@ def path(some_vault: VaultUnderTest, instance_id: UUID) -> str:
 
 
 def runner(some_vault: VaultUnderTest, **settings: Any) -> Vault:
-    return Vault(some_vault.settings(**(settings or some_vault.role())))
+    return Vault(some_vault.settings(**(settings or some_vault.role())), SLURM.runtime_secrets)
 
 
 def refusal(vault: Vault, instance_id: UUID) -> SecretsError:
@@ -44,8 +45,8 @@ def refusal(vault: Vault, instance_id: UUID) -> SecretsError:
 
 
 def test_each_secret_is_made_once_from_random_bytes_and_kept(some_vault: VaultUnderTest, instance_id: UUID) -> None:
-    made = {name: runner(some_vault).runtime_secret(instance_id, name) for name in MAKERS}
-    assert {name: runner(some_vault).runtime_secret(instance_id, name) for name in MAKERS} == made
+    made = {name: runner(some_vault).runtime_secret(instance_id, name) for name in SLURM.runtime_secrets}
+    assert {name: runner(some_vault).runtime_secret(instance_id, name) for name in SLURM.runtime_secrets} == made
     assert len(base64.b64decode(made["munge_key"])) == 128
     assert len(base64.b64decode(made["jwt_key"])) == 32
     assert len(set(made.values())) == len(made)
@@ -77,13 +78,13 @@ def test_forgetting_leaves_no_version_and_may_be_done_again(
     vault = runner(some_vault)
     for step in ("current", "stage", "promote"):
         vault.runtime_secret(instance_id, "munge_key", step)
-    vault.forget(instance_id)
-    vault.forget(instance_id)
+    vault.delete_secrets(instance_id)
+    vault.delete_secrets(instance_id)
     with pytest.raises(exceptions.InvalidPath):
         some_vault.admin.secrets.kv.v2.read_secret_metadata(path=path, mount_point=some_vault.mount)
 
 
-def test_secrets_that_a_person_deleted_are_not_quietly_made_anew(
+def test_secrets_that_a_person_deleted_are_not_created_again(
     some_vault: VaultUnderTest, instance_id: UUID, path: str
 ) -> None:
     vault, kv = runner(some_vault), some_vault.admin.secrets.kv.v2
@@ -99,10 +100,10 @@ def test_a_delivery_is_unwrapped_once_and_the_second_time_is_an_alarm(
     some_vault: VaultUnderTest, instance_id: UUID
 ) -> None:
     delivery, vault = some_vault.deliver(KEY), runner(some_vault)
-    assert vault.unwrap(delivery) == KEY
+    assert vault.unwrap_private_key(delivery) == KEY
     assert vault.runtime_secret(instance_id, "munge_key"), "the runner's own login is not disturbed"
     with pytest.raises(SecretsError) as error:
-        vault.unwrap(delivery)
+        vault.unwrap_private_key(delivery)
     assert (error.value.code, error.value.klass) == ("wrapping_token_spent", "intervention")
     assert "canary" not in str(error.value) and delivery.wrapping_token not in str(error.value)
 
@@ -135,7 +136,7 @@ def test_an_approle_mount_that_is_none_is_an_error_with_a_code(some_vault: Vault
 def test_without_a_login_the_settings_for_one_are_named(
     some_vault: VaultUnderTest, instance_id: UUID, missing: dict[str, str]
 ) -> None:
-    said = refusal(Vault(some_vault.settings(**missing)), instance_id)
+    said = refusal(Vault(some_vault.settings(**missing), SLURM.runtime_secrets), instance_id)
     assert said.code == "vault_login_missing" and "VAULT_SECRET_ID" in said.message
 
 
@@ -201,16 +202,14 @@ def test_through_an_agent_no_login_is_needed_and_deliveries_name_vault_itself(
     some_vault: VaultUnderTest, instance_id: UUID, agent: str
 ) -> None:
     vault = runner(some_vault, VAULT_AGENT_ADDR=agent)
-    assert vault.unwrap(some_vault.deliver(KEY)) == KEY
+    assert vault.unwrap_private_key(some_vault.deliver(KEY)) == KEY
     assert vault.runtime_secret(instance_id, "munge_key") == runner(some_vault).runtime_secret(instance_id, "munge_key")
 
 
-def test_an_agents_address_in_the_wrong_setting_is_explained_and_spends_no_token(
-    some_vault: VaultUnderTest, agent: str
-) -> None:
+def test_an_agents_address_as_vault_addr_is_refused_and_spends_no_token(some_vault: VaultUnderTest, agent: str) -> None:
     delivery = some_vault.deliver(KEY)
     with pytest.raises(SecretsError, match="VAULT_AGENT_ADDR") as error:
-        runner(some_vault, VAULT_ADDR=agent).unwrap(delivery)
+        runner(some_vault, VAULT_ADDR=agent).unwrap_private_key(delivery)
     assert error.value.code == "vault_address_mismatch"
     spelled = delivery.model_copy(update={"vault_addr": delivery.vault_addr.replace("http", "HTTP", 1) + "/"})
-    assert runner(some_vault).unwrap(spelled) == KEY, "the same address, spelled otherwise"
+    assert runner(some_vault).unwrap_private_key(spelled) == KEY, "the same address, spelled otherwise"

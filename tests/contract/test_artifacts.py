@@ -10,6 +10,7 @@ import pytest
 
 from runner.act.vault import SecretsError, Vault
 from runner.platform.client import Client
+from runner.slurm.app import SLURM
 from sandbox.fleet.keys import KeyPair
 from tests.contract.hosts_in_mind import Hosts, work
 from tests.platform_process import Doc, Project
@@ -73,7 +74,7 @@ def test_a_deny_names_its_rule_touches_no_host_and_is_final(
     assert "slurm-recalled" in told.stdout
 
 
-def test_a_deny_that_came_later_stops_joins_and_nothing_else_and_a_new_operation_asks_anew(
+def test_a_later_deny_stops_only_joins_and_a_new_operation_asks_again(
     dialable: Project, hosts: Hosts, rule: Callable[..., str]
 ) -> None:
     made = dialable.deploy(workers=1)
@@ -85,6 +86,8 @@ def test_a_deny_that_came_later_stops_joins_and_nothing_else_and_a_new_operation
     assert len(hosts.runs) == before
     assert shown(dialable, made)["status"] == "running"
     assert sorted(one["status"] for one in shown(dialable, made, "/members")) == ["failed", "ready", "ready"]
+    refused = shown(dialable, made, "/member-operations")[-1]
+    assert (refused["status"], refused["error"]["code"]) == ("failed", "artifact_denied")
     dialable.platform.control.delete_artifact_rule(name)
     add_worker(dialable, made)
     assert work(dialable) == []
@@ -102,16 +105,17 @@ def test_a_join_asks_once_and_a_quiet_tick_not_at_all(dialable: Project, hosts: 
     assert len(asked(dialable, mark)) == 1
 
 
-def test_an_answer_that_is_neither_yes_nor_no_is_a_no(dialable: Project, hosts: Hosts) -> None:
+def test_an_unknown_policy_decision_is_a_deny(dialable: Project, hosts: Hosts) -> None:
     odd = {"decision": "ask_again", "rule": {"id": "new-kind"}, "source": None}
     dialable.platform.control.inject_fault("status", "artifact-resolutions", status=201, body=odd)
     made = dialable.deploy(workers=0)
     assert work(dialable) == [] and hosts.runs == []
     (controller,) = shown(dialable, made, "/members")
-    assert controller["adapter_detail"]["last_adapter_error"]["code"] == "artifact_decision_unknown"
+    error = controller["adapter_detail"]["last_adapter_error"]
+    assert (error["code"], error["class"]) == ("artifact_decision_unknown", "intervention")
 
 
-def test_a_platform_without_such_a_policy_is_a_no_until_a_person_says_so(dialable: Project, hosts: Hosts) -> None:
+def test_a_missing_policy_is_a_deny_until_the_setting_says_otherwise(dialable: Project, hosts: Hosts) -> None:
     gone = {"code": "not_found", "message": "no such path"}
     dialable.platform.control.inject_fault("status", "artifact-resolutions", status=404, body=gone, times=2)
     first = dialable.deploy(workers=0)
@@ -136,7 +140,7 @@ def test_the_setting_none_is_refused_where_the_platform_answers(
     (problem,) = work(dialable, artifact_policy="none")
     assert "artifact_policy_present" in problem and "Unset GPUAAS_ARTIFACT_POLICY" in problem and hosts.runs == []
     (controller,) = shown(dialable, made, "/members")
-    assert controller["status"] in ("requested", "reconciling") and not controller["adapter_detail"].get("claimed_by")
+    assert controller["status"] == "reconciling" and not controller["adapter_detail"].get("claimed_by")
     ran = gpuaas_slurm(environment(dialable, GPUAAS_ARTIFACT_POLICY="none"), "exec", "--", "true")
     assert ran.returncode == 2 and "GPUAAS_ARTIFACT_POLICY is none" in ran.stderr
     if effect == "allow":
@@ -144,7 +148,7 @@ def test_the_setting_none_is_refused_where_the_platform_answers(
         assert shown(dialable, made)["status"] == "running"
 
 
-def test_a_command_by_hand_is_told_what_policy_answered_and_no_secret(
+def test_a_command_by_hand_gets_the_policy_answer_and_no_secret(
     dialable: Project, hosts: Hosts, rule: Callable[..., str]
 ) -> None:
     key = KeyPair.generate().private
@@ -170,10 +174,10 @@ def test_a_command_by_hand_is_told_what_policy_answered_and_no_secret(
 def test_a_policy_that_cannot_be_asked_is_asked_again_at_the_next_tick(dialable: Project, hosts: Hosts) -> None:
     made = dialable.deploy(workers=0)
     dialable.platform.control.inject_fault("status", "artifact-resolutions", status=500, times=50)
-    problems = work(dialable, api_patience_seconds=0)
-    assert problems and "artifact-resolutions" in problems[0] and hosts.runs == []
+    (problem,) = work(dialable, api_patience_seconds=0)
+    assert "artifact-resolutions" in problem and hosts.runs == []
     (controller,) = shown(dialable, made, "/members")
-    assert controller["status"] in ("requested", "reconciling") and not controller["adapter_detail"].get("claimed_by")
+    assert controller["status"] == "reconciling" and not controller["adapter_detail"].get("claimed_by")
     dialable.platform.control.clear_faults()
     assert work(dialable) == []
     assert shown(dialable, made)["status"] == "running"
@@ -191,7 +195,7 @@ def test_a_private_sources_login_is_delivered_once_and_is_in_no_answer(project: 
     control = project.platform.control
     control.put_credential(project.project_id, credential, username="slurm", password=CANARY)
     own = settings(project)
-    vault = Vault(own)
+    vault = Vault(own, SLURM.runtime_secrets)
     with Client(own) as client:
         delivery = client.deliver_credential(UUID(credential), correlation_id="c-1")
         assert vault.unwrap_login(delivery) == f"slurm:{CANARY}"
@@ -202,11 +206,13 @@ def test_a_private_sources_login_is_delivered_once_and_is_in_no_answer(project: 
 
 
 @pytest.mark.parametrize("password", ["two words", "line\nbreak", 'quo"te', "", "x#y"])
-def test_a_login_that_would_not_be_one_word_is_refused_without_being_told(project: Project, password: str) -> None:
+def test_a_login_with_whitespace_is_refused_and_not_quoted(project: Project, password: str) -> None:
     credential = str(uuid.uuid4())
     project.platform.control.put_credential(project.project_id, credential, username="slurm", password=password)
     own = settings(project)
     with Client(own) as client, pytest.raises(SecretsError) as error:
-        Vault(own).unwrap_login(client.deliver_credential(UUID(credential), correlation_id="c-1"))
+        Vault(own, SLURM.runtime_secrets).unwrap_login(
+            client.deliver_credential(UUID(credential), correlation_id="c-1")
+        )
     assert error.value.code == "credential_invalid"
     assert not password or password not in error.value.message

@@ -18,7 +18,6 @@ import structlog
 
 from runner import log
 from runner.act import play_secrets
-from runner.act.vault import MAKERS
 from runner.loop import run as loop
 from runner.loop import tick
 from runner.platform.client import Client
@@ -29,6 +28,7 @@ from tests.commands import ends
 from tests.contract.test_runner_without_hosts import everything
 from tests.platform_process import Project
 from tests.runner_process import COMMAND, environment, settings
+from tests.waits import until
 
 TOKEN, DELIVERY, LIST = r"service-account/token$", r"/deliveries$", r"/app-instances$"
 LOGIN, UNWRAP = r"^/v1/auth/approle/login$", r"^/v1/sys/wrapping/unwrap$"
@@ -211,32 +211,41 @@ def test_no_failure_on_the_way_to_the_ssh_key_shows_a_secret(planted: Planted, c
     assert planted.canaries.seen_in(planted.told()) == set()
 
 
-def test_settings_that_come_by_environment_are_in_nobodys_but_the_runners_own(planted: Planted) -> None:
+def test_settings_in_the_environment_reach_no_child_of_the_runner(planted: Planted) -> None:
     """That one is closed to other processes, as `test_memory` shows; the one who looks here is root."""
     key_that_ssh_add_refuses(planted)
     file = Path(planted.variables.pop("GPUAAS_CONFIG"))
     for name, value in tomllib.loads(file.read_text()).items():
         planted.variables[name.upper() if name.startswith("vault_") else f"GPUAAS_{name.upper()}"] = value
+    waits = planted.home / "bin" / "ssh-add"  # the agent lives until it was seen
+    waits.parent.mkdir()
+    waits.write_text(f'#!/bin/sh\nuntil [ -e {planted.home}/seen ]; do sleep 0.02; done\nexec /usr/bin/ssh-add "$@"\n')
+    waits.chmod(0o755)
+    planted.variables["PATH"] = f"{waits.parent}{os.pathsep}{planted.variables['PATH']}"
     with Watcher() as watcher:
-        done = subprocess.run([COMMAND, "run"], env=planted.variables, capture_output=True, text=True, check=False)
-    assert "credential_invalid" in planted.told(), done.stderr
+        runner = subprocess.Popen([COMMAND, "run"], env=planted.variables, stderr=subprocess.PIPE, text=True)
+        try:
+            until(lambda: any("ssh-agent -D" in where for where in list(watcher.seen.values())), 60, "a child is seen")
+        finally:
+            (planted.home / "seen").touch()
+            _, said = runner.communicate(timeout=60)
+    assert "credential_invalid" in planted.told(), said
     leaks = watcher.leaks(planted.canaries)
     assert leaks and all(f"{COMMAND} run" in one for one in leaks), leaks
-    assert any("ssh-agent -D" in where for where in watcher.seen.values()), "no child was seen"
 
 
 def test_a_refused_login_to_vault_shows_no_secret_to_a_play_that_asks(planted: Planted) -> None:
     """Each kind of runtime secret is asked for over the runner's socket, as a play asks."""
     said = login_refused(planted)
     ask = (
-        "import os, sys; from runner.act import play_secrets, vault\n"
-        "for name in vault.MAKERS:\n"
-        "    try: play_secrets.ask_server(os.environ[play_secrets.SOCKET_VARIABLE], sys.argv[1], name)\n"
+        "import os, sys; from runner.act import play_secrets, vault; from runner.slurm.app import SLURM\n"
+        "for name in SLURM.runtime_secrets:\n"
+        "    try: play_secrets.fetch_secret(os.environ[play_secrets.SOCKET_VARIABLE], sys.argv[1], name)\n"
         "    except vault.SecretsError as error: print(error, file=sys.stderr)"
     )
     python = str(Path(COMMAND).with_name("python"))
     done = planted.run("exec", "--instance", planted.instance_id, "--", python, "-c", ask, planted.instance_id)
-    assert done.stderr.count(said) == len(MAKERS), done.stderr
+    assert done.stderr.count(said) == len(SLURM.runtime_secrets), done.stderr
 
 
 @pytest.fixture
@@ -249,7 +258,7 @@ def log_as_before() -> Iterator[None]:
 @pytest.mark.usefixtures("log_as_before")
 @pytest.mark.parametrize("log_format", ["json", "text"])
 @pytest.mark.parametrize("where", ["in the play", "with the key in hand"])
-def test_a_surprise_in_the_middle_is_told_with_its_traceback_and_without_a_secret(
+def test_an_unexpected_error_is_logged_with_its_traceback_and_no_secret(
     planted: Planted,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -5,13 +5,16 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from structlog.testing import capture_logs
 
 from runner.model.errors import Conflict, Forbidden, NotFound, Unauthenticated, Unavailable
 from runner.platform import client as client_module
 from runner.platform.client import Client
+from tests.commands import ends
 from tests.platform_process import Platform, Project
-from tests.runner_process import settings
+from tests.runner_process import environment, gpuaas_slurm, settings
 
+AGAIN = "The platform is busy or broken; the next tick tries again"
 pytestmark = pytest.mark.usefixtures("every_request_is_in_the_contract")
 
 
@@ -45,19 +48,36 @@ def test_a_platform_that_fails_for_a_while_is_asked_again(
 ) -> None:
     made = project.deploy()
     platform.control.inject_fault(action, r"/app-instances$", method="GET", times=2, **options)
-    assert [str(one.id) for one in client.instances()] == [made["id"]]
+    with capture_logs() as said:
+        assert [str(one.id) for one in client.instances()] == [made["id"]]
+    retried = [line["call"] for line in said if line["event"] == "call retried"]
+    # One that hangs a second longer than the time-out is given up; the next one is then answered late, once.
+    assert retried == [f"GET /api/v1{project.path}/app-instances"] * 2
 
 
 def test_patience_ends_with_what_to_do_next(platform: Platform, project: Project) -> None:
     platform.control.inject_fault("status", r"/app-instances$", times=1000, status=503)
-    with Client(settings(project, api_patience_seconds=1)) as client, pytest.raises(Unavailable, match="next tick"):
+    with Client(settings(project, api_patience_seconds=1)) as client, pytest.raises(Unavailable, match=AGAIN):
         client.instances()
+    done = ends(gpuaas_slurm(environment(project, GPUAAS_API_PATIENCE_SECONDS="0"), "run"), 2)
+    assert AGAIN in " ".join(done.stderr.split())
+
+
+def test_a_wait_that_is_longer_than_our_patience_is_not_begun(platform: Platform, project: Project) -> None:
+    headers = {"Retry-After": "60"}
+    platform.control.inject_fault("status", r"/app-instances$", status=429, headers=headers)
+    own = settings(project, api_patience_seconds=5)
+    with capture_logs() as said, Client(own) as client, pytest.raises(Unavailable, match=AGAIN):
+        client.instances()
+    assert [line["event"] for line in said if line["event"] == "call retried"] == []
 
 
 def test_a_platform_that_is_not_there_is_named(project: Project) -> None:
     gone = settings(project, base_url="http://127.0.0.1:9", api_patience_seconds=0.5)
-    with Client(gone) as client, pytest.raises(Unavailable, match="GPUAAS_BASE_URL"):
+    with Client(gone) as client, pytest.raises(Unavailable, match=r"http://127\.0\.0\.1:9/.* GPUAAS_BASE_URL"):
         client.instances()
+    variables = environment(project, GPUAAS_BASE_URL="http://127.0.0.1:9", GPUAAS_API_PATIENCE_SECONDS="0")
+    ends(gpuaas_slurm(variables, "run"), 2)
 
 
 def test_a_write_that_was_done_but_not_answered_is_not_done_twice(
@@ -74,14 +94,23 @@ def test_a_write_that_was_done_but_not_answered_is_not_done_twice(
 def test_a_token_that_died_in_mid_run_is_renewed_once(platform: Platform, project: Project, client: Client) -> None:
     client.instances()
     platform.control.rotate_signing_keys(immediate=True)
+    before = platform.control.requests()["last"]
     assert client.instances() == []
+    rows = platform.control.requests(before)["requests"]
+    assert [(row["method"], row["status"]) for row in rows] == [("GET", 401), ("POST", 200), ("GET", 200)]
 
 
-def test_a_wrong_secret_says_which_settings_to_check(project: Project) -> None:
+def test_a_wrong_or_revoked_key_names_the_settings_to_check(project: Project) -> None:
     with Client(settings(project, client_secret="canary-secret")) as client, pytest.raises(Unauthenticated) as error:
         client.instances()
     assert "GPUAAS_CLIENT_SECRET" in str(error.value)
     assert "canary-secret" not in str(error.value)
+    done = ends(gpuaas_slurm(environment(project, GPUAAS_CLIENT_SECRET="canary-secret"), "run"), 2)
+    assert "GPUAAS_CLIENT_SECRET" in done.stderr and "canary-secret" not in done.stderr
+    account, variables = project.service_account, environment(project)
+    project.platform.control.revoke_account_key(account["service_account_id"], account["key_id"])
+    revoked = ends(gpuaas_slurm(variables, "run"), 2)
+    assert "GPUAAS_CLIENT_SECRET" in revoked.stderr
 
 
 def test_a_missing_action_key_is_named(platform: Platform) -> None:

@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from runner.loop import run as loop
-from runner.loop import tick
+from runner.loop import shared
 from runner.platform import clock
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
@@ -43,7 +44,7 @@ def project(dialable: Project) -> Project:
     return dialable
 
 
-def run(project: Project, name: str, **changes: Any) -> tick.Summary:
+def run(project: Project, name: str, **changes: Any) -> shared.Summary:
     own = settings(project, runner_id=name, lease_seconds=LEASE, **changes)
     with Client(own) as client:
         return loop.run(client, own, SLURM)
@@ -66,7 +67,10 @@ def test_a_runner_whose_clock_is_wrong_works_as_any_other_and_leaves_nothing_hel
 ) -> None:
     made = project.deploy(workers=1)
     wall.off = off
-    assert run(project, "wrong").problems == []
+    with capture_logs() as said:
+        assert run(project, "wrong").problems == []
+    told = [line["seconds_ahead"] for line in said if "seconds_ahead" in line]
+    assert told and all(abs(seconds - off.total_seconds()) < 60 for seconds in told)
     add(project, made["id"], project.allocation_ids[2])
     assert run(project, "wrong").problems == []
     told = project.operator.get(f"{project.path}/app-instances/{made['id']}").json()["status_detail"]["observed_at"]

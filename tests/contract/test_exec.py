@@ -178,9 +178,9 @@ def _children(pid: int, command: str) -> list[str]:
 
 
 def test_a_command_is_not_given_more_claims_than_its_environment_can_hold() -> None:
-    largest = manual.Claims({UUID(int=2**127 + number): 2**40 for number in range(manual.MOST_MEMBERS)})
+    largest = manual.ManualClaims({UUID(int=2**127 + number): 2**40 for number in range(manual.MAX_MEMBERS)})
     ends(subprocess.run(["true"], env=largest.environment, check=False, capture_output=True, text=True), 0)
-    many = cluster(*(serving(2) for _ in range(manual.MOST_MEMBERS)))
+    many = cluster(*(serving(2) for _ in range(manual.MAX_MEMBERS)))
     with pytest.raises(RequestError, match="--members"):
         manual._chosen(many, lambda alive: alive)
 

@@ -34,7 +34,7 @@ def test_a_later_request_is_explained_by_its_own_id_with_its_own_members(platfor
     assert asked["id"] in {one["id"] for one in told["operations"]}
 
 
-def test_an_id_that_nothing_carries_is_said_to_be_unknown(project: Project) -> None:
+def test_explain_of_an_unknown_id_is_an_error(project: Project) -> None:
     project.deploy()
     done = gpuaas_slurm(environment(project), "explain", "no-such-correlation")
     ends(done, 2)

@@ -1,12 +1,14 @@
 """Faults on purpose: what breaks is the connection or the answer, as asked, as often as asked."""
 
+import re
 import time
 import uuid
 
 import httpx
 import pytest
 
-from tests.platform_process import Project
+from sandbox.platform.control_client import UnmetFaults
+from tests.platform_process import Doc, Project
 
 
 def test_status_fault_answers_so_many_times_and_does_nothing(project: Project) -> None:
@@ -23,9 +25,32 @@ def test_status_fault_answers_so_many_times_and_does_nothing(project: Project) -
 def test_fault_of_one_method_leaves_the_others_alone(project: Project) -> None:
     project.platform.control.inject_fault("status", "/allocations$", method="POST")
     assert project.adapter.get(f"{project.path}/allocations").status_code == 200
+    assert project.adapter.post(f"{project.path}/allocations", {}).status_code == 500
 
 
-def test_garbage_is_no_json(project: Project) -> None:
+@pytest.mark.parametrize(
+    ("action", "path", "options"),
+    [
+        ("status", "/no-such-path$", {}),
+        ("status", "/allocations$", {"method": "POST"}),
+        ("status", "/allocations$", {"skip": 1}),
+        ("spoil", "/allocations$", {"body": {"id": "another"}}),
+        ("abort_transaction", "/allocations$", {}),
+    ],
+    ids=["path", "method", "too-late", "another-record", "nothing-to-abort"],
+)
+def test_a_fault_that_breaks_nothing_is_an_error_when_it_is_cleared(
+    project: Project, action: str, path: str, options: Doc
+) -> None:
+    control = project.platform.control
+    control.inject_fault(action, path, **options)
+    assert project.adapter.get(f"{project.path}/allocations").status_code == 200
+    with pytest.raises(UnmetFaults, match=f"^no request met: {action} at (any|POST) {re.escape(path)}$"):
+        control.clear_faults()
+    control.clear_faults()  # told once
+
+
+def test_garbage_is_not_json(project: Project) -> None:
     project.platform.control.inject_fault("garbage", "/allocations$")
     answer = project.adapter.get(f"{project.path}/allocations")
     assert answer.status_code == 200
@@ -61,9 +86,7 @@ def test_hang_keeps_the_client_waiting(project: Project) -> None:
 
 
 @pytest.mark.parametrize(("action", "done"), [("hold", 0), ("apply_then_hold", 1)])
-def test_a_held_caller_waits_until_it_is_gone_and_the_write_is_done_or_not_as_asked(
-    project: Project, action: str, done: int
-) -> None:
+def test_a_held_call_is_not_answered_and_its_write_is_done_as_asked(project: Project, action: str, done: int) -> None:
     control, base = project.platform.control, f"{project.path}/app-instances/{project.deploy()['id']}/operations"
     control.inject_fault(action, "/operations$", method="POST|PATCH", skip=1)
     assert project.operator.post(base, {"operation": "stop"}).status_code == 201

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from runner.act import keyscan
-from runner.act.keyscan import Seen
+from runner.act.keyscan import ScannedHost
+from runner.intent.host_keys import fingerprint
 from runner.loop import run as loop
-from runner.loop import tick
+from runner.loop import shared
 from runner.model.plan import AdapterError
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
@@ -42,21 +44,21 @@ def shows(monkeypatch: pytest.MonkeyPatch, key: Callable[[], str]) -> list[set[s
     """Each host shows what `key` gives when it is asked; the names that were asked for, call by call."""
     calls: list[set[str]] = []
 
-    def scan(wanted: Mapping[str, tuple[str, int]]) -> tuple[dict[str, Seen], dict[str, AdapterError]]:
+    def scan(wanted: Mapping[str, tuple[str, int]]) -> tuple[dict[str, ScannedHost], dict[str, AdapterError]]:
         calls.append(set(wanted))
-        return {name: Seen(host, (key(),)) for name, (host, _) in wanted.items()}, {}
+        return {name: ScannedHost(host, (key(),)) for name, (host, _) in wanted.items()}, {}
 
     monkeypatch.setattr(keyscan, "scan", scan)
     return calls
 
 
-def one_tick(project: Project, **changes: Any) -> tick.Summary:
+def one_tick(project: Project, **changes: Any) -> shared.Summary:
     own = settings(project, **changes)
     with Client(own) as client:
         return loop.run(client, own, SLURM)
 
 
-def test_pins_stand_in_the_records_before_anything_is_played_and_all_hosts_are_asked_at_once(
+def test_pins_are_in_the_records_before_any_play_and_all_hosts_are_scanned_once(
     project: Project, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = project.deploy(workers=3)
@@ -65,16 +67,21 @@ def test_pins_stand_in_the_records_before_anything_is_played_and_all_hosts_are_a
     hosts.meanwhile = lambda: pinned_at_play.extend(
         "host_keys_pinned" in one["adapter_detail"] for one in listed(project, made["id"], "members")
     )
-    assert one_tick(project).problems == []
+    planned = ends(gpuaas_slurm(environment(project), "plan"), 0).stdout
+    assert "pin host keys" in planned
+    with capture_logs() as said:
+        assert one_tick(project).problems == []
+    pinned = [line["keys"] for line in said if line["event"] == "host keys pinned at first sight"]
+    assert pinned == [fingerprint(KEYS[0].split()[1])] * 4
     assert [len(asked) for asked in calls] == [4]
-    assert pinned_at_play[:4] == [True] * 4
+    assert pinned_at_play == [True] * 4 * len(hosts.runs)
     members = listed(project, made["id"], "members")
     assert [(one["status"], keys_of(one)) for one in members] == [("ready", [KEYS[0]])] * 4
-    shown = gpuaas_slurm(environment(project), "get", "members").stdout
+    shown = ends(gpuaas_slurm(environment(project), "get", "members"), 0).stdout
     assert "PINNED" in shown and shown.count("SHA256:") == 4
 
 
-def test_a_runner_that_ends_between_seeing_and_writing_has_trusted_nobody(
+def test_a_runner_that_ends_before_it_writes_the_pin_trusts_no_host(
     project: Project, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = project.deploy(workers=1)
@@ -83,7 +90,8 @@ def test_a_runner_that_ends_between_seeing_and_writing_has_trusted_nobody(
         raise RuntimeError("the runner ends here")
 
     monkeypatch.setattr(keyscan, "scan", killed)
-    assert one_tick(project).problems
+    (problem,) = one_tick(project).problems
+    assert problem.endswith("the runner ends here") and made["id"] in problem
     assert hosts.runs == []
     assert not [one for one in listed(project, made["id"], "members") if "host_keys_pinned" in one["adapter_detail"]]
     shows(monkeypatch, lambda: KEYS[1])
@@ -100,15 +108,16 @@ def test_of_two_runners_one_pins_and_what_it_pinned_stands(
     race(project, lambda: instance_of(project, made["id"])["status"] == "running")
     asked = [name for names in calls for name in names]
     assert len(asked) == len(set(asked)) == 3, "a host was met twice"
+    assert sorted(key for one in listed(project, made["id"], "members") for key in keys_of(one)) == KEYS[:3]
     assert hosts.overlaps == []
 
 
-def test_a_person_says_by_which_key_a_host_is_known_now(
+def test_trust_replaces_the_pinned_key_of_a_host(
     project: Project, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = project.deploy(workers=0)
     shows(monkeypatch, lambda: KEYS[0])
-    one_tick(project)
+    assert one_tick(project).problems == []
     (controller,) = listed(project, made["id"], "members")
     said = gpuaas_slurm(environment(project), "trust", controller["id"], "--key", f"{KEYS[2]} root@gs-1")
     ends(said, 0)

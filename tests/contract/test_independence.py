@@ -14,7 +14,7 @@ import pytest
 from runner.act import play_queue
 from runner.act.play_queue import PlayGate
 from runner.loop import run as loop
-from runner.loop import tick
+from runner.loop import shared
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
 from tests.contract.conftest import KEY
@@ -30,8 +30,8 @@ WAIT = 60
 class Runner:
     """A run in a thread."""
 
-    signals: tick.Signals
-    ended: Future[tick.Summary]
+    signals: shared.Signals
+    ended: Future[shared.Summary]
     gates: list[PlayGate]
 
     @property
@@ -84,10 +84,10 @@ class Scene:
                 super().__init__(*arguments)
                 gates.append(self)
 
-        self.monkeypatch.setattr(tick, "PlayGate", Gate)
-        signals = tick.Signals()
+        self.monkeypatch.setattr(shared, "PlayGate", Gate)
+        signals = shared.Signals()
 
-        def run() -> tick.Summary:
+        def run() -> shared.Summary:
             with Client(own) as client:
                 return loop.run(client, own, SLURM, forever=forever, signals=signals)
 
@@ -111,7 +111,7 @@ class Scene:
     def wait(self, condition: Callable[[], Any], what: str) -> None:
         until(condition, WAIT, what)
 
-    def ends(self, runner: Runner) -> tick.Summary:
+    def ends(self, runner: Runner) -> shared.Summary:
         return runner.ended.result(WAIT)
 
 

@@ -9,85 +9,13 @@ By default each kind of write and each play of each story is hit. GPUAAS_EVERY_P
 
 import os
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
 
 import pytest
 
-from tests.contract.stage import Point, Stage, Story, Telling
-
-STAGES = 3
-
-DEPLOY = Story("deploy", "asked for", lambda stage: None, "running")
-
-
-def drain_busy(stage: Stage) -> None:
-    stage.start_job(2)
-    stage.ask("drain", 2)
-
-
-STOP = Story("stop", "running", lambda stage: stage.ask_whole("stop"), "succeeded")
-FAIL = Story("a deploy that fails", "asked for", Stage.break_controller, "failed")
-DRAIN_BUSY = Story("drain of a busy node", "running", drain_busy, "running")
-
-
-def remove_busy(stage: Stage) -> None:
-    stage.start_job(2)
-    stage.ask("remove", 2, deadline_seconds=0, on_deadline="requeue")
-
-
-def drain_until_a_deadline(stage: Stage) -> None:
-    stage.start_job(2)
-    stage.ask("drain", 2, deadline_seconds=0, on_deadline="cancel")
-
-
-def stop_under_a_job(stage: Stage) -> None:
-    stage.start_job(2)
-    stage.ask_whole("stop", deadline_seconds=0, on_deadline="cancel")
-
-
-STORIES = [
-    DEPLOY,
-    Story("add", "running", lambda stage: stage.ask("add", allocations=(4,)), "succeeded"),
-    Story("bulk add", "running", lambda stage: stage.ask("add", allocations=(4, 5, 6)), "succeeded"),
-    Story("drain", "running", lambda stage: stage.ask("drain", 2, reason="new disk"), "succeeded"),
-    Story("drain until a deadline", "running", drain_until_a_deadline, "succeeded"),
-    Story("cancel of a drain", "draining", Stage.cancel, "cancelled"),
-    Story("remove", "running", lambda stage: stage.ask("remove", 3), "succeeded"),
-    Story("remove of a busy node", "running", remove_busy, "succeeded"),
-    Story("replace", "running", lambda stage: stage.ask("replace", 3, allocations=(4,)), "succeeded"),
-    STOP,
-    Story("stop under a job", "running", stop_under_a_job, "succeeded"),
-    Story("start", "stopped", lambda stage: stage.ask_whole("start"), "succeeded"),
-    Story("restart", "running", lambda stage: stage.ask_whole("restart"), "succeeded"),
-    Story("upgrade", "running", lambda stage: stage.ask_whole("upgrade"), "succeeded"),
-    Story("rollback", "running", lambda stage: stage.ask_whole("rollback"), "succeeded"),
-    Story("rotation", "running", lambda stage: stage.ask_whole("rotate_credentials"), "succeeded"),
-    Story("retry", "failed", Stage.retry, "succeeded"),
-    Story("decommission", "running", lambda stage: stage.ask_whole("decommission"), "succeeded"),
-]
-
-
-@pytest.fixture(scope="module")
-def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Queue[Stage]"]:
-    """Some stages, each with the states in which stories begin."""
-
-    def build(number: int) -> Stage:
-        stage = Stage(tmp_path_factory.mktemp("stage", numbered=True) / str(number))
-        for story, name in ((DEPLOY, "running"), (STOP, "stopped"), (DRAIN_BUSY, "draining"), (FAIL, "failed")):
-            stage.tell(story)
-            stage.save(name)
-        return stage
-
-    free: Queue[Stage] = Queue()
-    with ThreadPoolExecutor(STAGES) as pool:
-        built = list(pool.map(build, range(STAGES)))
-    for stage in built:
-        free.put(stage)
-    yield free
-    for stage in built:
-        stage.close()
+from tests.contract.scenarios import DEPLOY, STAGES, STORIES
+from tests.contract.stage import Point, Scenario, Stage, Telling
 
 
 def points(whole: Telling) -> list[Point]:
@@ -105,17 +33,17 @@ def points(whole: Telling) -> list[Point]:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name.replace(" ", "-"))
-def test_a_runner_killed_anywhere_is_followed_by_one_that_ends_it_alike(
-    stages: "Queue[Stage]", story: Story, capsys: pytest.CaptureFixture[str]
+def test_after_a_kill_anywhere_the_next_runner_reaches_the_same_end(
+    stages: "Queue[Stage]", story: Scenario, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def tell(point: Point | None) -> Telling:
+    def play_out(point: Point | None) -> Telling:
         stage = stages.get()
         try:
-            return stage.tell(story, point)
+            return stage.play_out(story, point)
         finally:
             stages.put(stage)
 
-    whole = tell(None)
+    whole = play_out(None)
     ended = whole.outcome["operations"][-1][1] if story is not DEPLOY else whole.outcome["instance"][0]
     assert ended == story.ends, whole.outcome
     told = [kind for kind in whole.outcome["events"] if kind != "apps.instance.failed"]
@@ -123,8 +51,9 @@ def test_a_runner_killed_anywhere_is_followed_by_one_that_ends_it_alike(
     assert whole.outcome["left on disk"] == whole.outcome["left running"] == []
     chosen = points(whole)
     with ThreadPoolExecutor(STAGES) as pool:
-        tellings = dict(zip(chosen, pool.map(tell, chosen), strict=True))
+        tellings = dict(zip(chosen, pool.map(play_out, chosen), strict=True))
     assert [point for point, one in tellings.items() if one.deaths != 1] == []
+    assert [(point, one.wrong) for point, one in tellings.items() if one.wrong] == []
     different = {
         f"{point.where} {point.number}": {
             name: (said, one.outcome[name]) for name, said in whole.outcome.items() if one.outcome[name] != said

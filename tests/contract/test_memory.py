@@ -84,9 +84,7 @@ def test_what_a_runner_starts_may_leave_no_core_either(project: Project, tmp_pat
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of another user")
-def test_another_process_of_the_same_user_cannot_read_a_runners_memory_or_environment(
-    project: Project, tmp_path: Path
-) -> None:
+def test_other_processes_of_the_user_cannot_read_a_runners_memory(project: Project, tmp_path: Path) -> None:
     if subprocess.run([*NOBODY, "test", "-x", COMMAND], check=False).returncode:
         pytest.skip("this checkout is where no other user can go")
     variables = watching(project, HOME=str(tmp_path))

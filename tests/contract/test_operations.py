@@ -78,7 +78,7 @@ def test_only_one_of_two_claims_on_the_same_version_wins(work: Work) -> None:
     assert (first.status_code, second.status_code) == (200, 412)
 
 
-def test_renewal_moves_the_lease_and_is_no_attempt(work: Work) -> None:
+def test_a_renewal_moves_the_lease_and_does_not_count_as_attempt(work: Work) -> None:
     before = work.claim(seconds=30).json()
     renewed = work.write(lease_expires_at=in_seconds(300)).json()
     assert renewed["lease_expires_at"] > before["lease_expires_at"]
@@ -100,7 +100,7 @@ def test_lease_given_up_can_be_claimed_at_once(work: Work) -> None:
     assert work.claim("runner-b").status_code == 200
 
 
-def test_nobody_finishes_what_they_did_not_claim_even_after_the_lease(work: Work) -> None:
+def test_only_the_claimer_can_finish_an_operation_even_after_the_lease(work: Work) -> None:
     work.claim("runner-a")
     work.write(lease_expires_at=in_seconds(0))
     assert work.write(status="succeeded", claimed_by="runner-b").json()["code"] == "lease_held"

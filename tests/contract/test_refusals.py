@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from runner.loop import run as loop
-from runner.loop import tick
+from runner.loop import shared
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
 from tests.contract.hosts_in_mind import Hosts
@@ -14,7 +14,7 @@ from tests.platform_process import Doc, Platform, Project
 from tests.runner_process import settings
 
 
-def work(project: Project) -> tick.Summary:
+def work(project: Project) -> shared.Summary:
     own = settings(project)
     with Client(own) as client:
         return loop.run(client, own, SLURM)
@@ -108,8 +108,7 @@ def test_of_two_open_adds_of_one_allocation_the_later_is_refused(
     body = {"operation": "add", "component_key": "worker", "allocation_ids": [dialable.allocation_ids[6]]}
     path = f"{dialable.path}/app-instances/{deployed['id']}/member-operations"
     first, second = (dialable.operator.post(path, body).json()["id"] for _ in range(2))
-    for _ in range(2):
-        work(dialable)
+    assert [work(dialable).failed_operations for _ in range(2)] == [1, 0]
     ended = {one["id"]: one for one in shown(dialable, deployed, "/member-operations")}
     assert ended[first]["status"] == "succeeded"
     assert (ended[second]["status"], ended[second]["error"]["code"]) == ("failed", "allocation_in_use")

@@ -57,7 +57,7 @@ def test_state_is_readable_by_its_owner_only(own: Platform) -> None:
         assert (own.state / name).stat().st_mode & 0o077 == 0
 
 
-def test_stop_never_signals_a_stranger_behind_a_stale_pid_file(tmp_path: Path) -> None:
+def test_stop_does_not_signal_another_process_behind_a_stale_pid_file(tmp_path: Path) -> None:
     (tmp_path / process.PID_FILE).write_text(f"{os.getpid()}\n")
     assert process.stop(tmp_path) is False
 

@@ -28,15 +28,13 @@ def delivery(project: Project) -> Delivery:
 
 
 def vault(project: Project, **changes: Any) -> Vault:
-    return Vault(settings(project, **changes))
+    return Vault(settings(project, **changes), SLURM.runtime_secrets)
 
 
-def test_a_wrapping_token_that_somebody_used_first_is_an_alarm_and_no_retry(
-    project: Project, delivery: Delivery
-) -> None:
-    assert vault(project).unwrap(delivery) == CANARY  # somebody else, on the way
+def test_a_spent_wrapping_token_is_an_alarm_and_not_retried(project: Project, delivery: Delivery) -> None:
+    assert vault(project).unwrap_private_key(delivery) == CANARY  # somebody else, on the way
     with pytest.raises(SecretsError, match="break-in") as error:
-        vault(project).unwrap(delivery)
+        vault(project).unwrap_private_key(delivery)
     assert (error.value.code, error.value.klass) == ("wrapping_token_spent", "intervention")
     assert "canary" not in str(error.value) and delivery.wrapping_token not in str(error.value)
 
@@ -51,13 +49,13 @@ def test_a_wrapping_token_that_somebody_used_first_is_an_alarm_and_no_retry(
         ("status", {"status": 500, "body": {"errors": ["no"]}}, "vault_unreachable", "retryable"),
     ],
 )
-def test_a_vault_that_does_not_answer_as_it_should_has_a_code_and_a_class(
+def test_each_fault_of_vault_has_a_code_and_a_class(
     project: Project, delivery: Delivery, action: str, options: dict[str, Any], code: str, klass: str
 ) -> None:
     project.platform.control.inject_fault(action, r"^/v1/", times=100, **options)
     asked = vault(project, api_timeout_seconds=0.5)
     with pytest.raises(SecretsError) as error:
-        asked.unwrap(delivery)
+        asked.unwrap_private_key(delivery)
     assert (error.value.code, error.value.klass) == (code, klass)
     assert delivery.wrapping_token not in str(error.value)
     with pytest.raises(SecretsError) as error:
@@ -72,23 +70,39 @@ def test_a_wrong_login_names_the_settings_and_not_their_values(project: Project)
     assert error.value.code == "vault_login_refused" and "canary" not in str(error.value)
 
 
+def test_a_token_file_that_cannot_be_used_is_a_code_with_setting_and_file(project: Project, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    for text, mode, klass in (
+        (None, 0, "retryable"),
+        ("canary", 0o644, "intervention"),
+        ("a b", 0o600, "intervention"),
+    ):
+        if text is not None:
+            file.write_text(text)
+            file.chmod(mode)
+        asked = vault(project, VAULT_ROLE_ID=None, VAULT_SECRET_ID=None, VAULT_TOKEN_FILE=file)
+        with pytest.raises(SecretsError) as error:
+            asked.runtime_secret(UUID(int=5), "munge_key")
+        assert (error.value.code, error.value.klass) == ("vault_login_unusable", klass)
+        assert "VAULT_TOKEN_FILE" in str(error.value) and str(file) in str(error.value)
+        assert "canary" not in str(error.value)
+
+
 def test_a_delivery_through_another_vault_is_refused_before_it_is_asked(project: Project, delivery: Delivery) -> None:
     elsewhere = delivery.model_copy(update={"vault_addr": "http://vault.invalid"})
     with pytest.raises(SecretsError) as error:
-        vault(project).unwrap(elsewhere)
+        vault(project).unwrap_private_key(elsewhere)
     assert error.value.code == "vault_address_mismatch"
-    assert vault(project).unwrap(delivery) == CANARY, "the token was not spent on it"
+    assert vault(project).unwrap_private_key(delivery) == CANARY, "the token was not spent on it"
 
 
 @pytest.mark.parametrize(("status", "words"), [("rotated", "replaced by a newer one"), ("revoked", "revoked")])
-def test_a_credential_that_is_no_longer_good_is_not_delivered_and_says_so(
-    project: Project, status: str, words: str
-) -> None:
+def test_a_rotated_or_revoked_credential_is_not_delivered(project: Project, status: str, words: str) -> None:
     own = settings(project)
     with Client(own) as client:
         instance = client.instance(UUID(project.deploy()["id"]))
         project.platform.control.set_credential_status(project.project_id, project.credential_id, status)
-        with pytest.raises(SecretsError, match=words) as error, play_secrets.access(client, own, instance):
+        with pytest.raises(SecretsError, match=words) as error, play_secrets.access(client, own, SLURM, instance):
             pass
     assert (error.value.code, error.value.klass) == ("credential_unavailable", "intervention")
 
@@ -96,16 +110,16 @@ def test_a_credential_that_is_no_longer_good_is_not_delivered_and_says_so(
 def test_a_login_that_ends_in_the_middle_of_a_play_is_renewed_once(project: Project, tmp_path: Path) -> None:
     control, instance_id = project.platform.control, UUID(int=5)
     with play_secrets.secret_server(tmp_path, vault(project, api_timeout_seconds=10), instance_id) as path:
-        before = play_secrets.ask_server(str(path), str(instance_id), "munge_key")
+        before = play_secrets.fetch_secret(str(path), str(instance_id), "munge_key")
         control.expire_vault_tokens(project.project_id)
         since = control.requests()["last"]
-        assert play_secrets.ask_server(str(path), str(instance_id), "munge_key") == before
+        assert play_secrets.fetch_secret(str(path), str(instance_id), "munge_key") == before
     asked = [(row["path"], row["status"]) for row in control.requests(since)["requests"]]
     assert [status for path, status in asked if "/data/" in path] == [403, 200]
     assert sum("approle/login" in path for path, _ in asked) == 1
 
 
-def test_a_login_that_ended_and_cannot_be_had_again_is_told_as_denied(project: Project) -> None:
+def test_a_login_that_cannot_be_renewed_is_vault_denied(project: Project) -> None:
     asked = vault(project)
     asked.runtime_secret(UUID(int=5), "munge_key")
     project.platform.control.expire_vault_tokens(project.project_id)
@@ -115,7 +129,7 @@ def test_a_login_that_ended_and_cannot_be_had_again_is_told_as_denied(project: P
     assert (error.value.code, error.value.klass) == ("vault_login_refused", "intervention")
 
 
-def test_a_spent_wrapping_token_is_an_error_in_the_log_in_the_record_and_in_the_exit_code(
+def test_a_spent_wrapping_token_shows_in_log_record_and_exit_code(
     dialable: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put = dialable.platform.control.put_credential
@@ -125,7 +139,7 @@ def test_a_spent_wrapping_token_is_an_error_in_the_log_in_the_record_and_in_the_
 
     def overheard(client: Client, *arguments: Any, **more: Any) -> Delivery:
         delivery = deliver(client, *arguments, **more)
-        assert Vault(own).unwrap(delivery) == CANARY
+        assert Vault(own, SLURM.runtime_secrets).unwrap_private_key(delivery) == CANARY
         return delivery
 
     monkeypatch.setattr(Client, "deliver_credential", overheard)

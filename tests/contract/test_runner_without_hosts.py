@@ -27,7 +27,7 @@ def assert_nothing_claimed(members: list[Doc], operations: list[Doc]) -> None:
     assert all(not member["adapter_detail"].get("claimed_by") for member in members)
 
 
-def test_plan_tells_the_whole_deploy_and_writes_nothing(platform: Platform, project: Project) -> None:
+def test_plan_shows_the_whole_deploy_and_writes_nothing(platform: Platform, project: Project) -> None:
     for allocation_id in project.allocation_ids:
         connection = {"host": "gs-x", "port": 22, "username": "ops", "host_keys": [GOOD_KEY]}
         platform.control.put_allocation(project.project_id, allocation_id, connection=connection)
@@ -37,6 +37,8 @@ def test_plan_tells_the_whole_deploy_and_writes_nothing(platform: Platform, proj
     assert [step["step"] for step in steps][-1] == "run playbooks/deploy.yml"
     assert sum(step["step"] == "create member" for step in steps) == 2
     assert all(step["why"] for step in steps)
+    assert steps[-1]["rule"] == "bring up the controller"
+    assert {step["rule"] for step in steps if step["step"] == "create member"} == {"carry out worker operations"}
     assert everything(project, made["id"]) == before
 
 
@@ -61,8 +63,11 @@ def test_a_controller_that_cannot_be_reached_as_recorded_fails_the_deploy_at_onc
     first = project.allocation_ids[0]
     made = project.deploy()
     platform.control.put_allocation(project.project_id, first, status=status, connection=connection)
+    since = platform.control.requests()["last"]
     done = gpuaas_slurm(environment(project), "run")
     ends(done, 1)
+    called = [row["path"] for row in platform.control.requests(since)["requests"]]
+    assert not [path for path in called if path.endswith("/deliveries")], "without the ssh key no host is reached"
     instance, members, operations = everything(project, made["id"])
     assert (instance["status"], instance["health"]) == ("failed", "unhealthy")
     assert instance["status_detail"]["reasons"][0]["code"] == code
@@ -78,14 +83,14 @@ def test_a_controller_that_cannot_be_reached_as_recorded_fails_the_deploy_at_onc
 def test_a_second_tick_after_a_failure_writes_nothing_more(platform: Platform, project: Project) -> None:
     project.deploy()
     variables = environment(project)
-    gpuaas_slurm(variables, "run")
+    ends(gpuaas_slurm(variables, "run"), 1)
     since = platform.control.requests()["last"]
     ends(gpuaas_slurm(variables, "run"), 0)
     later = platform.control.requests(since)["requests"]
     assert {row["method"] for row in later if "token" not in row["path"]} == {"GET"}
 
 
-def test_a_vault_we_cannot_use_is_told_in_the_controllers_record(platform: Platform, project: Project) -> None:
+def test_another_vault_address_is_an_error_in_the_controllers_record(platform: Platform, project: Project) -> None:
     platform.control.put_allocation(
         project.project_id,
         project.allocation_ids[0],
@@ -94,7 +99,7 @@ def test_a_vault_we_cannot_use_is_told_in_the_controllers_record(platform: Platf
     made = project.deploy(workers=0)
     variables = environment(project, GPUAAS_MAX_ATTEMPTS="1", VAULT_ADDR="http://127.0.0.1:9")
     done = gpuaas_slurm(variables, "run")
-    ends(done, 0, 1)
+    ends(done, 0)  # no operation was asked for, so none failed
     _, (controller,), operations = everything(project, made["id"])
     error = controller["adapter_detail"]["last_adapter_error"]
     assert controller["status"] == "failed"
@@ -168,7 +173,7 @@ def test_an_allocation_that_does_not_exist_is_a_clear_error(project: Project) ->
     assert "no allocation nope" in done.stderr, done.stderr
 
 
-def test_a_person_changes_the_configuration_whatever_the_spelling_and_what_is_not_there_is_named(
+def test_configure_ignores_the_case_of_settings_and_names_those_not_set(
     project: Project,
 ) -> None:
     made, mine = project.deploy(), environment(project)

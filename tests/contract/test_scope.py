@@ -1,5 +1,6 @@
 """Instances of a scope that this adapter does not serve, over the wire: no play, and at most one word."""
 
+import json
 import uuid
 from typing import Any
 
@@ -43,6 +44,11 @@ def writes(project: Project, since: int) -> list[Doc]:
     return [row for row in rows if row["method"] != "GET" and "/token" not in row["path"]]
 
 
+def held_back(log: str) -> str:
+    (line,) = [line for line in map(json.loads, log.splitlines()) if line["event"] == "held back"]
+    return str(line["why"])
+
+
 def shown(project: Project, made: Doc, what: str = "") -> Any:
     found = project.operator.get(f"{project.path}/app-instances/{made['id']}{what}").json()
     return found["items"] if what else found
@@ -54,6 +60,7 @@ def shown(project: Project, made: Doc, what: str = "") -> Any:
         {"operating_mode": "platform_managed"},
         {"operating_mode": "platform_managed", "control_plane_scope": "tenant"},
         {"control_plane_scope": "platform"},
+        {"runtime_backend": "kubernetes"},
     ],
     ids=lambda scope: "-".join(scope.values()),
 )
@@ -61,9 +68,9 @@ def test_a_known_scope_that_is_not_served_fails_once_with_the_three_values(
     dialable: Project, hosts: Hosts, scope: Doc
 ) -> None:
     made = deploy(dialable, **scope)
-    work(dialable, made["app_slug"])
+    assert work(dialable, made["app_slug"]) == []
     mark = dialable.platform.control.requests()["last"]
-    work(dialable, made["app_slug"])
+    assert work(dialable, made["app_slug"]) == []
     assert writes(dialable, mark) == [] and hosts.runs == []
     instance, (operation,) = shown(dialable, made), shown(dialable, made, "/member-operations")
     (reason,) = instance["status_detail"]["reasons"]
@@ -77,9 +84,10 @@ def test_a_known_scope_that_is_not_served_fails_once_with_the_three_values(
 def test_an_instance_attached_to_a_tenants_control_plane_is_left_alone(dialable: Project, hosts: Hosts) -> None:
     made = deploy(dialable, control_plane_scope="tenant")
     mark = dialable.platform.control.requests()["last"]
-    done = gpuaas_slurm(environment(dialable, GPUAAS_APP_SLUG=made["app_slug"]), "run")
+    done = gpuaas_slurm(environment(dialable, GPUAAS_APP_SLUG=made["app_slug"], GPUAAS_LOG_FORMAT="json"), "run")
     ends(done, 0)
-    assert "attached to a tenant's control plane" in done.stderr
+    why = held_back(done.stderr)
+    assert "attached to a tenant's control plane" in why and all(f"{name} {made[name]!r}" in why for name in SCOPED)
     assert writes(dialable, mark) == [] and shown(dialable, made)["status"] == "requested"
 
 
@@ -94,9 +102,11 @@ def test_a_scope_that_is_not_known_is_left_alone(
         "spoil", "/app-instances", method="GET", times=1_000, body={"id": made["id"], "fields": fields}
     )
     mark = platform.control.requests()["last"]
-    done = gpuaas_slurm(environment(dialable), "run")
+    done = gpuaas_slurm(environment(dialable, GPUAAS_LOG_FORMAT="json"), "run")
     ends(done, 0)
-    assert "this scope is not known" in done.stderr
+    given = {name: "not given" if value is None else repr(value) for name, value in (made | fields).items()}
+    why = held_back(done.stderr)
+    assert "this scope is not known" in why and all(f"{name} {given[name]}" in why for name in SCOPED)
     assert writes(dialable, mark) == [] and hosts.runs == []
 
 

@@ -17,14 +17,15 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
-from runner.act.play_queue import Turn
+from runner.act.play_queue import PlaySlot
 from runner.loop import run as loop
-from runner.loop import tick
+from runner.loop import shared, tick
 from runner.loop.dry_run import dry_run
 from runner.loop.process_lock import ProcessLock
 from runner.model.names import CONTROLLER
-from runner.model.plan import Claim, Play, SetInstance, SetMember, Step, Wait, shown, stamp
+from runner.model.plan import Claim, Finish, Play, SetInstance, SetMember, Step, Wait, shown, stamp
 from runner.model.platform import InstanceStatus, Operation
 from runner.model.world import World
 from runner.observe.world import observe
@@ -35,7 +36,6 @@ from runner.settings import Settings
 from runner.slurm import decide as policy
 from runner.slurm.app import SLURM
 from runner.slurm.decide import decide
-from runner.slurm.decide.instance import queue
 from runner.slurm.decide.instance.queue import Verb
 from tests.commands import ends
 from tests.contract.hosts_in_mind import Hosts
@@ -59,13 +59,13 @@ def instance_of(project: Project, instance_id: str) -> Doc:
     return found
 
 
-def race(project: Project, done: Callable[[], bool], **changes: Any) -> list[tick.Summary]:
+def race(project: Project, done: Callable[[], bool], **changes: Any) -> list[shared.Summary]:
     """Two runners tick side by side, started together each time, until it is done."""
     runners = [settings(project, runner_id=name, **changes) for name in ("left", "right")]
     together = threading.Barrier(len(runners))
-    summaries: list[tick.Summary] = []
+    summaries: list[shared.Summary] = []
 
-    def one(own: Settings) -> tick.Summary:
+    def one(own: Settings) -> shared.Summary:
         with Client(own) as client:
             together.wait(30)
             return loop.run(client, own, SLURM)
@@ -106,7 +106,7 @@ def _carry_out(world: World, operation: Operation) -> list[Step]:
     (controller,) = [one for one in world.members if one.component_key == CONTROLLER]
     if not world.played:
         return [Play("asked for", "observe", (controller,), frozenset({("restart", controller.id)}))]
-    return [queue.succeed(operation, "done")]
+    return [Finish("done", operation, "succeeded", {})]
 
 
 def test_two_runners_carry_out_each_instance_operation_once(
@@ -151,16 +151,18 @@ def test_a_lease_lost_while_a_play_ran_stops_the_runner_before_its_next_write(pr
 
     hosts.meanwhile = take_over
     own = settings(project, runner_id="left")
-    with Client(own) as client:
-        loop.run(client, own, SLURM)
+    with capture_logs() as said, Client(own) as client:
+        assert loop.run(client, own, SLURM).problems == []
     assert taken_at, "the worker was played"
+    (left,) = [line for line in said if line["event"] == "left to another runner"]
+    assert "thief" in left["problem"]
     after = [row for row in project.platform.control.audit() if row["seq"] > int(taken_at[0])]
     assert [row["action"] for row in after if "+left" in row["user_agent"]] == []
     (operation,) = [one for one in listed(project, made["id"], "member-operations") if one["id"] == asked["id"]]
     assert (operation["status"], operation["claimed_by"]) == ("running", "thief")
 
 
-def test_two_processes_that_fail_the_same_deploy_tell_it_once(project: Project) -> None:
+def test_two_processes_that_fail_the_same_deploy_send_one_event(project: Project) -> None:
     made = project.deploy(workers=2)
     project.platform.control.set_allocation_status(project.project_id, project.allocation_ids[0], "released")
     variables = environment(project)
@@ -202,7 +204,7 @@ class Scene:
         # Nothing but a claim keeps a second try from being due at once.
         return settings(self.project, runner_id=who, observe_seconds=0, retry_seconds=0)
 
-    def tick(self, who: str) -> tick.Summary:
+    def tick(self, who: str) -> shared.Summary:
         own = self.settings(who)
         with Client(own) as client:
             summary = loop.run(client, own, SLURM)
@@ -349,16 +351,20 @@ def test_a_lease_lost_between_the_claim_and_the_play_stops_the_tick(scene: Scene
     own = scene.settings("left")
     with Client(own) as client:
         one = tick._Tick(
-            client, tick.Shared(own, SLURM), client.instance(UUID(scene.instance_id)), tick.Summary(), time.monotonic()
+            client,
+            shared.Shared(own, SLURM),
+            client.instance(UUID(scene.instance_id)),
+            shared.Summary(),
+            time.monotonic(),
         )
         one._write(decide(one._world))
-        assert one._report.claimed, "the operation is claimed"
-        one._report.renewal._good_until = 0
+        assert one._report.writer.claimed, "the operation is claimed"
+        one._report.claims.renewal._good_until = 0
         with pytest.raises(LostLease):
             one._write(decide(one._world))
         with pytest.raises(LostLease):
-            one._act(Play("too late", "remove_worker", ()), Turn(requested=True, forks=1, number=1))
-        one._report.release()
+            one._act(Play("too late", "remove_worker", ()), PlaySlot(requested=True, forks=1, number=1))
+        one._report.claims.release()
     assert scene.hosts.runs == []
     assert scene.members()[scene.worker()]["status"] == "ready"
 
@@ -368,14 +374,18 @@ def test_a_lease_is_renewed_before_the_play_begins(scene: Scene) -> None:
     own = scene.settings("left")
     with Client(own) as client:
         one = tick._Tick(
-            client, tick.Shared(own, SLURM), client.instance(UUID(scene.instance_id)), tick.Summary(), time.monotonic()
+            client,
+            shared.Shared(own, SLURM),
+            client.instance(UUID(scene.instance_id)),
+            shared.Summary(),
+            time.monotonic(),
         )
-        one._report.renewal._lease_seconds = 0.6
+        one._report.claims.renewal._lease_seconds = 0.6
         one._write(decide(one._world))
-        (claimed,) = one._report.claimed.values()
-        until(lambda: one._report.claimed[claimed.id].etag != claimed.etag, 10, "the lease is renewed")
-        assert not one._report.renewal.is_lost
-        one._report.release()
+        (claimed,) = one._report.writer.claimed.values()
+        until(lambda: one._report.writer.claimed[claimed.id].etag != claimed.etag, 10, "the lease is renewed")
+        assert not one._report.claims.renewal.is_lost
+        one._report.claims.release()
 
 
 # -- writes that meet another's ------------------------------------------------------------------------------
@@ -401,7 +411,10 @@ def test_a_write_puts_only_its_own_changes_into_the_newest_detail(scene: Scene) 
         report, world = reporter_of(scene, client)
         member = next(one for one in world.members if one.adapter_detail.get("worker_hostname") == name)
         write_in_between(scene, name, host_keys_pinned={"keys": ["k"]}, fence=9, **newer)
+        mark = scene.project.platform.control.requests()["last"]
         report.apply(SetMember("seen", member, member.status, {"node_state": "IDLE+X"}), world)
+    rows = scene.project.platform.control.requests(mark)["requests"]
+    assert [row["status"] for row in rows if row["method"] == "PATCH"] == [412, 200]
     known = scene.members()[name]["adapter_detail"]
     assert (known["node_state"], known["host_keys_pinned"], known["fence"]) == ("IDLE+X", {"keys": ["k"]}, 9)
     assert {key: known[key] for key in newer} == newer
@@ -419,7 +432,7 @@ def test_no_write_but_a_claim_changes_the_number(scene: Scene) -> None:
             assert scene.members()[name]["adapter_detail"]["fence"] == number
         world = report.apply(Claim("ours", member, member.status), world)
         assert scene.members()[name]["adapter_detail"]["fence"] == world.fences[member.id] == number + 1
-        report.release()
+        report.claims.release()
 
 
 def test_a_write_decides_again_if_the_status_or_the_claim_changed(scene: Scene) -> None:
@@ -447,9 +460,9 @@ def test_a_claim_that_meets_another_claim_gives_no_number(scene: Scene) -> None:
         member = next(one for one in world.members if one.adapter_detail.get("worker_hostname") == name)
         number = member.adapter_detail["fence"]
         write_in_between(scene, name, fence=number + 1)
-        with pytest.raises(Outdated, match="claimed meanwhile"):
+        with pytest.raises(Outdated, match="claimed by another runner"):
             report.apply(Claim("late", member, member.status), world)
-        report.release()
+        report.claims.release()
     assert scene.members()[name]["adapter_detail"]["fence"] == number + 1
 
 
@@ -486,14 +499,12 @@ def without_etags(platform: Platform) -> None:
 
 
 @pytest.mark.usefixtures("without_etags")
-def test_without_etags_one_runner_does_the_work_and_says_so_once(
-    project: Project, hosts: Hosts, tmp_path: Path
-) -> None:
+def test_without_etags_one_runner_does_the_work(project: Project, hosts: Hosts, tmp_path: Path) -> None:
     made = project.deploy(workers=2)
     own = settings(project, runner_id="only", state_directory=tmp_path / "state")
     with Client(own) as client, ProcessLock(own) as alone:
         for _ in range(3):
-            assert loop.run(client, own, SLURM, alone=alone).problems == []
+            assert loop.run(client, own, SLURM, process_lock=alone).problems == []
     assert instance_of(project, made["id"])["status"] == "running"
     assert {member["status"] for member in listed(project, made["id"], "members")} == {"ready"}
     assert (tmp_path / "state").stat().st_mode & 0o077 == 0
@@ -537,7 +548,7 @@ def test_without_etags_a_second_runner_leaves_and_the_lock_dies_with_its_holder(
     assert done.stderr.count("sends no ETags") == 1
 
 
-def test_with_etags_nobody_needs_the_lock(project: Project, tmp_path: Path) -> None:
+def test_with_etags_no_lock_is_needed(project: Project, tmp_path: Path) -> None:
     project.deploy(workers=1)
     project.platform.control.set_allocation_status(project.project_id, project.allocation_ids[0], "released")
     with (tmp_path / f"project-{project.project_id}.lock").open("w") as lock:

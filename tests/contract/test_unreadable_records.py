@@ -1,9 +1,11 @@
 """Over the wire: one record that the platform gives in no usable form, or leaves out of a list."""
 
+import json
 import uuid
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from runner.model.platform import NOT_FOUND
 from runner.model.world import World
@@ -74,7 +76,7 @@ def test_a_decommission_waits_while_a_member_cannot_be_read(
     assert (instance["status"], instance["health"], operation["status"]) == ("running", "degraded", "accepted")
     (reason,) = instance["status_detail"]["reasons"]
     assert (reason["code"], reason["kind"], reason["id"]) == ("record_unreadable", "member", lost["id"])
-    work(dialable)
+    assert work(dialable) == []
     assert shown(dialable, deployed)["status"] == "deleting", "it goes on once the record can be read"
 
 
@@ -82,9 +84,13 @@ def test_the_log_names_the_record(platform: Platform, dialable: Project) -> None
     made = dialable.deploy(workers=1)
     (asked,) = shown(dialable, made, "/member-operations")
     spoil(platform, "/member-operations", asked["id"], correlation_id="not an id!")
-    done = gpuaas_slurm(environment(dialable), "run")
+    done = gpuaas_slurm(environment(dialable, GPUAAS_LOG_FORMAT="json"), "run")
     ends(done, 0)
-    assert asked["id"] in done.stderr and "nothing is changed until it can be read" in done.stderr
+    events = {line["event"]: line for line in map(json.loads, done.stderr.splitlines())}
+    assert set(events) == {"record not readable", "held back", "report requested/unknown"}
+    odd, held = events["record not readable"], events["held back"]
+    assert (odd["kind"], odd["id"]) == ("member_operation", asked["id"])
+    assert asked["id"] in held["why"] and "nothing is changed until it can be read" in held["why"]
     assert shown(dialable, made)["status"] == "requested"
     assert [one["status"] for one in shown(dialable, made, "/members")] == ["requested"]
 
@@ -96,14 +102,15 @@ def test_an_unreadable_instance_is_left_alone_and_a_deploy_beside_it_waits(
     dialable.allocation_ids = dialable.allocation_ids[4:]
     other = dialable.deploy(workers=0)
     spoil(platform, "/app-instances$", lost["id"], app_slug=7)
-    for _ in range(2):
-        work(dialable)
+    with capture_logs() as said:
+        assert work(dialable) == work(dialable) == []
+    assert {line["id"] for line in said if line["event"] == "record not readable"} == {lost["id"]}
     platform.control.clear_faults()
     assert shown(dialable, lost)["status"] == "requested"
     assert [one["status"] for one in shown(dialable, lost, "/members")] == ["requested"]
     # Whether the unreadable one has the machine is not known, so even a new deploy beside it waits.
-    assert shown(dialable, other)["status"] in ("requested", "deploying") and hosts.runs == []
-    work(dialable)
+    assert shown(dialable, other)["status"] == "deploying" and hosts.runs == []
+    assert work(dialable) == []
     assert shown(dialable, other)["status"] == "running"
 
 
@@ -224,8 +231,11 @@ def test_a_removal_on_an_allocation_that_cannot_be_read_waits(
     for _ in range(2):
         assert work(dialable, observe_seconds=0) == []
     platform.control.clear_faults()
+    reasons = shown(dialable, deployed)["status_detail"]["reasons"]
+    found = [(one["kind"], one["id"]) for one in reasons if one["code"] == "record_unreadable"]
+    assert found == [("allocation", target["allocation_id"])]
     (member,) = [one for one in shown(dialable, deployed, "/members") if one["id"] == target["id"]]
-    assert member["status"] in ("draining", "deleting")
+    assert member["status"] == "deleting", "its node is drained, its host is not touched"
     assert "remove_worker" not in [book for _, book, _ in hosts.runs]
 
 

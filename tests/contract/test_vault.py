@@ -12,14 +12,6 @@ from tests.platform_process import Platform, Project
 SECRET = "canary-private-key"
 
 
-@pytest.fixture
-def vault(platform: Platform, project: Project) -> hvac.Client:
-    role = platform.control.create_approle(project.project_id)
-    client = hvac.Client(url=platform.base_url)
-    client.auth.approle.login(role_id=role["role_id"], secret_id=role["secret_id"])
-    return client
-
-
 def deliver(project: Project) -> dict[str, str]:
     project.platform.control.put_credential(
         project.project_id, project.credential_id, username="login", private_key=SECRET
@@ -40,9 +32,7 @@ def test_delivery_is_unwrapped_once_and_never_again(project: Project) -> None:
         client.sys.unwrap()
 
 
-def test_only_who_is_logged_in_may_hand_in_a_wrapping_token_beside_the_own(
-    project: Project, vault: hvac.Client
-) -> None:
+def test_unwrapping_anothers_token_needs_a_login(project: Project, vault: hvac.Client) -> None:
     delivery = deliver(project)
     with pytest.raises(exceptions.InvalidRequest, match="missing client token"):
         _nobody(delivery["vault_addr"]).sys.unwrap(token=delivery["wrapping_token"])

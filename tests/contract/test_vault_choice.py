@@ -61,7 +61,7 @@ def test_a_vault_that_is_given_is_the_one_asked_and_is_left_as_it_was(
         ({"VAULT_ADDR": "http://127.0.0.1:9", "VAULT_TOKEN": "canary"}, "vault: none answers at http://127.0.0.1:9"),
     ],
 )
-def test_who_reads_the_results_is_told_which_vault_it_was(
+def test_the_summary_names_the_vault_under_test(
     monkeypatch: pytest.MonkeyPatch, given: dict[str, str], said: str
 ) -> None:
     monkeypatch.setattr(vault_under_test, "GIVEN", given)

@@ -57,7 +57,7 @@ def test_request_outside_the_contract_is_refused_and_recorded(
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff", b'{"operation": "\\ud800"}', b'{"operation": NaN}', b"[" * 100_000])
-def test_body_that_is_no_json_is_refused(project: Project, body: bytes) -> None:
+def test_a_body_that_is_not_json_is_refused(project: Project, body: bytes) -> None:
     base = f"{project.path}/app-instances/{project.deploy()['id']}/operations"
     headers = {
         "authorization": f"Bearer {project.operator_token}",

@@ -47,7 +47,7 @@ def test_each_worker_ends_by_itself(bulk: tuple[Cluster, str, int]) -> None:
     assert code == 1, log
 
 
-def test_each_operation_says_how_each_of_its_members_came_out(bulk: tuple[Cluster, str, int]) -> None:
+def test_each_operation_has_a_result_for_each_member(bulk: tuple[Cluster, str, int]) -> None:
     cluster, _, _ = bulk
     for operation in cluster.operations():
         results = operation["result"]["members"]

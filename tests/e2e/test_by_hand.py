@@ -27,7 +27,7 @@ def expected(cluster: Cluster) -> dict[str, Any]:
         AppInstance.model_validate(cluster.instance()),
         members,
         {one.id: one for one in known},
-        terms={package_policy.SOURCE_TERM: {"denied": package_policy.NOT_ASKED}},
+        terms={SLURM.package_source_variables[0]: {"denied": package_policy.NOT_ASKED}},
     )
     assert problems == {}
     return dict(tree["all"])
@@ -94,7 +94,7 @@ def test_exec_passes_the_commands_exit_code_through(cluster: Cluster) -> None:
     ends(by_hand(cluster, COMMAND, "exec", "--instance", cluster.instance_id, "--", "sh", "-c", "exit 7"), 7)
 
 
-def test_a_jwt_key_that_is_taken_out_of_vault_is_followed_by_another_and_no_earlier_token_counts(
+def test_a_jwt_key_deleted_in_vault_is_replaced_and_earlier_tokens_are_refused(
     deployed: Deployed,
 ) -> None:
     """As docs/usage/rotation.md has it. The last test here, since it restarts daemons."""

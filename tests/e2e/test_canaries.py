@@ -15,8 +15,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from runner.act.vault import MAKERS, Vault
+from runner.act.vault import Vault
 from runner.settings import Settings
+from runner.slurm.app import SLURM
 from tests.canaries import Canaries, Found, Watcher, here, privately
 from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, by_hand, fleet_named
@@ -32,7 +33,7 @@ PLACES = {
     "slurmdbd_password": ["/etc/slurm/slurmdbd.conf"],
     "jwt_key": ["/etc/slurm/jwt_hs256.key"],
 }
-ON_THE_CONTROLLER = {kind: PLACES[kind] for kind in MAKERS}
+ON_THE_CONTROLLER = {kind: PLACES[kind] for kind in SLURM.runtime_secrets}
 ON_EVERY_HOST = {"munge_key": PLACES["munge_key"]}
 BREAK_MARIADB = (
     "printf '[mysqld]\\nno-such-option=1\\n' >/etc/mysql/mariadb.conf.d/99-broken.cnf; systemctl stop mariadb"
@@ -40,7 +41,7 @@ BREAK_MARIADB = (
 
 
 @dataclass
-class Story:
+class Scenario:
     cluster: Cluster
     canaries: Canaries
     vault: Vault
@@ -48,7 +49,7 @@ class Story:
     watcher: Watcher
 
     def plant_what_is_known(self) -> None:
-        for name in MAKERS:
+        for name in SLURM.runtime_secrets:
             self.canaries.plant(name, self.vault.runtime_secret(UUID(self.cluster.instance_id), name))
         self.canaries.plant_from(self.calls())
 
@@ -74,7 +75,7 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
     """gs-1 with worker gs-2; on gs-3 the key has no room, on gs-4 sudo is refused, on gs-5 nobody answers."""
     settings = tmp_path_factory.mktemp("settings") / "settings.toml"
     with fleet_named("e2e-canary") as fleet, tempfile.TemporaryDirectory(prefix="canary-") as home:
@@ -84,18 +85,19 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         for kind in ("GPUAAS_CLIENT_SECRET", "GPUAAS_OPERATOR_TOKEN", "VAULT_SECRET_ID"):
             canaries.plant(kind.removeprefix("GPUAAS_").lower(), given[kind])
         own = {name: given[name] for name in ("VAULT_ADDR", "VAULT_ROLE_ID", "VAULT_SECRET_ID")}
-        vault = Vault(Settings(base_url=given["GPUAAS_BASE_URL"], project_id=given["GPUAAS_PROJECT_ID"], **own))  # type: ignore[arg-type]
+        known = Settings(base_url=given["GPUAAS_BASE_URL"], project_id=given["GPUAAS_PROJECT_ID"], **own)  # type: ignore[arg-type]
+        vault = Vault(known, SLURM.runtime_secrets)
         with own_processes(), Watcher(Path(home)) as watcher:
             variables = privately(given, settings, Path(home))
             made = answer(variables, "deploy", "--controller", "gs-1", "--workers", "gs-2")
             cluster = Cluster(fleet, made["id"], {**variables, "GPUAAS_LOG_FORMAT": "json"})
             cluster.api = ApiClient(given["GPUAAS_BASE_URL"], given["GPUAAS_OPERATOR_TOKEN"])
-            one = Story(cluster, canaries, vault, Path(home), watcher)
+            one = Scenario(cluster, canaries, vault, Path(home), watcher)
             one.plant_what_is_known()
             yield one
 
 
-def test_a_deploy_leaves_each_secret_in_its_right_place_and_nowhere_else(story: Story) -> None:
+def test_a_deploy_leaves_each_secret_in_its_right_place_and_nowhere_else(story: Scenario) -> None:
     ran = story.cluster.run()
     ends(ran, 0)
     story.nothing_shows(ran)
@@ -105,7 +107,7 @@ def test_a_deploy_leaves_each_secret_in_its_right_place_and_nowhere_else(story: 
         assert story.cluster.on(host, "stat", "-c", "%a", place) in ("400", "600")
 
 
-def test_a_leak_on_a_host_would_have_been_found(story: Story) -> None:
+def test_a_leak_on_a_host_would_have_been_found(story: Scenario) -> None:
     """The search itself is tried: in the journal, packed, and in a home directory."""
     control = story.canaries.plant("control", f"planted-{uuid4().hex}")
     for command in ("logger", "gzip >/var/log/old.log.1.gz", "cat >/home/ops/.bash_history"):
@@ -116,7 +118,7 @@ def test_a_leak_on_a_host_would_have_been_found(story: Story) -> None:
     assert {"/home/ops/.bash_history", "/var/log/old.log.1.gz", "the journal"} <= set(found["control"])
 
 
-def test_a_new_munge_key_replaces_the_old_one_everywhere_and_shows_nowhere_else(story: Story) -> None:
+def test_a_new_munge_key_replaces_the_old_one_everywhere_and_shows_nowhere_else(story: Scenario) -> None:
     answer(story.cluster.variables, "op", "rotate-credentials", story.cluster.instance_id)
     ran = story.cluster.run()
     ends(ran, 0)
@@ -125,7 +127,7 @@ def test_a_new_munge_key_replaces_the_old_one_everywhere_and_shows_nowhere_else(
     assert story.on("gs-2") == ON_EVERY_HOST
 
 
-def test_hosts_that_fail_show_no_secret_and_get_none(story: Story) -> None:
+def test_hosts_that_fail_show_no_secret_and_get_none(story: Scenario) -> None:
     cluster = story.cluster
     cluster.on("gs-3", "mkdir", "-p", "/etc/munge/munge.key/in-the-way")
     cluster.on("gs-4", "mv", "/etc/sudoers.d/ops", "/root/ops")
@@ -144,7 +146,7 @@ def test_hosts_that_fail_show_no_secret_and_get_none(story: Story) -> None:
     cluster.on("gs-5", "systemctl", "start", "ssh")
 
 
-def test_a_person_who_runs_plays_by_hand_at_the_highest_verbosity_is_shown_no_secret(story: Story) -> None:
+def test_plays_by_hand_at_the_highest_verbosity_show_no_secret(story: Scenario) -> None:
     cluster = story.cluster
     limit = (f"controller-{cluster.controller()['id'][:8]}", f"worker-{cluster.workers()['gs-2']['id'][:8]}")
     cluster.on("gs-1", "sh", "-c", BREAK_MARIADB)
@@ -166,7 +168,7 @@ def test_a_person_who_runs_plays_by_hand_at_the_highest_verbosity_is_shown_no_se
     cluster.runs_a_job_on_every_worker()
 
 
-def test_after_a_decommission_no_host_holds_any(story: Story) -> None:
+def test_after_a_decommission_no_host_holds_any(story: Scenario) -> None:
     answer(story.cluster.variables, "op", "decommission", story.cluster.instance_id)
     # Planted before: the vault forgets them now.
     story.plant_what_is_known()
@@ -178,11 +180,17 @@ def test_after_a_decommission_no_host_holds_any(story: Story) -> None:
         assert story.on(host).keys() <= {"control"}, host
 
 
-def test_no_process_no_file_and_no_call_ever_held_a_secret_that_it_was_not_there_to_carry(story: Story) -> None:
+def test_no_process_file_or_call_held_a_secret_that_it_does_not_need(story: Scenario) -> None:
     story.watcher.__exit__()
     story.canaries.plant_from(story.calls())
     short_lived = {"access_token", "wrapping_token", "client_token", "private_key"}
-    assert set(story.canaries.pieces) >= {*MAKERS, *short_lived, "client_secret", "operator_token", "vault_secret_id"}
+    assert set(story.canaries.pieces) >= {
+        *SLURM.runtime_secrets,
+        *short_lived,
+        "client_secret",
+        "operator_token",
+        "vault_secret_id",
+    }
     assert story.canaries.in_calls(story.calls()) == []
     # The watcher did look where it matters: at the play's own files, at Ansible, ssh and the hosts' processes.
     places = " ".join(story.watcher.seen.values())

@@ -28,7 +28,7 @@ OURS = "dpkg-query -W -f '${source:Package} ${Package} ${Version}\\n' | awk '$1 
 
 
 @dataclass
-class Story:
+class Scenario:
     suite: str
     cluster: Cluster
     # The newest version that the hosts' sources offer, and the one that is installed.
@@ -42,7 +42,7 @@ class Story:
         found = re.search(rf"^{key}\s+= (.*?)\s*$", self.slurm("scontrol", "show", "config"), re.MULTILINE)
         return found.group(1) if found else ""
 
-    def wish(self, *options: str) -> None:
+    def configure(self, *options: str) -> None:
         answer(self.cluster.variables, "configure", self.cluster.instance_id, *options)
 
     def ask(self, verb: str, *options: str) -> Doc:
@@ -79,7 +79,7 @@ class Story:
 
 
 @pytest.fixture(scope="module", params=SUITES)
-def story(request: pytest.FixtureRequest) -> Iterator[Story]:
+def story(request: pytest.FixtureRequest) -> Iterator[Scenario]:
     """gs-1 with the worker gs-2, which runs a job from the beginning; on Debian 13 also a spare host of Debian 12."""
     with fleet_named(f"e2e-change-{request.param}") as fleet:
         older = [HostSpec(OLDER, "bookworm", warm=True)] if request.param == "trixie" else []
@@ -90,7 +90,7 @@ def story(request: pytest.FixtureRequest) -> Iterator[Story]:
         offered = (f"{repository.base}+private2", repository.base)
         cluster = deploy(fleet, "gs-1", "gs-2", GPUAAS_RETRY_SECONDS="0")
         ends(cluster.run(), 0)
-        one = Story(request.param, cluster, offered)
+        one = Scenario(request.param, cluster, offered)
         job = one.slurm("sbatch", "--parsable", "--output=/dev/null", "--wrap", HELD)
         until(lambda: "RUNNING" in one.slurm("squeue", "-ho", "%T", "-j", job), 60, "the job runs")
         one.job = one.slurm("squeue", "--noheader", "--format=%i %T %S %N")
@@ -98,13 +98,13 @@ def story(request: pytest.FixtureRequest) -> Iterator[Story]:
 
 
 @pytest.fixture(autouse=True)
-def the_job_never_notices(story: Story) -> Iterator[None]:
+def the_job_never_notices(story: Scenario) -> Iterator[None]:
     yield
     if story.job:
         story.job_runs_on()
 
 
-def test_three_versions_are_told_apart(story: Story) -> None:
+def test_three_versions_are_distinguished(story: Scenario) -> None:
     versions = story.cluster.instance()["status_detail"]["versions"]
     (installed,) = story.packages()["gs-1"]
     running = installed.partition("-")[0]
@@ -120,18 +120,18 @@ def test_three_versions_are_told_apart(story: Story) -> None:
         assert (told["package_version"], told["slurm_version"]) == (installed, running)
 
 
-def test_a_changed_setting_goes_live_on_every_host_under_a_running_job(story: Story) -> None:
+def test_a_changed_setting_goes_live_on_every_host_under_a_running_job(story: Scenario) -> None:
     assert story.setting("MinJobAge") != "123 sec"
-    story.wish("--slurm", "MinJobAge=123", "--slurm", "MaxJobCount=12345")
+    story.configure("--slurm", "MinJobAge=123", "--slurm", "MaxJobCount=12345")
     ends(story.cluster.run(), 0)
     assert (story.setting("MinJobAge"), story.setting("MaxJobCount")) == ("123 sec", "12345")
     assert (story.setting("HASH_VAL"), story.cluster.instance()["health"]) == ("Match", "healthy")
     story.everybody_runs_what_is_on_disk()
 
 
-def test_a_setting_that_slurm_refuses_touches_nothing_and_is_told_in_slurms_words(story: Story) -> None:
+def test_a_setting_that_slurm_refuses_changes_nothing_and_quotes_slurm(story: Scenario) -> None:
     before = story.untouched()
-    story.wish("--slurm", "PriorityType=priority/nonsense")
+    story.configure("--slurm", "PriorityType=priority/nonsense")
     ends(story.cluster.run(), 0)
     instance = story.cluster.instance()
     (reason,) = instance["status_detail"]["reasons"]
@@ -142,7 +142,7 @@ def test_a_setting_that_slurm_refuses_touches_nothing_and_is_told_in_slurms_word
     assert [step for step in steps if "deploy" in step["step"]] == [], "it is not tried again"
 
 
-def test_an_upgrade_that_carries_a_refused_config_fails_with_slurms_words(story: Story) -> None:
+def test_an_upgrade_that_carries_a_refused_config_fails_with_slurms_words(story: Scenario) -> None:
     before = story.untouched()
     asked = story.ask("upgrade")
     ends(story.cluster.run(), 1)
@@ -153,15 +153,15 @@ def test_an_upgrade_that_carries_a_refused_config_fails_with_slurms_words(story:
     assert story.reasons() == ["config_refused"]
 
 
-def test_a_wish_that_is_taken_back_heals_without_a_change(story: Story) -> None:
+def test_a_withdrawn_config_change_heals_without_a_change(story: Scenario) -> None:
     before = story.untouched()
-    story.wish("--unset", "PriorityType")
+    story.configure("--unset", "PriorityType")
     ends(story.cluster.run(), 0)
     assert (story.cluster.instance()["health"], story.reasons()) == ("healthy", [])
     assert story.untouched() == before
 
 
-def test_a_version_outside_the_window_is_refused_before_anything_is_touched(story: Story) -> None:
+def test_a_version_outside_the_window_is_refused_before_anything_is_touched(story: Scenario) -> None:
     before = story.untouched()
     asked = story.ask("upgrade", "--slurm-version", {"bookworm": "24.11", "trixie": "22.05"}[story.suite])
     ends(story.cluster.run(), 1)
@@ -171,7 +171,7 @@ def test_a_version_outside_the_window_is_refused_before_anything_is_touched(stor
     assert (story.cluster.instance()["health"], story.reasons()) == ("healthy", [])
 
 
-def test_an_upgrade_whose_controller_does_not_come_up_goes_back_by_itself(story: Story) -> None:
+def test_an_upgrade_whose_controller_does_not_come_up_goes_back_by_itself(story: Scenario) -> None:
     if story.suite != "trixie":
         pytest.skip("how packages go back does not depend on the Debian; one of them shows it")
     packages = story.packages()
@@ -188,7 +188,7 @@ def test_an_upgrade_whose_controller_does_not_come_up_goes_back_by_itself(story:
     assert (story.cluster.instance()["health"], story.reasons()) == ("healthy", [])
 
 
-def test_an_upgrade_moves_every_host_in_order(story: Story) -> None:
+def test_an_upgrade_moves_every_host_in_order(story: Scenario) -> None:
     (installed,) = story.packages()["gs-1"]
     asked = story.ask("upgrade")
     ends(story.cluster.run(), 0)
@@ -210,7 +210,7 @@ def test_an_upgrade_moves_every_host_in_order(story: Story) -> None:
     ]
 
 
-def test_an_upgrade_that_finds_nothing_newer_changes_nothing(story: Story) -> None:
+def test_an_upgrade_that_finds_nothing_newer_changes_nothing(story: Scenario) -> None:
     if story.suite != "bookworm":
         pytest.skip("what is offered does not depend on the Debian; one of them shows it")
     before = story.untouched()
@@ -221,7 +221,7 @@ def test_an_upgrade_that_finds_nothing_newer_changes_nothing(story: Story) -> No
     assert story.untouched() == before
 
 
-def test_a_rollback_returns_to_what_was_before_the_last_change(story: Story) -> None:
+def test_a_rollback_returns_to_what_was_before_the_last_change(story: Scenario) -> None:
     asked = story.ask("rollback")
     ends(story.cluster.run(), 0)
     assert story.outcome(asked)["status"] == "succeeded"
@@ -233,10 +233,10 @@ def test_a_rollback_returns_to_what_was_before_the_last_change(story: Story) -> 
     assert story.outcome(again)["error"]["code"] == "nothing_to_return_to"
 
 
-def test_a_rollback_of_a_configuration_keeps_it_from_coming_back(story: Story) -> None:
+def test_a_rollback_of_a_configuration_keeps_it_from_coming_back(story: Scenario) -> None:
     if story.suite != "bookworm":
         pytest.skip("what a rollback keeps from coming back does not depend on the Debian; one of them shows it")
-    story.wish("--slurm", "MinJobAge=124")
+    story.configure("--slurm", "MinJobAge=124")
     ends(story.cluster.run(), 0)
     assert story.setting("MinJobAge") == "124 sec"
     asked = story.ask("rollback")
@@ -246,12 +246,12 @@ def test_a_rollback_of_a_configuration_keeps_it_from_coming_back(story: Story) -
     assert story.setting("MinJobAge") == "123 sec"
     assert (story.cluster.instance()["health"], story.reasons()) == ("degraded", ["config_rolled_back"])
     story.everybody_runs_what_is_on_disk()
-    story.wish("--slurm", "MinJobAge=123")
+    story.configure("--slurm", "MinJobAge=123")
     ends(story.cluster.run(), 0)
     assert (story.cluster.instance()["health"], story.reasons()) == ("healthy", [])
 
 
-def test_the_job_ends_well_and_its_node_is_free_again(story: Story) -> None:
+def test_the_job_ends_well_and_its_node_is_free_again(story: Scenario) -> None:
     job, story.job = story.job.split()[0], ""
     story.cluster.on("gs-2", "touch", "/tmp/go")
     until(lambda: "COMPLETED" in story.slurm("sacct", "-XnPj", job, "--format=State"), 60, "the job completes")
@@ -259,7 +259,7 @@ def test_the_job_ends_well_and_its_node_is_free_again(story: Story) -> None:
     story.cluster.runs_a_job_on_every_worker()
 
 
-def test_a_worker_whose_slurm_does_not_fit_is_named_until_it_is_removed(story: Story) -> None:
+def test_a_worker_whose_slurm_does_not_fit_is_named_until_it_is_removed(story: Scenario) -> None:
     if story.suite != "trixie":
         pytest.skip("a 22.05 worker is what a 24.11 controller does not take")
     story.cluster.add(OLDER)
@@ -277,7 +277,7 @@ def test_a_worker_whose_slurm_does_not_fit_is_named_until_it_is_removed(story: S
     assert (story.cluster.instance()["health"], story.reasons()) == ("healthy", [])
 
 
-def _started(story: Story, host: str, unit: str) -> int:
+def _started(story: Scenario, host: str, unit: str) -> int:
     """By the kernel's own clock, which the hosts of a fleet share."""
     shown = story.cluster.on(host, "systemctl", "show", unit, "--property=ExecMainStartTimestampMonotonic", "--value")
     return int(shown)

@@ -29,13 +29,13 @@ def test_one_run_brings_up_every_instance_that_was_asked_for(deployed: Deployed)
         assert {operation["status"] for operation in one.operations()} == {"succeeded"}
 
 
-def test_who_polls_the_api_sees_the_instance_requested_then_deploying_then_running(deployed: Deployed) -> None:
+def test_the_instance_is_requested_then_deploying_then_running(deployed: Deployed) -> None:
     for one in (deployed.split, deployed.same_node):
         assert distinct([seen.status for seen in one.seen]) == ["requested", "deploying", "running"]
         assert [seen.health for seen in one.seen][-1] == "healthy"
 
 
-def test_who_polls_the_api_sees_each_members_status_and_phase_move_forward_only(deployed: Deployed) -> None:
+def test_member_status_and_phase_move_forward_only(deployed: Deployed) -> None:
     for one in (deployed.split, deployed.same_node):
         for member in one.members():
             seen = [found for sighting in one.seen if (found := sighting.of(member["id"]))]
@@ -117,7 +117,7 @@ def _batch_job_completes_under_an_account(cluster: Cluster, user: str) -> None:
     assert node in cluster.workers()
 
 
-def test_what_the_api_says_of_the_controller_is_what_its_host_says(deployed: Deployed) -> None:
+def test_controller_details_match_the_host(deployed: Deployed) -> None:
     for one in (deployed.split, deployed.same_node):
         host = one.controller_host
         said = one.controller()["adapter_detail"]
@@ -137,7 +137,7 @@ def test_what_the_api_says_of_the_controller_is_what_its_host_says(deployed: Dep
         assert abs((started - _unit_started(one, host, "slurmctld")).total_seconds()) < 5
 
 
-def test_what_the_api_says_of_each_worker_is_what_its_host_and_its_controller_say(deployed: Deployed) -> None:
+def test_worker_details_match_the_host_and_the_controller(deployed: Deployed) -> None:
     for one in (deployed.split, deployed.same_node):
         controller = one.controller()["adapter_detail"]
         for host, worker in one.workers().items():
@@ -357,11 +357,11 @@ def test_each_secret_is_on_the_hosts_that_need_it_and_there_for_its_daemon_alone
         assert f"StoragePass={secrets['slurmdbd_password']}\n" in one.on(controller, "cat", "/etc/slurm/slurmdbd.conf")
 
 
-def test_a_token_opens_the_cluster_to_who_has_no_munge_key_of_it_and_a_changed_one_opens_nothing(
+def test_a_token_works_without_a_munge_key_and_a_changed_token_is_refused(
     deployed: Deployed,
 ) -> None:
     one, inside, outside = deployed.split, deployed.split.controller_host, deployed.same_node.controller_host
-    deployed.fleet.exec(outside, ["tee", "/tmp/other.conf"], one.on(inside, "cat", "/etc/slurm/slurm.conf"))
+    ends(deployed.fleet.exec(outside, ["tee", "/tmp/other.conf"], one.on(inside, "cat", "/etc/slurm/slurm.conf")), 0)
     token = one.on(inside, "sudo", "-u", "ops", "scontrol", "token", "lifespan=600").removeprefix("SLURM_JWT=")
     header, claims, signature = token.split(".")
     assert json.loads(base64.urlsafe_b64decode(claims + "=="))["sun"] == "ops"
@@ -385,7 +385,7 @@ def test_a_token_opens_the_cluster_to_who_has_no_munge_key_of_it_and_a_changed_o
         fails(ask(inside, f"SLURM_JWT={wrong}"), why="a changed token was taken")
 
 
-def test_every_log_line_of_a_deploy_says_whose_it_is(deployed: Deployed) -> None:
+def test_every_log_line_of_a_deploy_has_the_ids_of_its_instance(deployed: Deployed) -> None:
     lines = log_lines(deployed.log)
     ids = {one.instance_id: one.instance() for one in (deployed.split, deployed.same_node)}
     assert {line["app_instance_id"] for line in lines} == set(ids)

@@ -254,7 +254,7 @@ def test_a_command_on_a_paused_stopped_or_restarted_host(fleet: Fleet, podman: P
     assert int(said(fleet, host.name, "stat", "--format=%Y", "/proc/1")) > int(before)
 
 
-def test_status_and_env_tell_people_and_programs_the_same(fleet: Fleet) -> None:
+def test_status_and_env_show_the_same(fleet: Fleet) -> None:
     code, shown = command("status", "--name", fleet.name, "--json")
     assert code == 0
     assert json.loads(shown) == fleet.status()

@@ -60,10 +60,10 @@ def test_a_host_with_fewer_gpus_than_rented_is_refused_before_anything_on_it_cha
         operation = cluster.add("gs-3")
         ends(cluster.run(), 1)
     finally:
-        cluster.fleet.exec("gs-3", ["tee", TABLE], stdin=f"{whole}\n")
+        ends(cluster.fleet.exec("gs-3", ["tee", TABLE], stdin=f"{whole}\n"), 0)
     ended = next(one for one in cluster.operations() if one["id"] == operation["id"])
     assert ended["error"]["code"] == "gpu_count_mismatch"
-    assert "1 GPU(s), its allocation says 2" in ended["error"]["message"]
+    assert "1 GPU(s), its allocation has 2" in ended["error"]["message"]
     assert "gs-3" not in cluster.on(cluster.controller_host, "sinfo", "--noheader", "--Node")
     assert (
         cluster.on("gs-3", "sh", "-c", "ls /var/lib/gpuaas-slurm/ledger.json /etc/munge/munge.key 2>/dev/null; true")
@@ -71,7 +71,7 @@ def test_a_host_with_fewer_gpus_than_rented_is_refused_before_anything_on_it_cha
     )
 
 
-def test_a_worker_with_other_gpus_joins_and_nobody_else_is_touched(equipped: Equipped) -> None:
+def test_a_worker_with_other_gpus_joins_and_no_other_is_touched(equipped: Equipped) -> None:
     cluster = equipped.cluster
     others = [("gs-1", "slurmctld"), ("gs-2", "slurmd")]
     before = [cluster.process(*one) for one in others] + [cluster.on("gs-1", "sha256sum", "/etc/slurm/gres.conf")]

@@ -5,6 +5,7 @@ and then either put right by the next tick or over by itself. In order, each tes
 """
 
 import contextlib
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -136,7 +137,7 @@ def job(patient: Patient) -> str:
     return number
 
 
-def test_a_finished_bootstrap_is_healthy_and_says_nothing(patient: Patient) -> None:
+def test_a_new_cluster_is_healthy_without_reasons(patient: Patient) -> None:
     assert patient.cluster.instance()["health"] == "healthy"
     assert patient.cluster.instance()["status_detail"]["reasons"] == []
 
@@ -178,14 +179,15 @@ def test_a_killed_slurmctld_that_systemd_brings_back_is_healthy_again_by_itself(
     assert patient.job_runs(job)
 
 
-def test_a_full_disk_a_changed_config_and_a_replaced_program_are_each_told_and_go(patient: Patient, job: str) -> None:
+def test_full_disk_changed_config_and_replaced_program_are_reported_until_fixed(patient: Patient, job: str) -> None:
     original = patient.on(CONTROLLER, "cat /etc/slurm/slurm.conf")
     patient.on(CONTROLLER, "echo 'MessageTimeout=77' >>/etc/slurm/slurm.conf")
     patient.on(CONTROLLER, "cd /usr/sbin && cp -p slurmctld slurmctld.new && mv slurmctld.new slurmctld")
     with small_disk(patient.cluster):
         health, reasons = patient.look()
         assert (health, set(reasons)) == ("degraded", {"config_changed", "version_differs", "disk_nearly_full"})
-        assert STATE in reasons["disk_nearly_full"]["message"] and "make room" in reasons["disk_nearly_full"]["message"]
+        full = reasons["disk_nearly_full"]["message"]
+        assert STATE in full and "free some space" in full
         assert "slurmctld" in reasons["version_differs"]["message"]
     patient.on(CONTROLLER, "systemctl restart slurmctld")
     until(lambda: set(patient.look()[1]) == {"config_changed"}, 60, "only the config is left", every=1)
@@ -211,7 +213,7 @@ def test_a_clock_that_is_off_is_named_in_seconds(patient: Patient) -> None:
     with wrong_clock(patient, CONTROLLER):
         health, reasons = patient.mend()
         assert (health, set(reasons)) == ("degraded", {"clock_skew"})
-        assert "ahead of the runner's" in reasons["clock_skew"]["message"]
+        assert re.search(r"\b(59|60)\d s ahead of the runner's", reasons["clock_skew"]["message"])
     assert patient.is_healthy()
 
 
@@ -237,13 +239,12 @@ def test_one_of_two_workers_down_degrades_and_both_down_is_unhealthy(patient: Pa
     assert reasons["worker_down"]["member_id"] == patient.cluster.workers()[WITNESS]["id"]
     patient.cluster.fleet.pause(OTHER)
     try:
-        until(lambda: "*" in patient.state(OTHER), 120, "the other one is silent", every=0.5)
+        until(lambda: patient.state(OTHER) == "down*", 120, "Slurm gives the other one up too", every=0.5)
         health, reasons = patient.look()
-        assert health == "unhealthy" and "no_worker_serves" in reasons
-        silent = patient.cluster.workers()[OTHER]["id"]
+        assert (health, set(reasons)) == ("unhealthy", {"no_worker_serves", "worker_down"})
         listed = patient.cluster.instance()["status_detail"]["reasons"]
-        told = {reason["code"] for reason in listed if reason.get("member_id") == silent}
-        assert told and told <= {"worker_not_responding", "worker_down"}, listed
+        down = sorted(reason["member_id"] for reason in listed if reason["code"] == "worker_down")
+        assert down == sorted(worker["id"] for worker in patient.cluster.workers().values())
     finally:
         patient.cluster.fleet.unpause(OTHER)
     until(lambda: patient.state(OTHER) == "idle", 120, "the other one answers again by itself", every=0.5)
@@ -262,7 +263,7 @@ def test_a_dead_worker_is_started_again_and_the_other_one_is_left_alone(patient:
     patient.cluster.runs_a_job_on_every_worker()
 
 
-def test_a_worker_that_slurm_finds_invalid_is_told_and_left_to_a_person(patient: Patient) -> None:
+def test_a_worker_that_slurm_finds_invalid_is_reported_and_not_repaired(patient: Patient) -> None:
     def join_anew(edit: str) -> None:
         patient.on(WITNESS, "systemctl stop slurmd")
         patient.on(CONTROLLER, f"scontrol delete nodename={WITNESS}")

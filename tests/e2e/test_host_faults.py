@@ -58,7 +58,7 @@ def test_apt_failing_on_one_of_three_workers_fails_that_worker_and_no_other(part
     partly_failed.runs_a_job_on_every_worker()
 
 
-def test_its_operation_fails_with_a_result_for_each_member_and_the_exit_code_tells(partly_failed: Cluster) -> None:
+def test_its_operation_fails_with_a_result_for_each_member_and_exit_code_1(partly_failed: Cluster) -> None:
     assert partly_failed.ran is not None
     ends(partly_failed.ran, 1)
     (operation,) = partly_failed.operations()

@@ -45,7 +45,7 @@ def contained(image: str, *arguments: str, options: tuple[str, ...] = ()) -> "su
     return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
-def test_in_the_image_nobody_is_root_and_nothing_can_be_written(image: str) -> None:
+def test_the_image_runs_without_root_and_is_read_only(image: str) -> None:
     script = (
         "import os\n"
         "print(os.getuid(), os.getgid(), open('/proc/self/status').read().split('CapEff:')[1].split()[0])\n"

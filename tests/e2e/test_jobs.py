@@ -78,7 +78,7 @@ class Jobs:
         return self.cluster.workers()[host]
 
     def did(self, host: str) -> str:
-        return str(self.worker(host)["adapter_detail"]["leave"]["did"])
+        return str(self.worker(host)["adapter_detail"]["leave"]["announced_eviction"])
 
     def flags(self, host: str) -> str:
         return self.slurm("sinfo", "--noheader", "--nodes", host, "--format=%T %E")

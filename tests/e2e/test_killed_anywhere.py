@@ -152,7 +152,7 @@ def seen(cluster: Cluster, hosts: tuple[str, ...]) -> Counter[str]:
     said = instance["status_detail"] or {}
     found: dict[str, Any] = {
         "instance": (instance["status"], instance["health"], [one["code"] for one in said.get("reasons", [])]),
-        "lifecycle": [(said.get("lifecycle") or {}).get(name) for name in ("verb", "phase", "verdict")],
+        "lifecycle": [(said.get("lifecycle") or {}).get(name) for name in ("verb", "phase", "result")],
         "members": sorted(_shown(one) for one in cluster.members()),
         "operations": [(one["operation"], one["status"], one["error"]) for one in _operations(cluster)],
         "events": [one["type"] for one in cluster.events()],
@@ -225,7 +225,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
         yield Twins(fleet, mortal, twin, temporary, before)
 
 
-def test_a_runner_told_twice_to_end_stops_the_play_and_hands_its_work_back(twins: Twins) -> None:
+def test_a_runner_stops_its_play_after_the_second_signal(twins: Twins) -> None:
     runner = twins.runner_at("munge : Run munge with the cluster's key", is_running(twins.mortal))
     # Two of the same kind at once would count as one.
     runner.send_signal(signal.SIGTERM)
@@ -249,7 +249,7 @@ def test_deploy(twins: Twins) -> None:
     twins.chapter(
         is_running,
         "slurmdbd : Run MariaDB and slurmdbd",
-        "slurmctld : Put the configuration live",
+        "slurmctld : Try the configuration and put it live",
         "slurmd : Report that the worker is joining",
     )
     for controller, witness, *_ in HOSTS:
@@ -269,7 +269,7 @@ def test_add(twins: Twins) -> None:
     )
 
 
-def test_a_runner_told_once_to_end_finishes_its_step_first(twins: Twins) -> None:
+def test_a_runner_finishes_its_step_after_the_first_signal(twins: Twins) -> None:
     with ThreadPoolExecutor(1) as aside:
         undisturbed = aside.submit(twins.undisturbed, asks("restart"))
         over = asks("restart")(twins.mortal)
@@ -279,6 +279,7 @@ def test_a_runner_told_once_to_end_finishes_its_step_first(twins: Twins) -> None
         runner.send_signal(signal.SIGTERM)
         _, log = runner.communicate(timeout=120)
         assert runner.returncode == 0, log
+        assert [line["event"] for line in log_lines(log)].count("ending after this step") == 1
         assert twins.mortal.process("gs-2", "slurmd") != before, "workers come later in the same play"
         twins.finish(twins.mortal, over)
         undisturbed.result()
@@ -286,12 +287,12 @@ def test_a_runner_told_once_to_end_finishes_its_step_first(twins: Twins) -> None
 
 
 def test_drain(twins: Twins) -> None:
-    twins.chapter(asks("drain", "--members", "2", "--reason", "old"), "drain : Ask Slurm")
+    twins.chapter(asks("drain", "--members", "2", "--reason", "old"), "drain : Change the nodes and take a snapshot")
 
 
 def test_remove(twins: Twins) -> None:
-    clean = "decommission : Leave the host as it was found"
-    twins.chapter(asks("remove", "--members", "2"), "decommission : Stop slurmd for good", clean)
+    clean = "decommission : Restore the former state of the host"
+    twins.chapter(asks("remove", "--members", "2"), "decommission : Stop and disable slurmd", clean)
     assert difference(twins.before["gs-3"], picture(twins.fleet, "gs-3")) == []
 
 
@@ -325,7 +326,7 @@ def test_start(twins: Twins) -> None:
 
 
 def test_decommission(twins: Twins) -> None:
-    clean = "decommission : Leave the host as it was found"
-    twins.chapter(asks("decommission"), clean, "PLAY [Take the controller off its host]")
+    clean = "decommission : Restore the former state of the host"
+    twins.chapter(asks("decommission"), clean, "PLAY [Remove the controller from its host]")
     assert difference(twins.before["gs-1"], picture(twins.fleet, "gs-1")) == []
     assert len(twins.killed_at) == 17

@@ -52,7 +52,7 @@ class Lair:
         """From now on the host's Python changes what modules answer."""
         chief = f"controller-{self.cluster.controller()['id'][:8]}"
         text = WRAPPER.format(controller=chief, victim=VICTIM, count=COUNT).replace("[LIES]", repr([lies]))
-        self.cluster.fleet.exec(host, ["sh", "-ec", "cat >/usr/bin/python3.lie"], text)
+        ends(self.cluster.fleet.exec(host, ["sh", "-ec", "cat >/usr/bin/python3.lie"], text), 0)
         self.cluster.on(host, "sh", "-ec", "chmod 755 /usr/bin/python3.lie; mv /usr/bin/python3.lie /usr/bin/python3")
 
     def lied(self, host: str) -> int:
@@ -113,7 +113,7 @@ def test_a_worker_that_lies_joins_and_its_record_has_only_what_a_worker_may_say(
     assert (lair.others(), lair.node()) == (before, node)
 
 
-def test_a_worker_that_lies_is_removed_by_an_ordinary_remove_and_nobody_else_changes(lair: Lair) -> None:
+def test_a_lying_worker_is_removed_and_no_other_record_changes(lair: Lair) -> None:
     before, node, lies = lair.others(), lair.node(), lair.lied(LIAR)
 
     assert lair.ended(lair.ask("remove", "--members", LIAR))["status"] == "succeeded"

@@ -320,7 +320,7 @@ def test_a_drain_survives_a_runner_that_is_killed_in_the_middle(life: Life) -> N
     until(lambda: life.run() == 0 and life.operation(drain)["status"] == "succeeded", 60, "it ends", every=1)
 
 
-def test_a_worker_whose_host_is_gone_for_ever_is_taken_out_with_the_truth_told(life: Life) -> None:
+def test_a_worker_whose_host_is_gone_is_removed_and_not_called_clean(life: Life) -> None:
     life.cluster.fleet.kill("gs-5")
     began = time.monotonic()
     remove = life.ask("remove", "--members", "gs-5", "--host-patience", "0")

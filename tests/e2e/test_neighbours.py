@@ -183,7 +183,7 @@ def test_a_left_over_host_is_cleaned_by_the_command_and_serves_again(neighbours:
     assert owner(first, TAKEN) == first.instance_id, "the id must be the mark's"
     ends(clean(second, TAKEN, first.instance_id, tmp_path), 0)
     assert second.on(TAKEN, "sh", "-c", f"ls -d {MARK} /etc/gpuaas-slurm /var/lib/gpuaas-slurm 2>/dev/null; true") == ""
-    neighbours.hide_first(instance=404)
+    neighbours.hide_first()
     second.add(TAKEN)
     try:
         ends(second.run(), 0)

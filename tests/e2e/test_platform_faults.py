@@ -11,7 +11,7 @@ from tests.platform_process import Doc
 pytestmark = pytest.mark.e2e
 
 
-def test_a_deploy_survives_a_platform_that_answers_wrongly_late_or_not_at_all() -> None:
+def test_a_deploy_survives_wrong_late_and_missing_answers_of_the_platform() -> None:
     with fleet_named("e2e-platform") as fleet:
         fleet.up(hosts=1, suite="bookworm", warm=True)
         cluster = deploy(fleet, "gs-1", "", "--same-node", GPUAAS_API_TIMEOUT_SECONDS="2")

@@ -122,7 +122,7 @@ def test_the_first_runner_wakes_up_and_changes_nothing(pair: Pair) -> None:
     record, witness = pair.worker(), pair.cluster.process(WITNESS, "slurmd")
     pair.signal(signal.SIGCONT)
     _, said = pair.suspended.communicate(timeout=120)
-    assert [line for line in log_lines(said) if "lease" in line["event"] or "another runner" in line["event"]], said
+    assert {"lease lost", "left to another runner"} & {line["event"] for line in log_lines(said)}, said
     until(lambda: not pair.processes(), 30, "nothing of it runs any more", seen=pair.processes)
     assert pair.worker() == record, "it wrote to a member that is gone"
     assert difference(pair.before, picture(pair.fleet, REPAIRED)) == []

@@ -77,7 +77,7 @@ def test_a_user_logs_in_on_the_controller_with_the_declared_key(equipped: Equipp
     assert ends(done, 0).stdout.strip() == "ada", done.stderr
 
 
-def test_a_host_where_a_number_is_somebody_elses_is_refused_before_it_changes(equipped: Equipped) -> None:
+def test_a_host_where_a_uid_is_taken_is_refused_before_any_change(equipped: Equipped) -> None:
     if equipped.suite != "bookworm":
         pytest.skip("the same code on every system")
     cluster = equipped.cluster
@@ -94,7 +94,7 @@ def test_users_come_and_go_with_a_worker_and_their_homes_stay(equipped: Equipped
     if equipped.suite != "bookworm":
         pytest.skip("the same code on every system")
     cluster = equipped.cluster
-    cluster.fleet.exec("gs-4", ["userdel", "squatter"])
+    cluster.on("gs-4", "userdel", "squatter")
     before = cluster.on("gs-4", "sh", "-c", "cut -d: -f1 /etc/passwd | sort")
     cluster.add("gs-4")
     ends(cluster.run(), 0)
@@ -144,4 +144,4 @@ def declare(cluster: Cluster, directory: Path, users: list[dict[str, Any]]) -> N
     ran = cluster.run()
     ends(ran, 0)
     detail = cluster.controller()["adapter_detail"]
-    assert not detail["wish_refused"], detail["wish_refused"]
+    assert not detail["config_refused"], detail["config_refused"]

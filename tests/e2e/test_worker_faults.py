@@ -5,13 +5,11 @@ join, serve, drain and leave, each in trouble of its own. On one Debian only: no
 """
 
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
-from runner.settings import Settings
 from sandbox.fleet.hosts import LOGIN_USER, HostSpec
 from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, deploy, fleet_named, log_lines, nothing_is_claimed, until
@@ -179,7 +177,6 @@ class Struck:
     may_pass: Doc
     code: int
     log: str
-    seconds: float
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +196,6 @@ def struck(ward: Ward) -> Struck:
     for host in IN_THE_MIDDLE:
         ward.hold(host)
     for_a_person, may_pass = ward.cluster.add(*FOR_A_PERSON), ward.cluster.add(*MAY_PASS, HUNG_UP)
-    began = time.monotonic()
     runner = ward.cluster.start_run()
     ward.in_the_middle(*IN_THE_MIDDLE)
     ward.swallow("cut")
@@ -209,10 +205,10 @@ def struck(ward: Ward) -> Struck:
     ward.sh(HUNG_UP, f"pkill --signal KILL --full '[s]shd.*: {LOGIN_USER}'")
     ward.let_go(HUNG_UP)
     _, log = runner.communicate(timeout=300)
-    return Struck(ward, for_a_person, may_pass, runner.returncode, log, time.monotonic() - began)
+    return Struck(ward, for_a_person, may_pass, runner.returncode, log)
 
 
-def test_what_needs_a_person_fails_at_once_and_says_what_to_do(struck: Struck) -> None:
+def test_what_needs_a_person_fails_at_once_with_the_next_step(struck: Struck) -> None:
     workers = struck.ward.cluster.workers()
     for host, (code, klass, told) in FOR_A_PERSON.items():
         known = workers[host]["adapter_detail"]
@@ -244,11 +240,13 @@ def test_a_connection_that_breaks_in_the_middle_is_made_again_and_the_join_goes_
     assert (known["status"], known["adapter_detail"]["last_adapter_error"]) == ("ready", None)
 
 
-def test_nobody_waits_long_for_those_who_do_not_answer(struck: Struck) -> None:
-    """Half a minute to notice, and one more try. The bound only tells it from waiting until the play's own limit."""
+def test_one_play_serves_all_and_ends_by_itself_although_some_do_not_answer(struck: Struck) -> None:
+    """A play that is stopped at its limit gives `play_timeout` to those that have not ended; none has that here."""
     plays = [line["playbook"] for line in log_lines(struck.log) if line["event"] == "play"]
     assert plays == ["add_worker"] and struck.code == 1, struck.log
-    assert struck.seconds < 900 < Settings.model_fields["play_timeout_seconds"].default
+    errors = [one["adapter_detail"]["last_adapter_error"] for one in struck.ward.cluster.workers().values()]
+    assert len(errors) == 1 + len(FOR_A_PERSON) + len(MAY_PASS) + 1
+    assert "play_timeout" not in {error["code"] for error in errors if error}
 
 
 def test_the_instance_is_degraded_and_names_each_worker_that_failed(struck: Struck) -> None:
@@ -267,7 +265,8 @@ def lifted(struck: Struck) -> Ward:
     for host in ("cut", "frozen"):
         ward.let_go(host)
     rule = SUDOERS.read_text()
-    ward.cluster.fleet.exec("nosudo", ["sh", "-c", "umask 0337; cat >/etc/sudoers.d/gpuaas-slurm"], stdin=rule)
+    install = ["sh", "-c", "umask 0337; cat >/etc/sudoers.d/gpuaas-slurm"]
+    ends(ward.cluster.fleet.exec("nosudo", install, stdin=rule), 0)
     ward.privileged("fullkeys", "umount /etc/munge")
     ward.privileged("fullvar", "umount --lazy /var")
     ward.sh("otherkey", "sed -i '/other.key/d' /etc/default/munge")
@@ -278,7 +277,7 @@ def lifted(struck: Struck) -> Ward:
     return ward
 
 
-def test_once_the_faults_are_over_everybody_joins(lifted: Ward, struck: Struck) -> None:
+def test_once_the_faults_are_over_all_workers_join(lifted: Ward, struck: Struck) -> None:
     there = {host: one["status"] for host, one in lifted.cluster.workers().items()}
     expected = dict.fromkeys((WITNESS, *FOR_A_PERSON, *MAY_PASS, HUNG_UP), "ready")
     assert there == expected | {"destroyed": "failed"}

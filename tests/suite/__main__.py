@@ -1,4 +1,4 @@
-"""The test suite in parts: run a tier, a kind of part or single parts; what ./dev test calls."""
+"""./dev test: runs the parts of a tier, of a kind, or single parts of the test suite."""
 
 import os
 import resource
@@ -44,10 +44,10 @@ def _run(words: list[str], *, again: bool, minutes: float | None, streams: int) 
     try:
         parts = choose(words)
     except UnknownPartError as error:
-        _tell(f"error: {error}")
+        _print(f"error: {error}")
         return WRONG_USE
     if forgotten := forgotten_files():
-        _tell(f"error: {', '.join(forgotten)} belongs to no part: add a Story to STORIES in tests/suite/parts.py")
+        _print(f"error: {', '.join(forgotten)} belongs to no part: add it to END_TO_END in tests/suite/parts.py")
         return WRONG_USE
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
@@ -58,14 +58,14 @@ def _run(words: list[str], *, again: bool, minutes: float | None, streams: int) 
     needed = {f"image {kind}" for part in todo for kind in part.images}
     todo = [*(part for part in parts if part.name in needed), *todo]
     reused = [replace(known[part.name], status="reused") for part in parts if part not in todo and part.name in known]
-    _tell(f"{len(todo)} parts, {streams} at a time" + (f"; {len(reused)} passed before at this tree" * bool(reused)))
-    pool = Pool(store, tree, streams, _tell, minutes and minutes * 60)
+    _print(f"{len(todo)} parts, {streams} at a time" + (f"; {len(reused)} passed before at this tree" * bool(reused)))
+    pool = Pool(store, tree, streams, _print, minutes and minutes * 60)
     pool.run(todo)
     run = Run(" ".join(words), tree, time.time() - began, setup_seconds, setup_cpu, [*reused, *pool.results])
     run.save()
     _close(run, store)
     if pool.interrupted:
-        _tell("interrupted; results of parts that ended are kept")
+        _print("interrupted; results of parts that ended are kept")
         return INTERRUPTED
     if any(one.status == "failed" for one in run.results):
         return FAILED
@@ -73,24 +73,24 @@ def _run(words: list[str], *, again: bool, minutes: float | None, streams: int) 
 
 
 def _close(run: Run, store: Store) -> None:
-    _tell(f"\n{table(run)}")
+    _print(f"\n{table(run)}")
     if run.what == "full":
         latest = [(part.name, store.latest(part.slug)) for part in all_parts()]
-        _tell(f"\nThe last result of each part, at any tree:\n{last_results(latest, run.tree)}")
+        _print(f"\nThe last result of each part, at any tree:\n{last_results(latest, run.tree)}")
     for one in run.results:
         if one.status == "failed":
-            _tell(f"failed: {one.part}{_because(one)}; output: .cache/parts/; again: ./dev test '{one.part}'")
+            _print(f"failed: {one.part}{_because(one)}; output: .cache/parts/; again: ./dev test '{one.part}'")
         elif one.status == "not run":
-            _tell(f"not run: {one.part}{_because(one)}")
+            _print(f"not run: {one.part}{_because(one)}")
     if not run.tree:
-        _tell("there is no git here, so no result is kept for a later run of full")
+        _print("there is no git here, so no result is kept for a later run of full")
     elif any(not one.tree for one in run.results):
-        _tell("files changed during the run; results of parts that ended later are not kept for a later run of full")
+        _print("files changed during the run; results of parts that ended later are not kept for a later run of full")
     counts = [sum(getattr(one, name) for one in run.results) for name in ("passed", "failed", "skipped")]
     if any(counts):
-        _tell("{} passed, {} failed, {} skipped".format(*counts))
+        _print("{} passed, {} failed, {} skipped".format(*counts))
     good = sum(one.ok for one in run.results)
-    _tell(f"./dev test {run.what}: {good} of {len(run.results)} parts passed, {run.seconds / 60:.1f} minutes")
+    _print(f"./dev test {run.what}: {good} of {len(run.results)} parts passed, {run.seconds / 60:.1f} minutes")
 
 
 def _because(one: Result) -> str:
@@ -100,25 +100,25 @@ def _because(one: Result) -> str:
 def _show_last_run(what: str) -> int:
     run = Run.last(what)
     if run is None:
-        _tell(f"error: there is no run of {what or 'any part'} yet; start one with: ./dev test {what}".rstrip())
+        _print(f"error: there is no run of {what or 'any part'} yet; start one with: ./dev test {what}".rstrip())
         return WRONG_USE
-    _tell(f"ended at {run.ended_at}, {'all passed' if run.ok else 'not all passed'}\n\n{table(run)}")
+    _print(f"ended at {run.ended_at}, {'all passed' if run.ok else 'not all passed'}\n\n{table(run)}")
     return 0
 
 
 def _list() -> None:
     for part in all_parts():
         tiers = [tier for tier in TIERS if part.in_tier(tier)]
-        _tell(f"{part.name:45}  {', '.join(tiers)}")
+        _print(f"{part.name:45}  {', '.join(tiers)}")
 
 
 def _children_cpu() -> float:
-    """What the setup used: this process was the shell that ran it."""
+    """CPU time of the setup: ./dev becomes this process by exec, so the setup's processes are its children."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

@@ -1,7 +1,7 @@
-"""Run one command and record its CPU time, with all processes it left: python -m tests.suite.measure FILE COMMAND...
+"""Runs one command and records the CPU time of all its processes: python -m tests.suite.measure FILE COMMAND...
 
 Platforms and agents that a test starts outlive their parents. As a subreaper this process inherits and reaps them, so
-that their CPU counts where it was used.
+that their CPU time counts for the command that used it.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ def main() -> None:
         for child in children:
             child.send_signal(number)
 
-    # Before the command starts: it must not inherit that SIGINT is ignored, as in a script's background job.
+    # Before the command starts, since it would inherit an ignored SIGINT, as in a background job of a script.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, forward)
     with contextlib.suppress(OSError, AttributeError):
         prctl = ctypes.CDLL(None).prctl
         prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)  # no part outlives a suite that was killed
+        prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)  # a killed suite leaves no part running
     child = subprocess.Popen(argv)
     children.append(child)
     code = _wait(child.pid)
@@ -53,7 +53,7 @@ def _wait(wanted: int) -> int:
 
 
 def _reap_orphans() -> None:
-    """A fork server ends a moment after the command that used it; what stays longer is not waited for."""
+    """Wait for processes that end shortly after the command, such as a fork server, but not for others."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < deadline:

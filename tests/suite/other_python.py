@@ -1,7 +1,7 @@
-"""The unit tests on a plain Debian 13 with its own Python 3.13: python -m tests.suite.other_python [PYTEST-ARG ...]
+"""Runs the unit tests on a plain Debian 13 with its Python 3.13: python -m tests.suite.other_python [PYTEST-ARG ...]
 
-The files of the tree go into a container of the host image, which is removed afterwards. Packages come from Debian and
-from the lock, as on a machine where somebody sets the project up.
+The files of the tree are copied into a container of the host image, which is removed afterwards. Packages come from
+Debian and from the lock, as in `./dev setup`.
 """
 
 import os
@@ -17,10 +17,10 @@ from tests.suite.parts import ROOT
 
 SUITE = "trixie"
 PYTHON = "3.13"
-# How this machine's pip finds and trusts its index is also how the container's does.
+# The container's pip uses the package index of this machine's pip.
 PIP_SETTINGS = ("PIP_INDEX_URL", "PIP_CERT", "PIP_TRUSTED_HOST", "PIP_DEFAULT_TIMEOUT")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-# The arguments of the script are those of pytest. Git, because some tests ask it which files belong to the tree.
+# The arguments of the script are those of pytest. Git is needed by tests that list the files of the tree.
 SCRIPT = f"""
 mkdir /src && cd /src && tar -x
 exec </dev/null
@@ -56,10 +56,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def packed_tree(root: Path = ROOT) -> bytes:
-    """The files as they are now, committed or not, as a tar archive; nothing that git ignores."""
+    """The present files, committed or not, as a tar archive, without those that git ignores."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     files = subprocess.run(listing, cwd=root, capture_output=True, check=True).stdout.split(b"\0")
-    present = b"\0".join(file for file in files if file and (root / os.fsdecode(file)).is_file())
+    present = b"\0".join(file for file in files if file and os.path.lexists(root / os.fsdecode(file)))
     pack = ["tar", "-c", "--null", "--files-from=-"]
     return subprocess.run(pack, cwd=root, input=present, capture_output=True, check=True).stdout
 

@@ -1,7 +1,7 @@
-"""The parts of the test suite: what each runs, on which Debian, and to which tier it belongs.
+"""The parts of the test suite: the command, the Debian and the tier of each.
 
-A tier is a set of parts. `fast` is for every change, `test` guards a merge, `full` is everything. A part of one tier
-is a part of the larger ones as well. tests/README.md says which stories run on Debian 13 in `test`, and why.
+A tier is a set of parts. `fast` is for every change, `test` guards a merge, `full` is everything. A larger tier
+has all parts of the smaller ones. tests/README.md says which stories run on Debian 13 in `test`, and why.
 """
 
 import difflib
@@ -10,18 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.fleet.images import SUITES
+from tests.mutants.targets import TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
 TIERS = ("fast", "test", "full")
 
 
 class UnknownPartError(ValueError):
-    """A name that no part has, or a test that no part runs."""
+    """No part has this name."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One process of the suite. `seconds` is what it took on two busy cores; only the order depends on it."""
+    """One process of the suite. `seconds` is its time on two busy cores; it decides only the order."""
 
     name: str
     argv: tuple[str, ...]
@@ -33,7 +34,7 @@ class Part:
 
     @property
     def kind(self) -> str:
-        """What a group of parts is called: lint, unit, python3.13, contract, molecule, e2e, kill-points, image."""
+        """First word of the name: lint, unit, python3.13, contract, mutants, molecule, e2e, kill-points or image."""
         return self.name.split(" ")[0]
 
     @property
@@ -45,21 +46,21 @@ class Part:
 
 
 def image(kind: str) -> Part:
-    """Build one host image, `SUITE` or `SUITE:warm`; at once if it is there."""
+    """Build one host image, `SUITE` or `SUITE:warm`, unless it exists."""
     return Part(f"image {kind}", ("python", "-m", "sandbox.fleet.images", kind), "fast", 60)
 
 
 def pytest(
     name: str, tier: str, seconds: int, files: Iterable[str], *options: str, images: Iterable[str] = (), **more: str
 ) -> Part:
-    """Test files, or single tests of them, in one process. Keywords are environment variables."""
+    """A part that runs test files or single tests in one process. Keywords are environment variables."""
     listed = tuple(files)
     own = tuple(file for file in listed if "::" not in file)
     return Part(name, ("pytest", "-q", *listed, *options), tier, seconds, own, tuple(images), more)
 
 
 @dataclass(frozen=True)
-class Story:
+class EndToEnd:
     """End-to-end tests that share a process. `tiers` says from which tier on each Debian runs."""
 
     modules: str
@@ -82,45 +83,45 @@ class Story:
 BOTH_IN_TEST = {"bookworm": "test", "trixie": "test"}
 DEBIAN_13_IN_FULL = {"bookworm": "test", "trixie": "full"}
 
-STORIES = (
-    # Both Debians in every merge: what Slurm prints, or what can be done at all, differs.
-    Story("cluster,by_hand", 190, {"bookworm": "fast", "trixie": "test"}),
-    Story("change", 350, BOTH_IN_TEST, more_images=("bookworm:warm",)),
-    Story("decommission", 400, BOTH_IN_TEST, bare=True, more_images=("trixie:warm",)),
+END_TO_END = (
+    # Both Debians in every merge: Slurm's output or abilities differ.
+    EndToEnd("cluster,by_hand", 190, {"bookworm": "fast", "trixie": "test"}),
+    EndToEnd("change", 350, BOTH_IN_TEST, more_images=("bookworm:warm",)),
+    EndToEnd("decommission", 400, BOTH_IN_TEST, bare=True, more_images=("trixie:warm",)),
     # Debian 12 in every merge; Debian 13 in `full`.
-    Story("lifecycle", 600, DEBIAN_13_IN_FULL, bare=True),
-    Story("health", 320, DEBIAN_13_IN_FULL),
-    Story("rotation,instance", 480, DEBIAN_13_IN_FULL),
-    Story("access,gpus,users", 230, DEBIAN_13_IN_FULL),
-    # Both in `full`; e2e decommission shows on Debian 13 in every merge what becomes of a server that others use.
-    Story("foreign_data", 240, {"bookworm": "full", "trixie": "full"}, bare=True),
-    # Both in `full`; unit/test_slurm_jobs.py and test_jobs_in_the_way.py hold the same rules in every merge.
-    Story("jobs", 150, {"bookworm": "full", "trixie": "full"}),
+    EndToEnd("lifecycle", 600, DEBIAN_13_IN_FULL, bare=True),
+    EndToEnd("health", 320, DEBIAN_13_IN_FULL),
+    EndToEnd("rotation,instance", 480, DEBIAN_13_IN_FULL),
+    EndToEnd("access,gpus,users", 230, DEBIAN_13_IN_FULL),
+    # Both in `full`; e2e decommission tests a database server that others use on Debian 13 in every merge.
+    EndToEnd("foreign_data", 240, {"bookworm": "full", "trixie": "full"}, bare=True),
+    # Both in `full`; unit/test_slurm_jobs.py and test_jobs_in_the_way.py test the same rules in every merge.
+    EndToEnd("jobs", 150, {"bookworm": "full", "trixie": "full"}),
     # Both in `full`; worker_faults adds several workers in one run in every merge.
-    Story("bulk", 140, {"bookworm": "full", "trixie": "full"}),
+    EndToEnd("bulk", 140, {"bookworm": "full", "trixie": "full"}),
     # Both Debians in `full`: long, and `change` moves packages in every merge.
-    Story("upgrade", 700, {"bookworm": "full", "trixie": "full"}),
+    EndToEnd("upgrade", 700, {"bookworm": "full", "trixie": "full"}),
     # Both in `full`; unit/test_former_notes.py reads the recorded notes and ledgers in every merge.
-    Story("takeover", 300, {"bookworm": "full", "trixie": "full"}),
+    EndToEnd("takeover", 300, {"bookworm": "full", "trixie": "full"}),
     # One Debian only, which the module names itself: the adapter's decisions, not Slurm's output.
-    Story("killed_anywhere", 600, {"trixie": "test"}),
-    Story("two_runners", 150, {"trixie": "full"}),
-    # contract/test_independence.py holds the same in every merge, without hosts.
-    Story("hanging", 770, {"bookworm": "full"}),
-    Story("worker_faults", 500, {"trixie": "test"}),
-    Story("artifacts", 240, {"trixie": "test"}, bare=True),
-    Story("host_keys", 130, {"bookworm": "test"}),
-    Story("host_faults", 90, {"bookworm": "test"}, bare=True),
+    EndToEnd("killed_anywhere", 600, {"trixie": "test"}),
+    EndToEnd("two_runners", 150, {"trixie": "full"}),
+    # contract/test_independence.py tests the same in every merge, without hosts.
+    EndToEnd("hanging", 770, {"bookworm": "full"}),
+    EndToEnd("worker_faults", 500, {"trixie": "test"}),
+    EndToEnd("artifacts", 240, {"trixie": "test"}, bare=True),
+    EndToEnd("host_keys", 130, {"bookworm": "test"}),
+    EndToEnd("host_faults", 90, {"bookworm": "test"}, bare=True),
     # contract/test_canaries.py looks for the same secrets in every merge, in what the runner and its plays write.
-    Story("canaries", 220, {"bookworm": "full"}),
-    # unit/test_supply_chain.py holds the lock, the Containerfile and what goes into the image together in every merge.
-    Story("image", 180, {"bookworm": "full"}),
-    Story("liar", 150, {"bookworm": "full"}),
-    Story("platform_faults", 65, {"bookworm": "test"}),
-    Story("neighbours", 240, {"bookworm": "full"}),
+    EndToEnd("canaries", 220, {"bookworm": "full"}),
+    # unit/test_supply_chain.py checks the lock, the Containerfile and the content of the image in every merge.
+    EndToEnd("image", 180, {"bookworm": "full"}),
+    EndToEnd("liar", 150, {"bookworm": "full"}),
+    EndToEnd("platform_faults", 65, {"bookworm": "test"}),
+    EndToEnd("neighbours", 240, {"bookworm": "full"}),
 )
 
-# Every write and every moment of every play. The names are parameters of one test in contract/test_killed_anywhere.py.
+# Every write and every point of every play. The names are parameters of one test in contract/test_killed_anywhere.py.
 KILL_POINTS = (
     "deploy,add,bulk-add",
     "drain,drain-until-a-deadline,cancel-of-a-drain,remove,remove-of-a-busy-node,replace",
@@ -131,29 +132,31 @@ KILL_POINTS = (
 
 def _kill_points(stories: str) -> Part:
     file = "tests/contract/test_killed_anywhere.py"
-    name = "test_a_runner_killed_anywhere_is_followed_by_one_that_ends_it_alike"
+    name = "test_after_a_kill_anywhere_the_next_runner_reaches_the_same_end"
     chosen = [f"{file}::{name}[{story}]" for story in stories.split(",")]
     return pytest(f"kill-points {stories}", "full", 900, chosen, GPUAAS_EVERY_POINT="1")
 
 
 LINT = {
-    "python": "ruff check . && ruff format --check . && mypy",
+    "python": "ruff check . && ruff format --check . && lint-imports --no-logo --no-cache && mypy",
     "ansible": "yamllint --strict . && ansible-lint --offline",
 }
 
 
 def all_parts() -> list[Part]:
-    """Every part but the images, which parts bring along."""
+    """Every part except the images, which `choose` adds."""
     return [
         *(Part(f"lint {name}", ("sh", "-ec", command), "fast", 40) for name, command in LINT.items()),
         pytest("unit", "fast", 90, ["tests/unit"]),
         # The other Python that the README promises; `unit` runs on the machine's own.
         Part("python3.13 unit", ("python", "-m", "tests.suite.other_python"), "full", 300, images=("trixie",)),
+        # Each change to the rules about nodes, leaving, claims and events must make a test fail.
+        *(Part(f"mutants {name}", ("python", "-m", "tests.mutants", name), "full", 400) for name in TARGETS),
         pytest("contract", "fast", 280, ["tests/contract"]),
         pytest(
             "e2e fleet", "test", 100, ["tests/e2e/test_fleet.py"], images=("bookworm", "bookworm:warm", "trixie:warm")
         ),
-        *(part for story in STORIES for part in story.parts()),
+        *(part for one in END_TO_END for part in one.parts()),
         *molecule_parts(),
         *(_kill_points(stories) for stories in KILL_POINTS),
     ]
@@ -168,7 +171,7 @@ def molecule_parts(scenarios: Path = ROOT / "molecule") -> list[Part]:
 
 
 def choose(words: Iterable[str]) -> list[Part]:
-    """The parts of each tier, kind or name; images that they need come first. A name may have several words."""
+    """The parts of each tier, kind or name, after the images that they need. A name may have several words."""
     chosen: dict[str, Part] = {}
     for word in words:
         found = [part for part in all_parts() if _matches(part, word)]
@@ -196,7 +199,7 @@ def _unknown(word: str) -> str:
 
 
 def forgotten_files(tests: Path = ROOT / "tests") -> list[str]:
-    """Test files that belong to no part. Without this check they would look tested and never run."""
+    """Test files that belong to no part and would never run."""
     run = [file for part in all_parts() for file in part.files]
     found = sorted(str(path.relative_to(tests.parent)) for path in tests.rglob("test_*.py"))
     return [file for file in found if not any(file == one or file.startswith(f"{one}/") for one in run)]

@@ -1,4 +1,4 @@
-"""Several parts at a time: whichever is ready and longest is next. A part is ready when its images are built."""
+"""Runs several parts at a time, the longest first. A part can start when its images are built."""
 
 import contextlib
 import fcntl
@@ -20,23 +20,23 @@ from tests.suite.parts import ROOT, Part, image
 from tests.suite.results import Result, Store, now
 from tests.suite.tree import tree_hash
 
-Tell = Callable[[str], None]
+Show = Callable[[str], None]
 HEARTBEAT_SECONDS = 60.0
-# A part that has not ended by then hangs: it is interrupted, and killed if that does not end it.
+# A part that takes longer is interrupted, and killed if the interrupt does not end it.
 PART_SECONDS = 2400.0
 CLEAN_UP_SECONDS = 120.0
-# Variables of a person's shell that would change what a part runs, and so what its result proves.
+# Variables of the caller's shell that would change what a part runs.
 _CHANGES_PARTS = ("PYTEST_ADDOPTS", "MOLECULE_", "GPUAAS_")
 
 
 class Pool:
-    """Runs parts in `streams` processes at a time and keeps what came of each."""
+    """Runs parts in `streams` processes at a time and keeps their results."""
 
-    def __init__(self, store: Store, tree: str, streams: int, tell: Tell, stop_after: float | None = None) -> None:
+    def __init__(self, store: Store, tree: str, streams: int, show: Show, stop_after: float | None = None) -> None:
         self.store = store
         self.tree = tree
         self.streams = streams
-        self.tell = tell
+        self.show = show
         self.stop_at = time.monotonic() + stop_after if stop_after else None
         self.results: list[Result] = []
         self.interrupted = False
@@ -45,7 +45,7 @@ class Pool:
         self._stopped = False
 
     def run(self, parts: Sequence[Part]) -> None:
-        """Run the parts; `results` has one result for each afterwards."""
+        """Run the parts. Afterwards `results` has one result for each."""
         waiting = sorted(parts, key=lambda part: (part.kind != "image", -part.seconds))
         self._total = len(parts)
         beat = threading.Thread(target=self._heartbeat, daemon=True)
@@ -65,15 +65,15 @@ class Pool:
         while part := self._next(waiting):
             try:
                 result = self._run(part)
-            except Exception as error:  # a full disk, a report cut short: this part failed, the others go on
+            except Exception as error:  # such as a full disk: this part fails, the others continue
                 result = Result(part.name, self.tree, "failed", 0.0, reason=f"its result cannot be read: {error!r}")
-                self.tell(f"{part.name}: {result.reason}")
+                self.show(f"{part.name}: {result.reason}")
             with self._changed:
                 self.results.append(result)
                 self._changed.notify_all()
 
     def _next(self, waiting: list[Part]) -> Part | None:
-        """The next part that can begin; None when there is nothing left to begin."""
+        """The next part that can start; None if no part is left."""
         with self._changed:
             while not self._stopped:
                 if self.stop_at and time.monotonic() > self.stop_at:
@@ -129,7 +129,7 @@ class Pool:
         code = process.returncode
         result = Result(
             part=part.name,
-            # A pass belongs to the tree that was tested, if it was the same all the time; a failure is kept anyway.
+            # A pass counts for this tree only if no file changed meanwhile; a failure is kept anyway.
             tree=self.tree if code or tree_hash() == self.tree else "",
             status="failed" if code else "passed",
             reason=reason,
@@ -140,16 +140,16 @@ class Pool:
         if options and code == 0 and result.passed == 0:
             result = replace(result, status="failed", reason="it ran no test")
         self.store.save(part.slug, result)
-        self._say(result, log)
+        self._show_result(result, log)
         return result
 
-    def _say(self, result: Result, log: Path) -> None:
+    def _show_result(self, result: Result, log: Path) -> None:
         done = len(self.results) + 1
         why = f": {result.reason}" if result.reason else ""
-        self.tell(f"[{done}/{self._total}] {result.part}: {result.status} in {result.wall:.0f} s{why}")
+        self.show(f"[{done}/{self._total}] {result.part}: {result.status} in {result.wall:.0f} s{why}")
         if not result.ok:
             text = log.read_text(errors="replace")
-            self.tell(f"\n== output of {result.part} ({log.relative_to(ROOT)})\n{text}== end of {result.part}\n")
+            self.show(f"\n== output of {result.part} ({log.relative_to(ROOT)})\n{text}== end of {result.part}\n")
 
     def _heartbeat(self) -> None:
         while not self._stopped:
@@ -158,10 +158,10 @@ class Pool:
                 running = sorted(self._running.items(), key=lambda one: one[1][1])
             since = ", ".join(f"{name} ({time.monotonic() - began:.0f} s)" for name, (_, began) in running)
             if since and not self._stopped:
-                self.tell(f"  running: {since}")
+                self.show(f"  running: {since}")
 
     def _interrupt(self) -> None:
-        """Interrupt what runs, so that it removes its hosts; the second time, kill it."""
+        """Interrupt the running parts, so that they remove their hosts; the second time, kill them."""
         with self._changed:
             again, self.interrupted, self._stopped = self.interrupted, True, True
             self._changed.notify_all()
@@ -170,7 +170,7 @@ class Pool:
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> str:
-    """Wait for a part, within bounds; gives back why it had to be ended, if so."""
+    """Wait for a part within bounds; returns why it had to be ended, or an empty text."""
     try:
         process.wait(PART_SECONDS)
     except subprocess.TimeoutExpired:
@@ -190,7 +190,7 @@ def _kill_group(process: "subprocess.Popen[bytes]") -> None:
 
 
 def used(usage: Path, cost: Path) -> dict[str, float]:
-    """CPU of the part's processes and hosts, and how many hosts and clusters it made."""
+    """CPU time of the part's processes and hosts, and the number of hosts and clusters that it made."""
     lines = [json.loads(line) for line in usage.read_text().splitlines()] if usage.exists() else []
     own = json.loads(cost.read_text())["cpu"] if cost.exists() else 0.0
     return {
@@ -201,7 +201,7 @@ def used(usage: Path, cost: Path) -> dict[str, float]:
 
 
 def counted(report: Path) -> dict[str, int]:
-    """How many tests passed, failed and were skipped, by pytest's own report."""
+    """Numbers of passed, failed and skipped tests, from pytest's report."""
     if not report.exists():
         return {}
     suite = ET.parse(report).getroot().find("testsuite")

@@ -1,4 +1,4 @@
-"""The result of each part, kept in .cache by the tree it ran at, and the table that a run ends with."""
+"""Results of parts, kept in .cache by the tree they ran at, and the table at the end of a run."""
 
 import json
 import re
@@ -15,7 +15,7 @@ RUNS = CACHE / "runs"
 
 @dataclass(frozen=True)
 class Result:
-    """One part's outcome. CPU is that of its processes and of its hosts."""
+    """The result of one part. `cpu` is that of its processes and of its hosts."""
 
     part: str
     tree: str
@@ -28,7 +28,7 @@ class Result:
     failed: int = 0
     skipped: int = 0
     ended_at: str = ""
-    reason: str = ""  # why it failed or did not run, where the output does not say it
+    reason: str = ""  # why it failed or did not run, if the output does not show it
 
     @property
     def ok(self) -> bool:
@@ -36,7 +36,7 @@ class Result:
 
 
 class Store:
-    """Results by part and tree, each in a file of its own: parts may end at the same time."""
+    """Results by part and tree, one file each, because parts may end at the same time."""
 
     def __init__(self, directory: Path = CACHE / "parts") -> None:
         self.directory = directory
@@ -56,7 +56,7 @@ class Store:
         return found if found and found.ok else None
 
     def latest(self, slug: str) -> Result | None:
-        """The newest result, at whatever tree."""
+        """The newest result, at any tree."""
         found = [one for path in (self.directory / slug).glob("*.json") if (one := self._load(path))]
         return max(found, key=lambda one: one.ended_at, default=None)
 
@@ -65,12 +65,12 @@ class Store:
         try:
             return Result(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError):
-            return None  # not written, or by another version: the part simply runs again
+            return None  # not written, or written by another version: the part runs again
 
 
 @dataclass(frozen=True)
 class Run:
-    """One `./dev test`: its results, how long it took as a whole, and how much of that was the setup."""
+    """One `./dev test`: its results, its time, and the part of that time that the setup took."""
 
     what: str
     tree: str
@@ -86,7 +86,7 @@ class Run:
         return all(one.ok for one in self.results)
 
     def save(self, directory: Path = RUNS) -> None:
-        """Each selection has a file of its own: a short run does not overwrite the table of a long one."""
+        """One file for each selection, so that a short run does not overwrite the table of a long one."""
         name = re.sub(r"[^a-z0-9]+", "-", self.what.lower())[:60]
         _write(directory / f"{name}.json", {**asdict(self), "ended_at": now()})
 
@@ -141,7 +141,7 @@ def _row(one: Result) -> tuple[str, ...]:
 
 
 def last_results(results: Iterable[tuple[str, Result | None]], tree: str) -> str:
-    """At which tree each part last ran, for work that takes several runs."""
+    """The last result of each part with its tree, for work that takes several runs."""
     rows: list[tuple[str, ...]] = [("part", "result", "wall s", "tree", "ended at")]
     for name, one in results:
         if one is None:

@@ -1,4 +1,4 @@
-"""Run a molecule scenario and keep the hosts' journals if it fails: python -m tests.suite.role_tests SCENARIO
+"""Runs a molecule scenario and keeps the hosts' journals if it fails: python -m tests.suite.role_tests SCENARIO
 
 With KEEP=1 in the environment, the hosts of a failure stay up.
 """
@@ -20,7 +20,7 @@ SECRETS = ("munge_key", "slurmdbd_password", "slurmdbd_jwt_key")
 
 
 def main(scenario: str, failed: Path = ROOT / ".cache" / "failed") -> int:
-    # Hosts of a run that was killed are in the way; `--destroy=never` keeps those of this run until they were read.
+    # Remove hosts of a killed run first. `--destroy=never` keeps those of this run until evidence is collected.
     if code := _destroy(scenario):
         return code
     try:
@@ -54,7 +54,7 @@ def _destroy(scenario: str) -> int:
 
 
 def fleet_name(project: Path = ROOT) -> str:
-    """As molecule.yml has it."""
+    """The same name as in molecule.yml."""
     return f"roles-{hashlib.sha256(str(project).encode()).hexdigest()[:6]}"
 
 

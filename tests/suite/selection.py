@@ -1,7 +1,7 @@
-"""The pytest option --suite: the tests of one Debian.
+"""The pytest option --suite: only the tests of one Debian.
 
-In a module with tests for both Debians, tests that name neither run with Debian 12's. A module that names no Debian
-in its parameters runs whole: it chooses its Debian itself.
+In a module with tests for both Debians, tests that name neither run with those of Debian 12. A module that names no
+Debian in its parameters runs completely: it chooses its Debian itself.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Which tree was tested: the hash that git would give the files as they are now, committed or not."""
+"""The tested tree: the hash that git would give to the present files, committed or not."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from tests.suite.parts import ROOT
 
 
 def tree_hash(root: Path = ROOT) -> str:
-    """Empty where there is no git: such results are never taken for those of another run."""
+    """The hash; empty without git, so that such results are never reused."""
     with tempfile.TemporaryDirectory(prefix="gpuaas-slurm-tree-") as scratch:
         index = Path(scratch) / "index"
         environment = {**os.environ, "GIT_INDEX_FILE": str(index)}

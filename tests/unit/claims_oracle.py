@@ -2,7 +2,7 @@
 
 from runner.model.plan import Play
 from runner.model.platform import Member, Operation
-from runner.model.shapes import read_time
+from runner.model.records import read_time
 from runner.model.world import World
 
 CONTROLLER_AND_WORKERS = {"controller", "worker"}

@@ -70,6 +70,11 @@ class FakeKeys:
             self.staged.pop(name, None)
         return dict.fromkeys(up, Outcome("rotated", {"switched_at": 1.0}))
 
+    def disagrees(self, name: str) -> bool:
+        """Whether that host's munged holds another key than the controller's, as between two steps of a switch."""
+        here, there = self.live.get(name), self.live.get(CONTROLLER)
+        return here is not None and there is not None and here != there
+
     def _drop(self) -> None:
         self.coming = None
         self.staged.clear()

@@ -137,7 +137,7 @@ def note_of(now: World) -> dict[str, Any]:
     return found
 
 
-def said(now: World) -> tuple[str, str | None, list[str]]:
+def reported(now: World) -> tuple[str, str | None, list[str]]:
     reasons = (now.instance.status_detail or {})["reasons"]
     return now.instance.status, now.instance.health, [reason["code"] for reason in reasons]
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from runner.act import inventory, plays
-from runner.act.play_queue import Turn
+from runner.act.play_queue import PlaySlot
 from runner.model import names
 from runner.model.plan import Play
 from runner.model.platform import Member
@@ -112,7 +112,7 @@ class LocalPlays:
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bundle = directory / "bundle"
         self.asked_file = directory / "asked.jsonl"
-        self.heard: list[MemberEvent] = []
+        self.events: list[MemberEvent] = []
         self._lies: dict[str, str] = {}
         for name in LINKED:
             (self.bundle / name).parent.mkdir(parents=True, exist_ok=True)
@@ -145,12 +145,12 @@ class LocalPlays:
         *,
         seconds: int = 120,
         give_up: Callable[[], bool] = lambda: False,
-        turn: Turn | None = None,
+        slot: PlaySlot | None = None,
     ) -> RunResult:
         settings = Settings.model_construct(play_timeout_seconds=seconds)
-        turn = turn or Turn(requested=True, forks=4, number=1)
+        slot = slot or PlaySlot(requested=True, forks=4, number=1)
         return plays.play(
-            step, world, slurm_app.SLURM, {}, settings, listen=self.heard.append, give_up=give_up, turn=turn
+            step, world, slurm_app.SLURM, {}, settings, on_member_event=self.events.append, give_up=give_up, slot=slot
         )
 
     def by_hand(self, playbook: str, world: World, *members: Member) -> "subprocess.CompletedProcess[str]":

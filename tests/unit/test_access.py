@@ -1,4 +1,4 @@
-"""The access bundle: made of what is known, bounded, renewed when it says something else, and without a secret."""
+"""The access bundle: made of the records, bounded, renewed when it differs, and without a secret."""
 
 import json
 from typing import Any
@@ -16,9 +16,9 @@ from tests.unit.worlds import NOW, after, allocation, controller, instance, node
 
 
 def samples(**changes: str) -> list[Sample]:
-    """As a controller answers; `sinfo="..."` changes what that command says."""
-    told = take_samples(lambda *words: changes.get(words[0], f"{words[0]} says\nso"))
-    return [Sample.model_validate(one) for one in told]
+    """Output as on a controller; `sinfo="..."` changes the output of that command."""
+    samples = take_samples(lambda *words: changes.get(words[0], f"{words[0]} says\nso"))
+    return [Sample.model_validate(one) for one in samples]
 
 
 def seen(*nodes: str, **changes: str) -> Snapshot:
@@ -92,15 +92,15 @@ def test_however_many_long_commands_a_controller_names_the_bundle_fits() -> None
 
 
 def test_an_answer_is_clipped_to_its_head_and_its_newest_lines() -> None:
-    told = clipped("\n".join(f"line {n}" for n in range(100))).splitlines()
-    assert len(told) == LINES + 1
-    assert (told[0], told[-1]) == ("line 0", "line 99")
+    lines = clipped("\n".join(f"line {n}" for n in range(100))).splitlines()
+    assert len(lines) == LINES + 1
+    assert (lines[0], lines[-1]) == ("line 0", "line 99")
     assert clipped("a \n\n b") == "a\n b"
 
 
 def test_a_command_that_did_not_answer_is_shown_without_output() -> None:
-    told = take_samples(lambda *words: None if words[0] == "sacct" else "x")
-    assert {one["command"].split()[0] for one in told if one["output"] is None} == {"sacct"}
+    samples = take_samples(lambda *words: None if words[0] == "sacct" else "x")
+    assert {one["command"].split()[0] for one in samples if one["output"] is None} == {"sacct"}
 
 
 def test_jobs_are_not_shown_where_the_project_keeps_them_private() -> None:
@@ -110,9 +110,9 @@ def test_jobs_are_not_shown_where_the_project_keeps_them_private() -> None:
 
 
 def test_no_example_shows_the_names_of_jobs() -> None:
-    told = [command for _, command, _ in (*USE, *HEALTH) if command.split()[0] in ("squeue", "sacct")]
-    assert all("format=" in command.lower() for command in told)
-    assert not any("Name" in word.partition("UserName")[0] for command in told for word in command.split(","))
+    commands = [command for _, command, _ in (*USE, *HEALTH) if command.split()[0] in ("squeue", "sacct")]
+    assert all("format=" in command.lower() for command in commands)
+    assert not any("Name" in word.partition("UserName")[0] for command in commands for word in command.split(","))
 
 
 def test_it_is_written_with_the_instance_and_not_again_while_nothing_changes() -> None:
@@ -120,10 +120,10 @@ def test_it_is_written_with_the_instance_and_not_again_while_nothing_changes() -
     now = now.later(instance=now.instance.model_copy(update={"status_detail": None}))
     now, _, play = settle(now, decide)
     assert play is not None
-    told, steps, _ = settle(after(now, play, {}, seen("w2")), decide)
+    reported, steps, _ = settle(after(now, play, {}, seen("w2")), decide)
     assert [step.access is not None for step in of_kind(steps, SetInstance)] == [True]
-    again = told.later(
-        outcomes={}, played=frozenset(), instance=told.instance.model_copy(update={"status_detail": None})
+    again = reported.later(
+        outcomes={}, played=frozenset(), instance=reported.instance.model_copy(update={"status_detail": None})
     )
     again, _, play = settle(again, decide)
     assert play is not None

@@ -26,7 +26,9 @@ RUNNER = {
     "observe/missing",
     "observe/other_instances",
     "observe/left_over",
+    "report/claims",
     "report/reporter",
+    "report/writes",
     "report/ownership",
     "act/package_policy",
     "act/play_secrets",
@@ -34,7 +36,7 @@ RUNNER = {
     "inventory_plugins/gpuaas",
 }
 PERSON = {"cli/requests"}
-EITHER = {"cli/main", "cli/member_operations", "cli/explain"}
+EITHER = {"cli/main", "cli/member_operations", "cli/explain", "observe/find"}
 SAMPLES: dict[Any, Any] = {
     UUID: UUID(int=5),
     AppInstance: instance(),
@@ -83,20 +85,20 @@ def calls_of(name: str, templates: dict[tuple[str, str], str]) -> set[str]:
         }
         own: Any = {"base_url": "http://127.0.0.1:1", "project_id": PROJECT}
         with Client(Settings(**own)) as client:
-            client._call = note  # type: ignore[method-assign, assignment]
+            client._transport.call = note  # type: ignore[method-assign, assignment]
             with pytest.raises(Stop):
                 getattr(client, name)(**given)
     return made
 
 
 def used_by(module: Path) -> set[str]:
-    """Methods of a client that the module names; a client is called `client`, `_client` or `_hasty` everywhere."""
+    """Methods of a client that the module names; a client is called `client`, `_client` or `_impatient` everywhere."""
     found = set()
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.Attribute) and node.attr in METHODS:
             owner = node.value
             name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
-            if name in ("client", "_client", "_hasty"):
+            if name in ("client", "_client", "_impatient"):
                 found.add(node.attr)
     return found
 

@@ -21,10 +21,12 @@ from runner.act import dns
 from runner.act.inventory import build
 from runner.intent import addresses
 from runner.intent.errors import IntentError
-from runner.model import shapes
-from runner.model.platform import Allocation, Member
+from runner.model.member_notes import MemberNotes
+from runner.model.platform import Allocation
+from runner.model.records import PROBLEM_BYTES
 from runner.slurm import cluster_config
 from runner.slurm.app import SLURM
+from runner.slurm.notes import ControllerNotes, SlurmNotes, WorkerNotes
 from tests.unit import hostile
 from tests.unit.worlds import KEY, add, allocation, controller, instance, worker
 
@@ -87,7 +89,7 @@ def assert_clean(tree: dict[str, Any]) -> None:
         assert re.fullmatch(r"(controller|worker)-[0-9a-f]{8}", name)
         for key, value in variables.items():
             assert re.fullmatch(FORMS[key], str(value), re.ASCII), (key, value)
-        assert addresses.is_dialable(variables["ansible_host"])
+        assert addresses.is_allowed(variables["ansible_host"])
     for group in tree["all"]["children"].values():
         for key, value in group.get("vars", {}).items():
             if key == "slurm_config":
@@ -162,7 +164,8 @@ def tree_with(host: str) -> dict[str, Any]:
 def test_a_name_that_means_ourselves_is_not_dialled(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     resolving(monkeypatch, "192.0.2.7", address)
     tree = tree_with("innocent.example.org")
-    assert address in dns.settle(tree, SLURM)["worker-1"].message
+    refusal = dns.resolve_hosts(tree, SLURM)["worker-1"]
+    assert refusal.code == "connection_invalid" and address in refusal.message
     assert tree["all"]["hosts"] == {} and tree["all"]["children"]["worker"]["hosts"] == {}
 
 
@@ -176,22 +179,23 @@ def test_no_address_of_this_machine_is_dialled() -> None:
     mine = own_addresses()
     assert mine
     for address in mine:
-        assert dns.settle(tree_with(address), SLURM)["worker-1"]
+        refusal = dns.resolve_hosts(tree_with(address), SLURM)["worker-1"]
+        assert refusal.code == "connection_invalid" and address in refusal.message
     assert not dns.is_own("192.0.2.7")
 
 
 def test_what_was_checked_is_what_is_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, "192.0.2.7")
     tree = tree_with("innocent.example.org")
-    assert dns.settle(tree, SLURM) == {}
+    assert dns.resolve_hosts(tree, SLURM) == {}
     assert tree["all"]["hosts"]["worker-1"]["ansible_host"] == "192.0.2.7"
 
 
 def test_a_name_without_an_address_is_not_dialled_and_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch)
     tree = tree_with("nobody.invalid")
-    refusal = dns.settle(tree, SLURM)["worker-1"]
-    assert (refusal.code, refusal.passing) == ("host_unreachable", True) and tree["all"]["hosts"] == {}
+    refusal = dns.resolve_hosts(tree, SLURM)["worker-1"]
+    assert (refusal.code, refusal.retryable) == ("host_unreachable", True) and tree["all"]["hosts"] == {}
 
 
 @pytest.mark.parametrize("literal", ["2001:db8::7", "fd00::7", "::ffff:10.0.0.7"])
@@ -208,8 +212,8 @@ def test_an_ipv6_address_in_a_record_is_refused_with_the_next_step(literal: str)
 def test_a_name_with_ipv6_addresses_only_is_refused_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, "2001:db8::7")
     tree = tree_with("six.example.org")
-    refusal = dns.settle(tree, SLURM)["worker-1"]
-    assert (refusal.code, refusal.passing) == ("address_family_unsupported", False) and tree["all"]["hosts"] == {}
+    refusal = dns.resolve_hosts(tree, SLURM)["worker-1"]
+    assert (refusal.code, refusal.retryable) == ("address_family_unsupported", False) and tree["all"]["hosts"] == {}
     assert "IPv4 address" in refusal.message
 
 
@@ -217,7 +221,7 @@ def test_a_name_with_ipv6_addresses_only_is_refused_with_the_next_step(monkeypat
 def test_of_several_addresses_the_same_ipv4_one_is_taken(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     resolving(monkeypatch, *answer)
     tree = tree_with("many.example.org")
-    assert dns.settle(tree, SLURM) == {} and tree["all"]["hosts"]["worker-1"]["ansible_host"] == "192.0.2.9"
+    assert dns.resolve_hosts(tree, SLURM) == {} and tree["all"]["hosts"]["worker-1"]["ansible_host"] == "192.0.2.9"
 
 
 def test_workers_are_given_the_address_of_their_controller_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +231,7 @@ def test_workers_are_given_the_address_of_their_controller_that_was_checked(monk
     (shared,) = [group["vars"] for group in tree["all"]["children"].values() if "vars" in group]
     assert shared["slurm_controller_addr"] == "ctl.example.org"
     resolving(monkeypatch, "192.0.2.7")
-    dns.settle(tree, SLURM)
+    dns.resolve_hosts(tree, SLURM)
     first = tree["all"]["hosts"][shared["slurm_controller_host"]]
     assert shared["slurm_controller_addr"] == first["ansible_host"] == "192.0.2.7"
 
@@ -235,7 +239,7 @@ def test_workers_are_given_the_address_of_their_controller_that_was_checked(monk
 def test_without_its_controller_a_worker_is_given_no_address_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     tree, _ = build(SLURM, instance(), [controller()], {UUID(int=101): allocation(1)})
     resolving(monkeypatch, "127.0.0.1")
-    assert dns.settle(tree, SLURM)
+    assert dns.resolve_hosts(tree, SLURM)
     assert [
         group["vars"]["slurm_controller_addr"] for group in tree["all"]["children"].values() if "vars" in group
     ] == [""]
@@ -321,15 +325,15 @@ def test_a_template_in_a_record_is_never_evaluated_by_ansible(tmp_path: Path) ->
     half = {"host": "10.0.0.9", "port": 22, "username": "ops", "host_keys": [f"{KEY} {evil}"], "private": evil}
     hosts = {UUID(int=101): allocation(1, connection=half, name=evil, sku=evil), UUID(int=102): allocation(2)}
     hosts[UUID(int=103)] = allocation(3, connection=wicked)
-    told = {"worker_hostname": evil, "drain_reason": evil, "phase": evil, "ansible_connection": "local"}
-    members = [controller(adapter_detail=told), *(worker(add(n), n, adapter_detail=told) for n in (2, 3))]
+    reported = {"worker_hostname": evil, "drain_reason": evil, "phase": evil, "ansible_connection": "local"}
+    members = [controller(adapter_detail=reported), *(worker(add(n), n, adapter_detail=reported) for n in (2, 3))]
     asked = instance(config={"slurm": {"KillWait": evil}}, name=evil, app_version=evil)
     tree, problems = build(SLURM, asked, members, hosts)
     assert list(problems) == [members[2].id]
     shown = run_ansible(tmp_path, "checked.json", tree)
     assert shown.count("SUCCESS") == 2, shown
     assert not mark.exists()
-    # The same text in a variable that nobody checked is run: that is what the checks are for.
+    # The same text in an unchecked variable is run: the checks prevent that.
     tree["all"]["hosts"]["controller-c0000000"]["unchecked"] = evil
     run_ansible(tmp_path, "unchecked.json", tree)
     assert mark.exists()
@@ -339,20 +343,19 @@ def test_a_template_in_a_record_is_never_evaluated_by_ansible(tmp_path: Path) ->
 
 
 @thorough
-@given(st.dictionaries(st.sampled_from([*shapes._MEMBER, "leave", "last_adapter_error", "other"]), hostile.anything))
-def test_notes_of_a_wrong_type_count_as_absent_and_others_stand(detail: dict[str, Any]) -> None:
-    read = Member.model_validate(
-        {"id": UUID(int=1), "app_instance_id": UUID(int=2), "component_key": "worker", "status": "x"}
-        | {"adapter_detail": detail}
-    ).adapter_detail
-    assert isinstance(read.get("leave"), dict | None) and isinstance(read.get("last_adapter_error"), dict | None)
-    assert isinstance(read.get("attempt"), int | None) and isinstance(read.get("worker_hostname"), str | None)
-    assert repr(read.get("other")) == repr(detail.get("other"))
-    assert shapes.of_member(read) == read or "nan" in repr(read)
-
-
-def test_good_notes_are_read_as_they_were_written() -> None:
-    error = {"code": "x", "message": "y", "class": "drift", "host": None, "task": None, "at": "2026-01-02T03:04:05Z"}
-    leave = {"operation_id": str(UUID(int=5)), "verb": "drain", "since": "2026-01-02T03:04:05Z", "verdict": None}
-    detail = {"attempt": 2, "last_adapter_error": error, "leave": leave | {"error": error, "attempts": 1}, "jobs": [4]}
-    assert controller(adapter_detail=detail).adapter_detail | detail == controller(adapter_detail=detail).adapter_detail
+@given(
+    st.sampled_from([ControllerNotes, WorkerNotes]),
+    st.dictionaries(st.sampled_from([*WorkerNotes.model_fields, *ControllerNotes.model_fields]), hostile.anything),
+)
+def test_any_detail_is_read_and_what_decides_is_reported(kind: type[SlurmNotes], detail: dict[str, Any]) -> None:
+    stored = repr(detail)
+    notes = kind.read(detail)
+    unread = {name for name in kind.model_fields if detail.get(name) is not None and getattr(notes, name) is None}
+    facts = {name for name in unread if name not in {problem.name for problem in notes.problems}}
+    decides = {*MemberNotes.model_fields, "repair", "rotation_left_out", "worker_hostname", "controller_hostname"}
+    decides |= {"applied_config", "config_refused", "change"}
+    decides -= {"worker_hostname"} if kind is ControllerNotes else set()
+    assert not facts & (decides - {"last_adapter_error"}), "a note that decides something was taken for absent"
+    assert all(len(problem.message.encode()) <= PROBLEM_BYTES for problem in notes.problems)
+    json.dumps(notes.changes)
+    assert repr(detail) == stored

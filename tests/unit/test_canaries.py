@@ -1,4 +1,4 @@
-"""The finder finds: a search that cannot fail would show nothing."""
+"""The search for secrets finds them in every form and place."""
 
 import base64
 import gzip
@@ -60,7 +60,7 @@ def test_a_key_in_base64_is_recognised_as_the_bytes_that_a_host_has(canaries: Ca
     assert canaries.seen_in(key.hex()) == {"munge_key"}
 
 
-def test_keys_and_tokens_that_begin_alike_are_told_apart(canaries: Canaries) -> None:
+def test_keys_and_tokens_that_begin_alike_are_distinguished(canaries: Canaries) -> None:
     mine, other = KeyPair.generate().private, KeyPair.generate().private
     canaries.plant("ssh_key", mine)
     canaries.plant("access_token", "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhZGFwdGVyIn0.c2lnbmF0dXJlLW9mLW1pbmU")
@@ -75,7 +75,7 @@ def test_what_is_too_short_to_be_recognised_is_not_planted(canaries: Canaries) -
 
 
 def child(argument: str, **environment: str) -> None:
-    """One that lives for a moment only."""
+    """A process that runs for a moment only."""
     moment = [sys.executable, "-c", "import time; time.sleep(0.4)", argument]
     subprocess.run(moment, env=environment, check=True)
 

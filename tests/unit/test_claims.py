@@ -16,8 +16,8 @@ from runner.model.platform import Member, Operation
 from runner.model.world import Policy, World
 from runner.slurm.app import SLURM
 from runner.slurm.decide import decide
-from runner.slurm.decide.claims import secured
-from tests.unit import test_decide_properties, test_repair, test_wish
+from runner.slurm.decide.claims import require_claims
+from tests.unit import test_decide_properties, test_desired_config, test_repair
 from tests.unit.claims_oracle import changed
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, ask_whole, between, cluster, serving, the, tick, two_workers
@@ -55,22 +55,22 @@ def repair_of_the_controller() -> tuple[World, Member]:
 
 
 def changed_configuration() -> tuple[World, Member]:
-    now = test_wish.running({"slurm": {"MaxJobCount": 5}}, serving(2))
-    return now, test_wish.the_controller(now)
+    now = test_desired_config.running({"slurm": {"MaxJobCount": 5}}, serving(2))
+    return now, test_desired_config.the_controller(now)
 
 
 def changed_users() -> tuple[World, Member]:
     config = {"users": [{"name": "ada", "uid": 2001}]}
-    one = serving(2, adapter_detail={"people_version": "before"})
-    return test_wish.running(config, one, people_version="before"), one
+    one = serving(2, adapter_detail={"users_version": "before"})
+    return test_desired_config.running(config, one, users_version="before"), one
 
 
 def follow() -> tuple[World, Member]:
     one = serving(2, adapter_detail={"config_version": "sha256:old"})
-    now = test_wish.running({}, one)
+    now = test_desired_config.running({}, one)
     seen = FakeSlurm({"w2": FakeNode()}).seen()
-    ours = test_wish.the_controller(now)
-    live = ours.adapter_detail | {"wish": test_wish.wished({})}
+    ours = test_desired_config.the_controller(now)
+    live = ours.adapter_detail | {"applied_config": test_desired_config.digest_of({})}
     return now.with_member(ours.model_copy(update={"adapter_detail": live})).later(snapshot=seen), one
 
 
@@ -247,6 +247,7 @@ def test_a_number_that_cannot_be_read_is_not_taken_for_none(fence: Any) -> None:
     known = the(now, one).adapter_detail
     assert known["fence"] == fence and known["last_adapter_error"]["code"] == claims.UNREADABLE
     assert known["last_adapter_error"]["class"] == "intervention"
+    assert "Set it to a number that is not below the host's own" in known["last_adapter_error"]["message"]
     mended = the(now, one).model_copy(update={"adapter_detail": known | {"fence": 7}})
     _, _, plays = tick(now.with_member(mended), two_workers())
     assert [play.fences[one.id] for play in plays if one.id in play.fences] == [8]
@@ -321,5 +322,5 @@ def test_a_first_play_is_a_join_of_a_member_that_never_served(status: str, detai
     held_by_us = {"claimed_by": ME, "lease_expires_at": stamp(NOW + timedelta(minutes=1)), "fence": 1}
     member = member.model_copy(update={"adapter_detail": member.adapter_detail | held_by_us})
     play = replace(play, members=(member,))
-    (numbered,) = secured(start.with_member(member), Plan((play,))).steps
+    (numbered,) = require_claims(start.with_member(member), Plan((play,))).steps
     assert isinstance(numbered, Play) and (member.id in numbered.first) == first

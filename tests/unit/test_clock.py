@@ -13,7 +13,7 @@ MOMENT = timedelta(seconds=2)
 @pytest.mark.parametrize("off", [timedelta(hours=1), timedelta(hours=-1), timedelta(seconds=30)])
 def test_the_platforms_time_is_followed(off: timedelta) -> None:
     clock, theirs = Clock(), datetime.now(UTC) + off
-    clock.heard(format_datetime(theirs, usegmt=True))
+    clock.follow(format_datetime(theirs, usegmt=True))
     assert abs(clock.now() - theirs) < MOMENT
 
 
@@ -29,14 +29,14 @@ def test_the_platforms_time_is_followed(off: timedelta) -> None:
         "Mon, 16 Nov 2020 10:00:00 -0000",
     ],
 )
-def test_a_date_that_is_none_changes_nothing(date: str | None) -> None:
+def test_an_invalid_date_changes_nothing(date: str | None) -> None:
     clock = Clock()
-    clock.heard(date)
+    clock.follow(date)
     assert abs(clock.now() - datetime.now(UTC)) < MOMENT
 
 
-def test_a_date_in_whole_seconds_does_not_make_time_stand_still_or_go_back() -> None:
+def test_a_date_in_whole_seconds_does_not_set_the_clock_back() -> None:
     clock = Clock()
     before = clock.now()
-    clock.heard(format_datetime(datetime.now(UTC) - timedelta(seconds=1), usegmt=True))
+    clock.follow(format_datetime(datetime.now(UTC) - timedelta(seconds=1), usegmt=True))
     assert clock.now() > before

@@ -175,7 +175,7 @@ def test_a_port_counts_as_open_only_when_something_listens_on_it(tmp_path: Path)
 def test_a_unit_that_runs_is_restarted_only_if_it_has_to_be_or_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, restart: bool, did: list[str]
 ) -> None:
-    monkeypatch.setattr(converge_units, "_systemctl", lambda *_arguments, **_more: None)
+    monkeypatch.setattr(converge_units, "systemctl", lambda *_arguments, **_more: None)
     monkeypatch.setattr(converge_units, "_wait_until_up", lambda *_arguments: None)
     unit = {"name": "slurmd", "enabled": True, "watches": [], "restart": restart}
     running = {"ActiveState": "active", "UnitFileState": "enabled"}

@@ -42,8 +42,6 @@ from tests.unit.worlds import (
     world,
 )
 
-CONTROLLER_ID = str(UUID(int=101))
-
 
 def deployed(**changes: Any) -> World:
     status = {"observed_at": stamp(NOW), "reasons": []}
@@ -132,7 +130,9 @@ def test_a_worker_that_registers_after_the_plays_wait_is_ready_at_a_later_tick()
     late = late.later(outcomes={late.members[1].id: joined("w1")}, snapshot=snapshot({}))
     after_play, steps, _ = settle(late, decide)
     (waiting,) = (one for one in after_play.members if one.component_key == "worker")
-    assert (waiting.status, waiting.adapter_detail["last_adapter_error"]["class"]) == ("reconciling", "retryable")
+    error = waiting.adapter_detail["last_adapter_error"]
+    assert (waiting.status, error["code"], error["class"]) == ("reconciling", "not_registered", "retryable")
+    assert waiting.adapter_detail["attempt"] == 1 and waiting.adapter_detail["next_attempt_at"] > stamp(NOW)
     assert of_kind(steps, Finish) == [], "the operation goes on"
     due = after_play.later(
         now=NOW + timedelta(seconds=31),
@@ -235,7 +235,7 @@ def test_an_allocation_that_serves_is_refused_and_one_that_failed_before_is_take
     assert play is not None
 
 
-@pytest.mark.parametrize("whose", ["nobody's", "ours", "another runner's"])
+@pytest.mark.parametrize("whose", ["unclaimed", "ours", "another runner's"])
 def test_of_two_open_adds_of_one_allocation_the_later_is_refused(whose: str) -> None:
     earlier, later = add(4, created_at=NOW - timedelta(minutes=2)), add(4, 5)
     if whose == "ours":

@@ -11,6 +11,7 @@ from runner.model.plan import AdapterError, Finish, Play, Refuse, SetMember, Wai
 from runner.model.platform import Member, MemberStatus, Operation
 from runner.model.world import Outcome, World
 from runner.slurm.decide import decide
+from runner.slurm.notes import worker as worker_notes
 from runner.slurm.readiness import worker_problem
 from runner.slurm.snapshot import Snapshot
 from tests.unit.worlds import (
@@ -100,12 +101,12 @@ def after_play(draw: st.DrawFn, before: World, play: Play) -> World:
 
 
 def is_shown(member: Member, seen: Snapshot | None) -> bool:
-    return worker_problem(seen, member.adapter_detail.get("worker_hostname"), member.adapter_detail) is None
+    return worker_problem(seen, worker_notes(member)) is None
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_a_tick_settles_and_leaves_every_operation_ended_or_waiting_for_a_named_reason(data: st.DataObject) -> None:
+def test_a_tick_ends_with_every_operation_ended_or_waiting_for_a_reason(data: st.DataObject) -> None:
     start = data.draw(worlds())
     now, steps, play = settle(start, decide)
     if play:

@@ -1,4 +1,4 @@
-"""A page that points to a test points to one that exists; a claim without a test is not made."""
+"""Tests that the pages name exist, and every fault has one."""
 
 import ast
 import re
@@ -23,10 +23,10 @@ def test_every_test_that_a_page_names_exists(page: str) -> None:
     named = POINTER.findall(text)
     assert len(named) > 20
     assert [f"{file}::{test}" for file, test in named if test not in defined_in(file)] == []
-    assert len(named) == text.count("::test_"), "a pointer that is not written as one"
+    assert len(named) == text.count("::test_"), "a test is named in another form"
 
 
-def test_every_fault_says_what_is_seen_what_is_done_and_where_it_is_shown() -> None:
+def test_every_fault_has_its_symptom_its_handling_and_a_test() -> None:
     rows = [line for line in (ROOT / "docs" / "usage" / "faults.md").read_text().splitlines() if line.startswith("| ")]
     rows = [row for row in rows if not row.startswith(("| fault", "| ---"))]
     assert len(rows) > 25

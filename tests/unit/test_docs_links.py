@@ -1,4 +1,4 @@
-"""What a page points to exists: files, headings, and functions that are named as `path/file.py::name`."""
+"""Links, headings, files, and functions named as `path/file.py::name`, exist on every page."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# The folders of the tree, and those it once had: a path that begins with one of them is one of ours.
+# Present and former folders of the tree: a path that begins with one of them must exist.
 FOLDERS = (
     "action_plugins|app|deploy|docs|inventory_plugins|library|lookup_plugins|module_utils|molecule|playbooks"
     "|plugins|roles|runner|sandbox|tests|vars_plugins"
@@ -31,7 +31,7 @@ def pages() -> list[str]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """Anchors of the page's headings, as forges make them."""
+    """Anchors of the page's headings, in the form of GitHub and GitLab."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
     titles = re.findall(r"^#+ (.+)$", text, re.M)
     return frozenset(re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles)
@@ -69,13 +69,13 @@ def broken_path(named: str) -> bool:
 
 
 @pytest.mark.parametrize("page", pages())
-def test_links_and_paths_of_a_page_lead_somewhere(page: str) -> None:
+def test_links_and_paths_of_a_page_exist(page: str) -> None:
     text = (ROOT / page).read_text()
     assert [target for target in LINK.findall(text) if broken_link(ROOT / page, target)] == []
     assert [named for named in NAMED.findall(text) if broken_path(named)] == []
 
 
-def test_a_wrong_link_heading_path_and_function_are_noticed() -> None:
+def test_a_wrong_link_heading_path_or_function_is_found() -> None:
     page = ROOT / "docs" / "concepts" / "README.md"
     assert broken_link(page, "no-such.md") and broken_link(page, "README.md#no-such-heading")
     assert broken_path("runner/no_such.py") and broken_path("runner/translate.py::no_such")
@@ -83,7 +83,7 @@ def test_a_wrong_link_heading_path_and_function_are_noticed() -> None:
     assert {"docs/concepts/README.md", "README.md"} <= set(pages())
 
 
-def test_a_reader_comes_from_the_readme_to_every_page() -> None:
+def test_every_page_can_be_reached_from_the_readme() -> None:
     seen, todo = set[Path](), [ROOT / "README.md"]
     while todo:
         page = todo.pop()

@@ -8,7 +8,7 @@ from runner.slurm.decide import decide
 from tests.unit.worlds import ME, NOW, add, allocation, controller, instance, mine, of_kind, settle, worker, world
 
 
-def test_a_deploy_is_foreseen_from_claim_to_play_with_a_reason_for_each_step() -> None:
+def test_a_dry_run_of_a_deploy_has_a_reason_for_each_step_up_to_the_play() -> None:
     steps = dry_run(world(operations=(add(2, 3),)), SLURM)
     kinds = [type(step) for step in steps]
     assert kinds.count(NewMember) == 2
@@ -18,7 +18,7 @@ def test_a_deploy_is_foreseen_from_claim_to_play_with_a_reason_for_each_step() -
     assert all(step.why for step in steps)
 
 
-def test_the_foreseen_play_holds_the_members_that_do_not_exist_yet() -> None:
+def test_the_predicted_play_has_members_that_do_not_exist_yet() -> None:
     steps = dry_run(world(operations=(add(2, 3),)), SLURM)
     (play,) = of_kind(steps, Play)
     assert sorted(str(member.allocation_id) for member in play.members) == sorted(
@@ -26,7 +26,7 @@ def test_the_foreseen_play_holds_the_members_that_do_not_exist_yet() -> None:
     )
 
 
-def test_what_is_foreseen_is_what_a_tick_would_do() -> None:
+def test_a_dry_run_predicts_the_steps_of_a_tick() -> None:
     start = world(operations=(add(2, 3),))
     _, done, play = settle(start, decide)
     foreseen = dry_run(start, SLURM)
@@ -43,7 +43,7 @@ def _once(steps: list[Step]) -> list[Step]:
     return kept
 
 
-def test_nothing_is_foreseen_for_a_quiet_instance() -> None:
+def test_a_dry_run_of_an_idle_instance_is_empty() -> None:
     status = {"observed_at": stamp(NOW), "reasons": []}
     quiet = instance(status="running", health="healthy", status_detail=status)
     assert dry_run(world(instance=quiet, complete=False), SLURM) == []
@@ -56,14 +56,14 @@ def test_work_that_another_runner_holds_is_shown_as_a_wait_and_not_as_a_play() -
     assert any("another" in wait.why for wait in of_kind(steps, Wait))
 
 
-def test_what_waits_through_many_rounds_is_told_once() -> None:
+def test_a_wait_over_many_rounds_is_listed_once() -> None:
     lease = {"status": "running", "claimed_by": "another", "lease_expires_at": NOW.replace(minute=59)}
     held = add(4).model_copy(update=lease)
     steps = dry_run(world(operations=(held, add(2, 3))), SLURM)
     assert len([wait for wait in of_kind(steps, Wait) if str(held.id)[:8] in wait.subject]) == 1
 
 
-def test_a_refusal_is_foreseen_once_and_ends_there() -> None:
+def test_a_refusal_is_predicted_once() -> None:
     operation = add(2).model_copy(update={"operation": "drain"})
     steps = dry_run(_running(operations=(operation,)), SLURM)
     assert [type(step) for step in steps].count(Refuse) == 1
@@ -78,7 +78,7 @@ def _running(**changes: object) -> World:
     return world(**(fields | changes))
 
 
-def test_an_imagined_claim_is_ours_and_leaves_everything_else_as_it_was() -> None:
+def test_a_simulated_claim_is_ours_and_changes_nothing_else() -> None:
     operation = add(2)
     before = _running(operations=(operation,))
     after = before.after(Claim("because", operation))
@@ -89,7 +89,7 @@ def test_an_imagined_claim_is_ours_and_leaves_everything_else_as_it_was() -> Non
     assert (after.members, after.instance) == (before.members, before.instance)
 
 
-def test_the_same_imagined_member_has_the_same_id_each_time() -> None:
+def test_a_simulated_member_has_the_same_id_each_time() -> None:
     operation = mine(add(2))
     step = NewMember("because", operation, "worker", operation.allocation_ids[0])
     first, second = (_running(operations=(operation,)).after(step) for _ in range(2))
@@ -97,7 +97,7 @@ def test_the_same_imagined_member_has_the_same_id_each_time() -> None:
     assert len(first.after(step).members) == len(first.members)
 
 
-def test_imagined_writes_change_status_and_detail_of_what_they_name() -> None:
+def test_simulated_writes_change_status_and_detail_of_their_record() -> None:
     operation = mine(add(2))
     joining = worker(operation, 2, status="reconciling")
     before = _running(members=(controller(status="ready"), joining), operations=(operation,))

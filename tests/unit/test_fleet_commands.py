@@ -1,4 +1,4 @@
-"""How a command enters a host, and when it does not."""
+"""Commands on hosts: by nsenter, or by podman where nsenter is not possible."""
 
 import os
 import signal
@@ -64,7 +64,7 @@ def test_a_container_is_found_in_every_hierarchy(proc: FakeProc) -> None:
 
 
 @pytest.mark.parametrize("text", ["0::/\n", HYBRID.replace(ID, "b" * 64), ""])
-def test_a_process_outside_the_container_has_no_place_in_it(proc: FakeProc, text: str) -> None:
+def test_a_process_outside_the_container_has_no_cgroup_of_it(proc: FakeProc, text: str) -> None:
     assert proc.process_in(text) == {}
 
 
@@ -92,18 +92,18 @@ def test_the_cpu_time_of_a_container_is_read_from_v1_and_from_v2(proc: FakeProc)
 
 
 class Recorder(Podman):
-    """A podman that knows one container, and remembers what it was asked."""
+    """A podman with one container, which records the calls."""
 
     def __init__(self, pid: int) -> None:
         super().__init__("runc", ())
         object.__setattr__(self, "pid", pid)
-        object.__setattr__(self, "asked", [])
+        object.__setattr__(self, "calls", [])
 
     pid: int
-    asked: list[str]
+    calls: list[str]
 
     def try_run(self, *args: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-        self.asked.append(args[0])
+        self.calls.append(args[0])
         return subprocess.CompletedProcess(args, 0, f"{ID} {self.pid}\n".encode(), b"")
 
 
@@ -115,21 +115,21 @@ def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, commands.Init]:
     return found
 
 
-def test_podman_runs_the_command_where_the_first_process_has_gone(known: dict[str, commands.Init]) -> None:
+def test_podman_runs_the_command_if_the_first_process_has_ended(known: dict[str, commands.Init]) -> None:
     known["c"] = commands.Init(ID, os.getpid())  # in use by a process that is not the container's
     podman = Recorder(os.getpid())
     assert commands.run(podman, "c", "gs-1", ["true"]).returncode == 0
-    assert podman.asked == ["container", "exec"]
+    assert podman.calls == ["container", "exec"]
     assert known == {}
 
 
-def test_podman_runs_the_command_where_nsenter_cannot(
+def test_podman_runs_the_command_without_nsenter(
     known: dict[str, commands.Init], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands, "_nsenter", lambda: None)
     podman = Recorder(1)
     commands.run(podman, "c", "gs-1", ["true"])
-    assert podman.asked[-1] == "exec"
+    assert podman.calls[-1] == "exec"
 
 
 def test_a_paused_host_refuses_a_command_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_a_paused_host_refuses_a_command_at_once(monkeypatch: pytest.MonkeyPatch
         ("import sys; sys.exit('nsenter: cannot open /proc/1/ns/mnt')", 125, b"", None),
     ],
 )
-def test_output_and_exit_code_come_back_as_from_podman(
+def test_output_and_exit_code_are_those_of_podman(
     monkeypatch: pytest.MonkeyPatch, script: str, code: int, out: bytes, err: bytes | None
 ) -> None:
     monkeypatch.setattr(commands, "_entry", lambda _: commands._Entry(False, [sys.executable, "-c"]))
@@ -157,7 +157,7 @@ def test_output_and_exit_code_come_back_as_from_podman(
 
 
 def test_a_process_that_a_command_leaves_behind_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It keeps the pipes of the command open."""
+    """The background process keeps the pipes of the command open."""
     monkeypatch.setattr(commands, "_entry", lambda _: commands._Entry(False, ["/bin/sh", "-c"]))
     began = time.monotonic()
     done = commands.run(Recorder(1), "c", "gs-1", ["sleep 60 & echo $!"])
@@ -180,7 +180,7 @@ def test_a_time_limit_ends_a_command_that_hangs(monkeypatch: pytest.MonkeyPatch)
         signal.setitimer(signal.ITIMER_REAL, *outer)
 
 
-def test_podman_runs_commands_where_a_cgroup_cannot_be_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_podman_runs_commands_if_a_cgroup_cannot_be_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "_closed", set())
     join = ["/bin/sh", "-c", commands._JOIN, "sh", "64", "64", "/nonexistent/cgroup.procs", "--"]
     monkeypatch.setattr(
@@ -188,7 +188,7 @@ def test_podman_runs_commands_where_a_cgroup_cannot_be_joined(monkeypatch: pytes
     )
     podman = Recorder(1)
     commands.run(podman, "c", "gs-1", ["true"])
-    assert podman.asked[-1] == "exec" and commands._closed == {"c"}
+    assert podman.calls[-1] == "exec" and commands._closed == {"c"}
 
 
 def test_the_capabilities_of_a_command_are_named_by_number() -> None:

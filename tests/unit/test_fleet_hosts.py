@@ -21,36 +21,36 @@ def test_a_host_spec_reads_back_as_it_was_written(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["gs-1", "gs-1=", "=bookworm", "gs-1=bookworm:cold", "gs-1=bookworm:", "GS=bookworm"])
-def test_a_host_spec_that_cannot_be_meant_is_refused(text: str) -> None:
+def test_an_invalid_host_spec_is_refused(text: str) -> None:
     with pytest.raises(CannotRunError):
         HostSpec.parse(text)
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "a--b", "A", "a/b", "..", "a b", "a;b", "ä", "a" * 41, "1a", "a\n"])
-def test_a_name_unfit_for_a_hostname_or_a_path_is_refused(name: str) -> None:
+def test_a_name_that_is_not_a_safe_hostname_is_refused(name: str) -> None:
     with pytest.raises(CannotRunError):
         checked_name(name)
 
 
-def test_two_key_pairs_differ_and_a_pair_survives_being_stored() -> None:
+def test_key_pairs_differ_and_can_be_loaded_again() -> None:
     first, second = KeyPair.generate(), KeyPair.generate()
     assert first.public != second.public
     assert KeyPair.load(first.private.encode()).public == first.public
 
 
-def test_a_private_key_does_not_show_when_its_pair_is_printed() -> None:
+def test_a_private_key_is_not_in_the_repr_of_its_pair() -> None:
     pair = KeyPair.generate()
     assert "PRIVATE" not in repr(pair)
 
 
-def test_the_private_host_key_is_readable_by_root_alone() -> None:
+def test_only_root_can_read_the_private_host_key() -> None:
     stream = hosts._first_files(HostSpec("a", "bookworm"), KeyPair.generate(), "ssh-ed25519 AAAA")
     with tarfile.open(fileobj=BytesIO(stream)) as tar:
         modes = {entry.name: (entry.mode, entry.uid) for entry in tar.getmembers()}
     assert modes["etc/ssh/ssh_host_ed25519_key"] == (0o600, 0)
 
 
-def test_a_private_file_is_never_readable_by_others_even_if_it_was(tmp_path: Path) -> None:
+def test_writing_a_private_file_makes_it_unreadable_for_others(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "secret"
     places.write_private(path, "one")
     path.chmod(0o644)
@@ -59,14 +59,14 @@ def test_a_private_file_is_never_readable_by_others_even_if_it_was(tmp_path: Pat
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_lock_lets_one_in_at_a_time_and_leaves_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_lock_has_one_holder_at_a_time_and_leaves_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     inside, crowds = [], []
 
     def enter(number: int) -> None:
         with places.locked("name"):
             inside.append(number)
-            time.sleep(0.005)  # room for another thread to come in, if the lock let it
+            time.sleep(0.005)  # time for another thread to enter, if the lock fails
             crowds.append(list(inside))
             inside.remove(number)
 

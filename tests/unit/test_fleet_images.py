@@ -1,4 +1,4 @@
-"""What goes into a host image, decided without building one."""
+"""The recipe of a host image, tested without building one."""
 
 import dataclasses
 import shutil
@@ -25,7 +25,7 @@ https://vendor.example/apt bookworm Vendor main
 """
 
 
-def test_a_suite_takes_its_packages_from_the_mirrors_the_machine_uses_for_its_own() -> None:
+def test_a_suite_uses_the_mirrors_that_this_machine_uses() -> None:
     assert images.sources(MACHINE, "bookworm", "trixie") == [
         "deb http://mirror.example/debian/ trixie main",
         "deb http://mirror.example/debian/ trixie-updates main",
@@ -44,7 +44,7 @@ def test_a_suite_takes_its_packages_from_the_mirrors_the_machine_uses_for_its_ow
         "garbage\n",
     ],
 )
-def test_a_machine_without_a_mirror_that_hosts_can_reach_leaves_the_choice_to_mmdebstrap(targets: str) -> None:
+def test_without_a_mirror_that_hosts_can_reach_mmdebstrap_chooses_one(targets: str) -> None:
     assert images.sources(targets, "bookworm", "bookworm") == []
 
 
@@ -54,18 +54,16 @@ def test_a_package_list_has_comments_and_packages_for_one_suite_alone() -> None:
     assert images.packages(listing, "trixie") == ("munge", "slurmd")
 
 
-@pytest.mark.parametrize(("suite", "variables"), [("bookworm", "Debian-12.yml"), ("trixie", "Debian-13.yml")])
-def test_a_warm_host_lacks_no_package_that_the_roles_install(suite: str, variables: str) -> None:
-    wanted: set[str] = set()
-    for path in ROLES.glob(f"*/vars/{variables}"):
-        for name, value in yaml.safe_load(path.read_text()).items():
-            if name.endswith("_packages"):
-                wanted |= set(value)
-    assert wanted
-    assert wanted <= set(images.recipe(suite, warm=True).extra)
+@pytest.mark.parametrize(("suite", "system"), [("bookworm", "Debian-12"), ("trixie", "Debian-13")])
+def test_a_warm_host_has_every_package_that_the_roles_install(suite: str, system: str) -> None:
+    files = [yaml.safe_load(path.read_text()) for path in ROLES.glob(f"*/vars/{system}.yml")]
+    wanted = {package for one in files for name in one if name.endswith("_packages") for package in one[name]}
+    slurmd = yaml.safe_load((ROLES / "slurmd" / "vars" / "main.yml").read_text())["slurmd_systems"][system]["packages"]
+    assert wanted and slurmd
+    assert wanted | set(slurmd) <= set(images.recipe(suite, warm=True).extra)
 
 
-def test_equal_recipes_share_an_image_and_any_difference_makes_another() -> None:
+def test_equal_recipes_share_an_image_and_different_ones_do_not() -> None:
     plain = images.Recipe("bookworm", False, ("systemd",), (), ("deb m bookworm main",), (), "#!/bin/sh\n")
     others = [
         dataclasses.replace(plain, suite="trixie"),
@@ -90,7 +88,7 @@ def test_only_a_warm_recipe_has_more_than_a_plain_machine() -> None:
     assert "slurmctld" in images.recipe("trixie", warm=True).extra
 
 
-def test_a_missing_builder_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_builder_is_named_with_its_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     monkeypatch.setattr(images, "_KEYRING", Path("/nonexistent"))
     with pytest.raises(CannotRunError, match=r"mmdebstrap and debian-archive-keyring.*apt-get install"):
@@ -98,7 +96,7 @@ def test_a_missing_builder_is_named_with_the_command_that_installs_it(monkeypatc
 
 
 class Shelf:
-    """Stands for podman's image store."""
+    """A stand-in for podman's image store."""
 
     def __init__(self) -> None:
         self.images: list[str] = []
@@ -127,7 +125,7 @@ def test_two_commands_that_need_the_same_image_build_it_once(monkeypatch: pytest
         shelf.images.append(recipe.reference)
 
     monkeypatch.setattr(images, "_build", build)
-    # Both find it missing before either builds: the builder's check comes right after that look.
+    # Both threads find the image missing before either builds it.
     monkeypatch.setattr(images, "_check_builder", lambda: both_ready.wait(5))
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda _: images.ensure_image(cast(Podman, shelf), wanted), range(2)))

@@ -1,4 +1,4 @@
-"""What the fleet counts for the timing table."""
+"""Hosts and CPU time that the fleet counts for the timing table."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ def lines(file: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_each_event_is_a_line_of_its_own_however_many_write(file: Path) -> None:
+def test_each_event_is_one_line_with_many_writers(file: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: usage.record(host=number), range(200)))
     assert sorted(line["host"] for line in lines(file)) == list(range(200))
@@ -35,7 +35,7 @@ def test_nothing_is_counted_unless_a_file_is_named(tmp_path: Path, monkeypatch: 
 
 
 def test_hosts_are_counted_when_made_and_their_cpu_when_removed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that is stopped has no cgroup any more, and its CPU time is left out."""
+    """A stopped host has no cgroup, so its CPU time is left out."""
     monkeypatch.setattr(Podman, "run", lambda *_, **__: "")
     monkeypatch.setattr(cgroups, "cpu_seconds", lambda *which: {(7, "first"): 12.3456}.get(which))
     fleet = Hosts("name", Podman("runc", ()))

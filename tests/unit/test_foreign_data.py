@@ -6,12 +6,18 @@ from typing import Any
 import pytest
 from ansible.module_utils.host import database as host_database
 from ansible.module_utils.host import foreign_packages
-from ansible.module_utils.host.database import Server, drop_databases, foreign_databases, has_databases, judge_database
+from ansible.module_utils.host.database import (
+    Server,
+    check_database,
+    converge_databases,
+    drop_databases,
+    foreign_databases,
+)
 from ansible.module_utils.host.errors import AdapterError
 from ansible.module_utils.host.ledger import Ledger
 from ansible.module_utils.host.restore import server as restore_server
-from ansible.module_utils.host.restore.server import fate_of, is_servers
-from ansible.module_utils.slurm.foreign_data import judge_files
+from ansible.module_utils.host.restore.server import belongs_to_server, plan_server
+from ansible.module_utils.slurm.foreign_data import refuse_foreign_files
 
 # -- files ----------------------------------------------------------------------------------------------------
 
@@ -33,18 +39,18 @@ def place(root: Path, name: str) -> None:
     ],
 )
 def test_a_file_of_others_is_refused_by_name_and_one_of_ours_is_not(tmp_path: Path, path: str, code: str) -> None:
-    judge_files({}, tmp_path)
+    refuse_foreign_files({}, tmp_path)
     place(tmp_path, path)
     with pytest.raises(AdapterError) as refusal:
-        judge_files({"user:ada": {}}, tmp_path)
+        refuse_foreign_files({"user:ada": {}}, tmp_path)
     assert refusal.value.code == code
     assert path in refusal.value.message and "retry" in refusal.value.message
-    judge_files({f"path:{path}": {}}, tmp_path)
+    refuse_foreign_files({f"path:{path}": {}}, tmp_path)
 
 
 def test_a_configuration_put_on_our_worker_later_does_not_refuse_it(tmp_path: Path) -> None:
     place(tmp_path, "/etc/slurm/slurm.conf")
-    judge_files({"unit:slurmd": {}}, tmp_path)
+    refuse_foreign_files({"unit:slurmd": {}}, tmp_path)
 
 
 # -- the database ---------------------------------------------------------------------------------------------
@@ -99,7 +105,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeServer:
     fake = FakeServer(tmp_path / "mysql")
     monkeypatch.setattr(host_database, "DATA", fake.data)
     monkeypatch.setattr(host_database, "SOCKET", tmp_path / "mysqld.sock")
-    monkeypatch.setattr(host_database, "look", lambda: fake.server)
+    monkeypatch.setattr(host_database, "read_server", lambda: fake.server)
     monkeypatch.setattr(host_database, "listening", lambda _: fake.other)
     monkeypatch.setattr(host_database, "_rows", fake.rows)
     monkeypatch.setattr(host_database, "_start", fake.start)
@@ -112,12 +118,12 @@ ABSENT = Server(installed=False, active=False, at_boot=False, state="inactive an
 
 def refused() -> AdapterError:
     with pytest.raises(AdapterError) as refusal:
-        judge_database("slurm_acct_db", "slurm")
+        check_database("slurm_acct_db", "slurm")
     return refusal.value
 
 
 def test_a_server_with_databases_of_others_can_have_ours(server: FakeServer) -> None:
-    judge_database("slurm_acct_db", "slurm")
+    check_database("slurm_acct_db", "slurm")
     assert not any(
         word in said for said in server.asked for word in ("CREATE DATABASE", "DROP ", "ALTER ", "SET GLOBAL")
     )
@@ -158,16 +164,16 @@ def test_a_server_that_cannot_have_it_is_refused_with_the_reason(
 def test_an_idle_server_is_refused_only_for_a_database_of_that_name(server: FakeServer) -> None:
     server.server = IDLE
     (server.data / "shop").mkdir(parents=True)
-    judge_database("slurm_acct_db", "slurm")
+    check_database("slurm_acct_db", "slurm")
     (server.data / "slurm_acct_db").mkdir()
     assert refused().code == "database_exists"
 
 
 def test_the_data_of_a_server_that_was_removed_is_not_adopted(server: FakeServer) -> None:
     server.server = ABSENT
-    judge_database("slurm_acct_db", "slurm")
+    check_database("slurm_acct_db", "slurm")
     server.data.mkdir()
-    judge_database("slurm_acct_db", "slurm")
+    check_database("slurm_acct_db", "slurm")
     (server.data / "ibdata1").touch()
     assert refused().code == "database_exists"
 
@@ -177,12 +183,12 @@ WANTED = [{"name": "slurm_acct_db", "user": "slurm", "password": PASSWORD}]
 
 
 def test_the_database_is_made_once_and_a_new_password_is_set_by_sql(server: FakeServer) -> None:
-    assert has_databases(WANTED, dry=False) == ["database slurm_acct_db"]
-    assert has_databases(WANTED, dry=False) == []
+    assert converge_databases(WANTED, dry=False) == ["database slurm_acct_db"]
+    assert converge_databases(WANTED, dry=False) == []
     other = [{**WANTED[0], "password": PASSWORD.upper()}]
-    assert has_databases(other, dry=True) == ["database slurm_acct_db"]
-    assert has_databases(WANTED, dry=False) == []
-    assert has_databases(other, dry=False) == ["database slurm_acct_db"]
+    assert converge_databases(other, dry=True) == ["database slurm_acct_db"]
+    assert converge_databases(WANTED, dry=False) == []
+    assert converge_databases(other, dry=False) == ["database slurm_acct_db"]
     assert PASSWORD not in "".join(server.asked) and PASSWORD.upper() not in "".join(server.asked)
     assert r"GRANT ALL ON `slurm\_acct\_db`.*" in "".join(server.asked), "a plain underscore grants more than one"
     assert server.databases == {"shop", "slurm_acct_db"}
@@ -191,7 +197,7 @@ def test_the_database_is_made_once_and_a_new_password_is_set_by_sql(server: Fake
 def test_a_user_that_an_idle_server_did_not_show_is_not_adopted_either(server: FakeServer) -> None:
     server.users["slurm"] = "*OTHER"
     with pytest.raises(AdapterError) as refusal:
-        has_databases(WANTED, dry=False)
+        converge_databases(WANTED, dry=False)
     assert refusal.value.code == "database_exists" and server.users == {"slurm": "*OTHER"}
 
 
@@ -202,7 +208,7 @@ def test_the_hash_is_the_servers_own() -> None:
 @pytest.mark.parametrize("password", ["short", "0123456789abcde'", "0123456789abcdef; DROP DATABASE shop"])
 def test_a_password_that_could_leave_its_place_is_refused_unseen(server: FakeServer, password: str) -> None:
     with pytest.raises(AdapterError) as refusal:
-        has_databases([{**WANTED[0], "password": password}], dry=False)
+        converge_databases([{**WANTED[0], "password": password}], dry=False)
     assert refusal.value.code == "secret_malformed" and password not in refusal.value.message and server.asked == []
 
 
@@ -210,7 +216,7 @@ NOTED = {"slurm_acct_db": {"present": False, "user": "slurm"}}
 
 
 def test_ours_is_dropped_and_nothing_else(server: FakeServer) -> None:
-    has_databases(WANTED, dry=False)
+    converge_databases(WANTED, dry=False)
     assert drop_databases(NOTED, may_start=False) == ["database slurm_acct_db"]
     assert (server.databases, server.users, server.starts) == ({"shop"}, {}, 0)
     assert drop_databases(NOTED, may_start=False) == []
@@ -272,17 +278,17 @@ def test_the_server_goes_only_if_we_brought_it_and_nobody_uses_it(
     monkeypatch.setattr(restore_server, "foreign_databases", lambda _: others)
     monkeypatch.setattr(restore_server, "still_needed", lambda names: list(names) if needed else [])
     units = {"mariadb": {"ActiveState": "active" if ran else "inactive"}}
-    fate = fate_of(units, {"mariadb-server": {"installed": installed}}, NOTED)
+    fate = plan_server(units, {"mariadb-server": {"installed": installed}}, NOTED)
     assert (fate.stays, fate.keeps_running, fate.may_start) == (stays, keeps_running, not ran)
     assert bool(fate.reasons) == (not ran and (bool(others) or needed)), "what stays though it was not there is told"
 
 
 def test_a_host_without_a_server_has_none_to_keep() -> None:
-    assert not fate_of({"slurmd": {}}, {}, {}).stays
+    assert not plan_server({"slurmd": {}}, {}, {}).stays
 
 
 def test_what_belongs_to_the_server_is_known_by_name() -> None:
-    theirs = (
+    preinstalled_packages = (
         "mariadb-server",
         "package mysql-common",
         "unit mariadb.service",
@@ -291,7 +297,7 @@ def test_what_belongs_to_the_server_is_known_by_name() -> None:
         "mysql",
     )
     ours = ("munge", "package slurmctld", "path /etc/slurm", "port 6817", "path /etc/munge")
-    assert all(map(is_servers, theirs)) and not any(map(is_servers, ours))
+    assert all(map(belongs_to_server, preinstalled_packages)) and not any(map(belongs_to_server, ours))
 
 
 # -- its unit and its files -----------------------------------------------------------------------------------
@@ -310,13 +316,13 @@ def converged(monkeypatch: pytest.MonkeyPatch, server: FakeServer) -> list[dict[
         return []
 
     monkeypatch.setattr(foreign_packages, "converge_units", converge_units)
-    monkeypatch.setattr(foreign_packages, "has_databases", lambda *_: [])
+    monkeypatch.setattr(foreign_packages, "converge_databases", lambda *_: [])
     return asked
 
 
-def serve(ledger: Ledger, foreign: set[str]) -> None:
+def converge_services(ledger: Ledger, foreign: set[str]) -> None:
     params = {"units": [unit(restart=True)], "databases": WANTED}
-    foreign_packages.serve(params, foreign, ledger, dry=False)
+    foreign_packages.converge_services(params, foreign, ledger, dry=False)
 
 
 def test_a_server_that_ran_before_us_is_not_touched_and_must_run(
@@ -324,11 +330,11 @@ def test_a_server_that_ran_before_us_is_not_touched_and_must_run(
 ) -> None:
     ledger = Ledger("controller/slurmdbd", tmp_path / "state")
     ledger.note("unit", "mariadb", {"ActiveState": "active"})
-    serve(ledger, {"mariadb-server"})
+    converge_services(ledger, {"mariadb-server"})
     assert converged == []
     server.server = IDLE
     with pytest.raises(AdapterError) as refusal:
-        serve(ledger, {"mariadb-server"})
+        converge_services(ledger, {"mariadb-server"})
     assert refusal.value.code == "database_unusable" and converged == []
 
 
@@ -337,10 +343,10 @@ def test_a_server_that_was_installed_before_us_is_started_and_never_restarted(
 ) -> None:
     ledger = Ledger("controller/slurmdbd", tmp_path / "state")
     ledger.note("unit", "mariadb", {"ActiveState": "inactive"})
-    serve(ledger, {"mariadb-server"})
+    converge_services(ledger, {"mariadb-server"})
     assert [(one["watches"], one["restart"]) for one in converged] == [([], False)]
     converged.clear()
-    serve(ledger, set())
+    converge_services(ledger, set())
     assert [(one["watches"], one["restart"]) for one in converged] == [(["package:mariadb-server"], True)]
 
 
@@ -350,7 +356,7 @@ def test_a_package_is_its_owners_if_it_was_there_before_us(tmp_path: Path, monke
     ledger = Ledger("controller/slurmdbd", tmp_path / "state")
     ledger.note("package", "munge", {"installed": False})
     ledger.note("package", "mariadb-server", {"installed": True})
-    assert foreign_packages.theirs(params, ledger) == {"mariadb-server"}
+    assert foreign_packages.preinstalled_packages(params, ledger) == {"mariadb-server"}
 
 
 def test_files_that_we_put_into_a_servers_configuration_are_withdrawn(
@@ -362,6 +368,6 @@ def test_files_that_we_put_into_a_servers_configuration_are_withdrawn(
     for path in (ours, theirs):
         path.write_text("x")
     ledger.note("path", str(ours), {"kind": "absent"})
-    assert foreign_packages.withdraw([str(ours), str(theirs)], ledger) == [f"path {ours}"]
+    assert foreign_packages.restore_former_files([str(ours), str(theirs)], ledger) == [f"path {ours}"]
     assert (ours.exists(), theirs.exists()) == (False, True)
-    assert foreign_packages.withdraw([str(ours)], ledger) == []
+    assert foreign_packages.restore_former_files([str(ours)], ledger) == []

@@ -1,4 +1,4 @@
-"""A process of the fork server is like one that was started in the usual way."""
+"""A process of the fork server behaves like one that was started in the usual way."""
 
 import json
 import os
@@ -21,7 +21,7 @@ SETTINGS = {"GPUAAS_BASE_URL": "http://127.0.0.1:9", "GPUAAS_PROJECT_ID": "no pr
 
 
 def show() -> int:
-    """Everything a process is given at its start."""
+    """Print everything that a process gets at its start."""
     before = os.umask(0o077)
     shown = {
         "environment": {k: v for k, v in os.environ.items() if k not in ("PYTEST_CURRENT_TEST", "LC_CTYPE")},
@@ -52,7 +52,7 @@ def hang() -> None:
     child.wait()
 
 
-def say_its_name() -> None:
+def print_name() -> None:
     sys.stdout.write(sys.argv[1] * 10000)
 
 
@@ -60,7 +60,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_a_process_is_given_what_its_start_would_give_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_process_gets_the_same_start_as_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     environment = {"PATH": os.environ["PATH"], "GIVEN": "yes", "TMPDIR": str(tmp_path), "TZ": "Asia/Tokyo"}
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from {__name__} import show; sys.exit(show())"
@@ -82,7 +82,7 @@ def test_a_process_is_given_what_its_start_would_give_it(tmp_path: Path, monkeyp
     [("--help",), ("no-such-command",), ("get", "instances"), ("run", "--json")],
     ids=" ".join,
 )
-def test_the_command_says_and_ends_the_same_either_way(arguments: tuple[str, ...]) -> None:
+def test_output_and_exit_code_are_the_same_either_way(arguments: tuple[str, ...]) -> None:
     """Among them are wrong settings and a wrong argument."""
     usual, forked = (gpuaas_slurm(SETTINGS, *arguments, own_process=own) for own in (True, False))
     assert (forked.returncode, forked.stdout, forked.stderr) == (usual.returncode, usual.stdout, usual.stderr)
@@ -90,20 +90,21 @@ def test_the_command_says_and_ends_the_same_either_way(arguments: tuple[str, ...
 
 
 def test_settings_come_from_the_call_and_never_from_the_fork_servers_start(tmp_path: Path) -> None:
-    said = []
+    ended = []
     for name in ("one", "two"):
         (tmp_path / name).write_text(f'base_url = "{name}"\nproject_id = "{name}"\n')
-        said.append(gpuaas_slurm({"GPUAAS_CONFIG": str(tmp_path / name)}, "status"))
-    said.append(gpuaas_slurm({}, "status"))
-    assert [done.returncode for done in said] == [2, 2, 2]
-    assert ["found `o`" in said[0].stderr, "found `t`" in said[1].stderr, "is not set" in said[2].stderr] == [True] * 3
+        ended.append(gpuaas_slurm({"GPUAAS_CONFIG": str(tmp_path / name)}, "status"))
+    ended.append(gpuaas_slurm({}, "status"))
+    assert [one.returncode for one in ended] == [2, 2, 2]
+    found = ["found `o`" in ended[0].stderr, "found `t`" in ended[1].stderr, "is not set" in ended[2].stderr]
+    assert found == [True] * 3
 
 
 def test_a_signal_that_ends_the_process_is_its_exit_code() -> None:
     assert fork_server.run(die, ["die"], os.environ, 60).returncode == -signal.SIGTERM
 
 
-def test_a_timeout_ends_the_whole_group_and_keeps_what_was_said() -> None:
+def test_a_timeout_ends_the_whole_group_and_keeps_the_output() -> None:
     with pytest.raises(subprocess.TimeoutExpired) as caught:
         fork_server.run(hang, ["hang"], os.environ, 2)
     begun, child = str(caught.value.output).split()
@@ -116,13 +117,13 @@ def test_a_timeout_ends_the_whole_group_and_keeps_what_was_said() -> None:
 
 def test_processes_of_many_threads_keep_their_output_apart() -> None:
     with ThreadPoolExecutor(8) as pool:
-        said = list(
-            pool.map(lambda name: fork_server.run(say_its_name, ["x", name], os.environ, 60), "abcdefghijklmnop")
+        ended = list(
+            pool.map(lambda name: fork_server.run(print_name, ["x", name], os.environ, 60), "abcdefghijklmnop")
         )
-    assert [one.stdout for one in said] == [name * 10000 for name in "abcdefghijklmnop"]
+    assert [one.stdout for one in ended] == [name * 10000 for name in "abcdefghijklmnop"]
 
 
-def test_a_story_can_ask_for_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_processes_starts_every_command_as_its_own_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_server, "run", lambda *_: pytest.fail("forked"))
     with own_processes():
         assert gpuaas_slurm({}, "--help").returncode == 0

@@ -11,7 +11,7 @@ from ansible.module_utils.host import ledger as converge_ledger
 
 from runner.model.plan import Finish, ForgetSecrets
 from runner.model.platform import Allocation, AppInstance, Member, Operation
-from runner.model.world import World, observed_at
+from runner.model.world import World
 from runner.slurm.decide import decide
 
 FIXTURES = Path(__file__).parent / "fixtures" / "notes" / "a605804"
@@ -23,7 +23,7 @@ def recorded(suite: str, name: str) -> World:
     """The world as a tick finds it a moment after the earlier release has written it."""
     found: dict[str, Any] = json.loads((FIXTURES / suite / f"{name}.json").read_text())
     instance = AppInstance.model_validate(found["instance"])
-    seen = observed_at(instance) or instance.updated_at
+    seen = instance.notes.observed_at or instance.updated_at
     assert seen is not None
     members = tuple(Member.model_validate(one) for one in found["members"])
     assert {str(one.id): one.adapter_detail for one in members} == {

@@ -14,7 +14,8 @@ from runner.model.limits import REASONS_SHOWN
 from runner.model.platform import Member
 from runner.model.world import Policy
 from runner.slurm import versions
-from runner.slurm.health import CAUSES, health
+from runner.slurm.causes import CAUSES
+from runner.slurm.health import health
 from runner.slurm.snapshot import Snapshot
 from runner.slurm.versions import fits_window
 from tests.unit.lifecycle import serving
@@ -144,7 +145,7 @@ def test_a_node_that_a_person_set_down_is_shown_as_held_with_the_persons_words()
 
 
 def test_munge_that_is_down_alone_is_the_only_reason() -> None:
-    """Nothing can be asked without munge, so nodes that nobody could tell are no reason of their own."""
+    """Nothing can be read without munge, so missing nodes are not a reason of their own."""
     word, reasons = health_of(snapshot(None, munge="inactive", ping="UP"))
     assert (word, list(reasons)) == ("unhealthy", ["munge_not_active"])
 
@@ -234,7 +235,11 @@ def test_the_worst_reason_decides_and_comes_first() -> None:
     ("note", "policy", "words"),
     [
         ({}, Policy(repair=False), "GPUAAS_REPAIR"),
-        ({"attempts": 1, "outcome": "unit_failed", "next_at": "soon"}, POLICY, "due at soon"),
+        (
+            {"attempts": 1, "outcome": "unit_failed", "next_at": "2026-01-02T03:09:05Z"},
+            POLICY,
+            "due at 2026-01-02T03:09:05Z",
+        ),
         ({"attempts": 3, "outcome": "unit_failed"}, POLICY, "Nothing more is tried"),
     ],
 )

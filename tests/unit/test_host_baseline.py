@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.host.baseline import left_behind, take
+from ansible.module_utils.host.baseline import left_behind, read_host_state
 from ansible.module_utils.host.errors import AdapterError
 from ansible.module_utils.host.ledger import Ledger, read
 from ansible.module_utils.slurm.job_processes import end_jobs, running_jobs
@@ -29,13 +29,13 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_a_picture_has_what_is_there_and_nothing_that_is_not(root: Path) -> None:
-    seen = take(root)
+    seen = read_host_state(root)
     assert seen["package"] == ["vim"] and seen["account"] == ["root"] and seen["port"] == ["22"]
     assert seen["path"] == ["/etc/munge"] and seen["process"] == [] and seen["unit"] == []
 
 
 def test_what_came_with_a_cluster_is_named_and_what_a_person_added_is_not_ours(root: Path) -> None:
-    before = take(root)
+    before = read_host_state(root)
     with (root / "var/lib/dpkg/status").open("a") as status:
         status.write(
             STATUS.format("libmunge2", "deinstall ok config-files") + STATUS.format("htop", "install ok installed")
@@ -49,7 +49,7 @@ def test_what_came_with_a_cluster_is_named_and_what_a_person_added_is_not_ours(r
     (root / "proc/77").mkdir()
     (root / "proc/77/comm").write_text("slurmstepd\n")
     (root / "var/lib/slurm").mkdir()
-    assert left_behind(before, take(root)) == [
+    assert left_behind(before, read_host_state(root)) == [
         "package libmunge2",
         "account slurm",
         "unit slurmd.service",
@@ -63,10 +63,10 @@ def test_a_host_that_had_it_all_before_has_nothing_left_behind(root: Path) -> No
     (root / "var/lib/slurm").mkdir()
     with (root / "etc/passwd").open("a") as passwd:
         passwd.write("munge:x:100:100::/:/bin/false\n")
-    assert left_behind(take(root), take(root)) == []
+    assert left_behind(read_host_state(root), read_host_state(root)) == []
 
 
-def test_the_picture_is_taken_once_before_the_first_entry_and_outlives_the_first_of_two_members(tmp_path: Path) -> None:
+def test_the_baseline_is_written_once_and_kept_for_a_second_member(tmp_path: Path) -> None:
     ledger = Ledger("worker/munge", tmp_path)
     ledger.note("path", "/a", {"kind": "absent"})
     ledger.save()

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ansible.module_utils.host import claim as host_claim
 from ansible.module_utils.host import lock as host_lock
-from ansible.module_utils.host.claim import Claim, Holding, judge
+from ansible.module_utils.host.claim import Claim, HostOwner, check_claim
 from ansible.module_utils.host.errors import AdapterError
 from ansible.module_utils.host.ledger import Document, Ledger, read
 from ansible.module_utils.slurm import foreign_daemons
@@ -25,8 +25,8 @@ OURS, OTHER = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-2
 MEMBER = "33333333-3333-4333-8333-333333333333"
 
 named, foreign, nameless = Document(instance=OURS), Document(instance=OTHER), Document()
-untouched = Holding()
-serving = Holding(mark=OURS, ledger=named)
+untouched = HostOwner()
+serving = HostOwner(mark=OURS, ledger=named)
 standalone = Claim()
 
 
@@ -35,40 +35,40 @@ def claim(number: int | None = 5, **more: Any) -> Claim:
 
 
 # What the call carries, what the host has, and the verdict: an error's code, or whether the instance is there already.
-CASES: dict[str, tuple[Claim, Holding, str | bool]] = {
+CASES: dict[str, tuple[Claim, HostOwner, str | bool]] = {
     "a first play begins on a free host": (claim(first=True), untouched, False),
     "a first play goes on where it was cut off": (claim(first=True), serving, True),
-    "a first play goes on after its mark alone was written": (claim(first=True), Holding(mark=OURS), False),
+    "a first play goes on after its mark alone was written": (claim(first=True), HostOwner(mark=OURS), False),
     "any claimed play passes where the ledger is, after a reboot too": (claim(), serving, True),
-    "the number that the host knows passes again": (claim(5), Holding(OURS, named, 5), True),
-    "a larger number passes": (claim(6), Holding(OURS, named, 5), True),
-    "a smaller number is late": (claim(4), Holding(OURS, named, 5), "fenced"),
-    "a late first play after a removal": (claim(4, first=True), Holding(number=5), "fenced"),
-    "a new first play of a member that the host knows": (claim(6, first=True), Holding(number=5), False),
-    "a late call after a removal": (claim(5), Holding(number=5), "not_a_member"),
+    "the number that the host knows passes again": (claim(5), HostOwner(OURS, named, 5), True),
+    "a larger number passes": (claim(6), HostOwner(OURS, named, 5), True),
+    "a smaller number is late": (claim(4), HostOwner(OURS, named, 5), "fenced"),
+    "a late first play after a removal": (claim(4, first=True), HostOwner(number=5), "fenced"),
+    "a new first play of a member that the host knows": (claim(6, first=True), HostOwner(number=5), False),
+    "a late call after a removal": (claim(5), HostOwner(number=5), "not_a_member"),
     "a late call after a removal and a reboot": (claim(5), untouched, "not_a_member"),
-    "a call on a half cleaned host": (claim(5), Holding(mark=OURS), "not_a_member"),
-    "a mark of another instance": (claim(first=True), Holding(mark=OTHER), "host_in_use"),
-    "a ledger of another instance": (claim(first=True), Holding(ledger=foreign), "host_in_use"),
-    "our mark beside another instance's ledger": (claim(), Holding(OURS, foreign), "host_in_use"),
-    "another instance, unfenced": (claim(None, unfenced=True), Holding(OTHER, foreign), "host_in_use"),
+    "a call on a half cleaned host": (claim(5), HostOwner(mark=OURS), "not_a_member"),
+    "a mark of another instance": (claim(first=True), HostOwner(mark=OTHER), "host_in_use"),
+    "a ledger of another instance": (claim(first=True), HostOwner(ledger=foreign), "host_in_use"),
+    "our mark beside another instance's ledger": (claim(), HostOwner(OURS, foreign), "host_in_use"),
+    "another instance, unfenced": (claim(None, unfenced=True), HostOwner(OTHER, foreign), "host_in_use"),
     "no instance at all, unfenced": (Claim(unfenced=True), serving, "host_in_use"),
-    "a ledger without an id of a host that we changed": (claim(touched=True), Holding(ledger=nameless), True),
-    "a ledger without an id beside our mark": (claim(), Holding(OURS, nameless), True),
-    "a ledger without an id, a first play": (claim(first=True), Holding(ledger=nameless), "host_left_over"),
-    "a ledger without an id, a later play": (claim(), Holding(ledger=nameless), "host_left_over"),
-    "a ledger without an id, retried": (claim(first=True, touched=True), Holding(ledger=nameless), True),
+    "a ledger without an id of a host that we changed": (claim(touched=True), HostOwner(ledger=nameless), True),
+    "a ledger without an id beside our mark": (claim(), HostOwner(OURS, nameless), True),
+    "a ledger without an id, a first play": (claim(first=True), HostOwner(ledger=nameless), "host_left_over"),
+    "a ledger without an id, a later play": (claim(), HostOwner(ledger=nameless), "host_left_over"),
+    "a ledger without an id, retried": (claim(first=True, touched=True), HostOwner(ledger=nameless), True),
     "a role by itself on a free host": (standalone, untouched, False),
-    "a role by itself on its own host": (standalone, Holding(ledger=nameless), True),
+    "a role by itself on its own host": (standalone, HostOwner(ledger=nameless), True),
     "a role by itself on a marked host": (standalone, serving, "claim_required"),
     "no number on a marked host": (claim(None), serving, "claim_required"),
-    "no number on a host that has our mark alone": (claim(None, first=True), Holding(mark=OURS), "claim_required"),
+    "no number on a host that has our mark alone": (claim(None, first=True), HostOwner(mark=OURS), "claim_required"),
     "no number on a free host": (claim(None, first=True), untouched, False),
-    "no number on an unmarked host that we changed": (claim(None, touched=True), Holding(ledger=nameless), True),
-    "unfenced on a host of ours": (claim(None, unfenced=True), Holding(OURS, named, 9), True),
+    "no number on an unmarked host that we changed": (claim(None, touched=True), HostOwner(ledger=nameless), True),
+    "unfenced on a host of ours": (claim(None, unfenced=True), HostOwner(OURS, named, 9), True),
     "unfenced on a free host": (claim(None, unfenced=True), untouched, False),
-    "unfenced on a ledger without an id": (claim(None, unfenced=True), Holding(ledger=nameless), True),
-    "unfenced, no instance, a ledger without an id": (Claim(unfenced=True), Holding(ledger=nameless), True),
+    "unfenced on a ledger without an id": (claim(None, unfenced=True), HostOwner(ledger=nameless), True),
+    "unfenced, no instance, a ledger without an id": (Claim(unfenced=True), HostOwner(ledger=nameless), True),
 }
 
 
@@ -76,27 +76,27 @@ CASES: dict[str, tuple[Claim, Holding, str | bool]] = {
 def test_a_call_is_judged_by_its_claim_and_by_what_the_host_has(case: str) -> None:
     who, host, verdict = CASES[case]
     if isinstance(verdict, bool):
-        assert judge(who, host) is verdict
+        assert check_claim(who, host) is verdict
         return
     with pytest.raises(AdapterError) as refused:
-        judge(who, host)
+        check_claim(who, host)
     assert refused.value.code == verdict
     assert "Nothing was changed" in refused.value.message
 
 
 def test_a_host_in_use_names_the_instance_as_data() -> None:
     with pytest.raises(AdapterError) as refused:
-        judge(claim(first=True), Holding(mark=OTHER))
+        check_claim(claim(first=True), HostOwner(mark=OTHER))
     assert refused.value.as_dict()["instance"] == OTHER
 
 
 @pytest.mark.parametrize("who", [standalone, claim(None)])
 def test_a_call_without_a_claim_is_told_an_emergency_way_that_passes(who: Claim) -> None:
     with pytest.raises(AdapterError) as refused:
-        judge(who, serving)
+        check_claim(who, serving)
     assert f"`-e gpuaas_app_instance_id={OURS} -e gpuaas_unfenced=true`" in refused.value.message
     told = dict(re.findall(r"-e (\w+)=([\w-]+)", refused.value.message))
-    assert judge(Claim(**action("claimed")[1]["claim_of"](told)), serving), (
+    assert check_claim(Claim(**action("claimed")[1]["claim_of"](told)), serving), (
         "also with -i HOST, where nothing else is known"
     )
 
@@ -316,7 +316,9 @@ def action(name: str) -> tuple[Any, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", [*sorted(set(modules()) - READERS), "host_probe"])
 def test_every_fenced_module_gets_its_claim_from_its_action_plugin(name: str) -> None:
-    assert issubclass(action(name)[0], action("claimed")[0])
+    """By a link to claimed.py, or by a subclass of it."""
+    files = [getattr(sys.modules[one.__module__], "__file__", None) for one in action(name)[0].__mro__]
+    assert ROOT / "plugins" / "action" / "claimed.py" in [Path(one).resolve() for one in files if one]
 
 
 def test_the_claim_comes_from_the_inventory_and_the_command_line() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.host import gpus as host_gpus
 from ansible.module_utils.host.errors import AdapterError
-from ansible.module_utils.host.gpus import gpu_type, judge_count, parse_gpus, read_gpus
+from ansible.module_utils.host.gpus import check_gpu_count, gpu_type, parse_gpus, read_gpus
 from ansible.module_utils.slurm.gres import gres, gres_conf
 
 from sandbox.fleet.gpus import MODELS, Gpus
@@ -48,7 +48,7 @@ def test_a_model_of_which_no_safe_name_can_be_made_is_refused(name: str) -> None
 @pytest.mark.parametrize(
     "name", ["A100\nNodeName=evil", "A100 File=/dev/sda", 'A100" --conf "x', "A100#", "a100:9,gpu"]
 )
-def test_whatever_a_driver_calls_a_gpu_its_type_holds_letters_digits_and_underscores_only(name: str) -> None:
+def test_the_type_of_a_gpu_has_only_letters_digits_and_underscores(name: str) -> None:
     assert host_gpus.TYPE.fullmatch(gpu_type(name))
 
 
@@ -70,16 +70,16 @@ def test_an_answer_that_is_no_table_is_refused(text: str) -> None:
 @pytest.mark.parametrize("promised", [3, 5, 0])
 def test_a_count_that_is_not_the_allocations_is_refused_with_both_numbers(promised: int) -> None:
     with pytest.raises(AdapterError) as raised:
-        judge_count(gpus(4), promised)
+        check_gpu_count(gpus(4), promised)
     assert raised.value.code == "gpu_count_mismatch"
     assert "4 GPU(s)" in raised.value.message
-    assert f"says {promised}" in raised.value.message
+    assert f"has {promised}" in raised.value.message
 
 
 def test_a_count_that_matches_or_was_not_promised_passes() -> None:
-    judge_count(gpus(4), 4)
-    judge_count(gpus(4), None)
-    judge_count([], 0)
+    check_gpu_count(gpus(4), 4)
+    check_gpu_count(gpus(4), None)
+    check_gpu_count([], 0)
 
 
 def test_slurm_is_told_each_type_with_its_count_and_each_device() -> None:

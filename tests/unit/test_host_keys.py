@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from runner.act import keyscan, plays
 from runner.act.inventory import build
-from runner.act.play_queue import Turn
-from runner.cli.trust import noted
+from runner.act.play_queue import PlaySlot
+from runner.cli.trust import with_key
 from runner.intent import host_keys
 from runner.intent.connection import read_target
 from runner.intent.errors import IntentError
@@ -85,7 +85,7 @@ def code_of(one: Allocation, member: Member) -> str | None:
 # -- first sight ---------------------------------------------------------------------------------------------
 
 
-def test_keys_are_pinned_before_the_first_play_and_for_everybody_at_once() -> None:
+def test_keys_of_all_hosts_are_pinned_at_once_before_the_first_play() -> None:
     start = without_keys(world(operations=(add(2, 3),)), 1, 2, 3)
     now, steps, play = first_play(start)
     assert play is not None and len(play.members) == 3
@@ -97,14 +97,14 @@ def test_keys_are_pinned_before_the_first_play_and_for_everybody_at_once() -> No
     assert all(KEY in host["ansible_ssh_common_args"] for host in tree["all"]["hosts"].values())
 
 
-def test_only_hosts_that_nobody_gave_keys_for_are_asked_for_theirs() -> None:
+def test_only_hosts_without_given_keys_are_scanned() -> None:
     _, steps, play = first_play(without_keys(world(operations=(add(2, 3),)), 3))
     (step,) = of_kind(steps, Pin)
     assert [one.allocation_id for one in step.members] == [UUID(int=103)]
     assert play is not None and [PINNED in one.adapter_detail for one in play.members] == [False, False, True]
 
 
-def test_a_plan_shows_the_pinning_as_a_step_before_the_play_and_touches_no_host() -> None:
+def test_a_plan_shows_the_pinning_before_the_play_and_touches_no_host() -> None:
     rows = [shown(step) for step in dry_run(without_keys(world(operations=(add(2),)), 1, 2), SLURM)]
     words = [row["step"] for row in rows]
     assert words.index("pin host keys") < words.index("run playbooks/deploy.yml")
@@ -127,7 +127,7 @@ def test_two_members_on_one_machine_have_one_pin() -> None:
     assert [one.adapter_detail[PINNED]["keys"] for one in play.members] == [[OTHER], [OTHER]]
 
 
-def test_a_host_whose_keys_cannot_be_read_is_in_the_play_with_that_error_and_not_asked_twice_in_a_tick() -> None:
+def test_a_host_without_readable_keys_fails_in_the_play_and_is_scanned_once() -> None:
     silent = AdapterError("host_unreachable", "it shows no key", "retryable")
     start = without_keys(world(operations=(add(2),)), 2)
     now = start
@@ -141,15 +141,17 @@ def test_a_host_whose_keys_cannot_be_read_is_in_the_play_with_that_error_and_not
     assert [problem.code for problem in problems.values()] == ["host_key_missing"], "it must not be dialled"
 
 
-def test_nobody_is_played_without_the_controller_they_go_by(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_play_runs_without_a_reachable_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ansible_runner.run", lambda **_: pytest.fail("something was run"))
     silent = AdapterError("host_unreachable", "it shows no key", "retryable")
     first, other = controller(status="reconciling"), worker(add(2), 2)
     now = without_keys(world(members=(first, other)), 1).later(key_scan_errors={first.id: silent})
     step = Play("", "deploy", (first, other), frozenset({("join", first.id), ("join", other.id)}))
-    turn = Turn(requested=True, forks=1, number=1)
-    story = plays.play(step, now, SLURM, {}, Settings.model_construct(), listen=print, give_up=bool, turn=turn)
-    assert story.outcomes == {first.id: Outcome(error=silent)}
+    slot = PlaySlot(requested=True, forks=1, number=1)
+    result = plays.play(
+        step, now, SLURM, {}, Settings.model_construct(), on_member_event=print, give_up=bool, slot=slot
+    )
+    assert result.outcomes == {first.id: Outcome(error=silent)}
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_nobody_is_played_without_the_controller_they_go_by(monkeypatch: pytest.
         {"status": "failed"},
     ],
 )
-def test_a_member_whose_note_is_gone_is_not_pinned_again(touched: dict[str, Any]) -> None:
+def test_a_member_that_lost_its_note_is_not_pinned_again(touched: dict[str, Any]) -> None:
     member = worker(add(2), 2, **touched)
     assert not host_keys.is_first_sight(keyless(2), member)
     assert code_of(keyless(2), member) == "host_key_missing"
@@ -179,7 +181,7 @@ junk = st.recursive(
 
 
 @given(note=junk.filter(lambda value: value is not None))
-def test_a_note_of_another_form_is_neither_trusted_nor_pinned_over(note: Any) -> None:
+def test_an_unreadable_note_is_neither_trusted_nor_replaced(note: Any) -> None:
     member = worker(add(2), 2, adapter_detail={PINNED: note})
     assert not host_keys.is_first_sight(keyless(2), member)
     wanted = isinstance(note, dict) and set(note) == {"keys", "at", "address"} and note["keys"] == [KEY]
@@ -198,33 +200,47 @@ def test_by_hand_a_member_without_keys_is_left_out_with_what_to_do() -> None:
 # -- the platform's keys, later ------------------------------------------------------------------------------
 
 
-def test_keys_that_the_platform_gives_later_win_if_they_agree() -> None:
+def test_keys_given_later_are_used_if_they_agree_with_the_pin() -> None:
     member = serving(2, adapter_detail=pinned(KEY, RSA))
     assert read_target(allocation(2), member).key_body == KEY.split()[1]
     only = allocation(2, connection={"host": "10.0.0.2", "username": "ops", "host_keys": [RSA]})
     assert read_target(only, member).key_type == "ssh-rsa"
 
 
-def test_keys_that_contradict_the_pin_are_told_and_nothing_is_run_until_a_person_says_which_is_right() -> None:
+def test_keys_that_contradict_the_pin_are_an_error_until_a_person_trusts_one() -> None:
     member = serving(2, adapter_detail=pinned(OTHER))
     up = controller(status="ready", adapter_detail=CONTROLLER)
     running = instance(status="running", health="healthy", status_detail={"observed_at": stamp(NOW)})
     start = world(instance=running, members=(up, member), snapshot=snapshot({"w2": node()}), played=frozenset({()}))
-    now, steps, _ = settle(start, decide)
+    now, _, _ = settle(start, decide)
     told = next(one for one in now.members if one.id == member.id)
     error = told.adapter_detail["last_adapter_error"]
     assert (told.status, error["code"], error["class"]) == ("ready", "host_key_contradicted", "intervention")
     assert "gpuaas-slurm trust" in error["message"]
     assert now.instance.health == "degraded"
     assert [one["code"] for one in now.instance.status_detail["reasons"]] == ["host_key_contradicted"]  # type: ignore[index]
-    trusted = told.model_copy(update={"adapter_detail": noted(told, allocation(2), KEY)})
-    now, steps, _ = settle(now.with_member(trusted), decide)
-    assert now.instance.health == "healthy" and steps
+    trusted = told.model_copy(update={"adapter_detail": with_key(told, allocation(2), KEY)})
+    now, _, _ = settle(now.with_member(trusted), decide)
+    assert now.instance.health == "healthy"
+
+
+def test_a_worker_is_not_repaired_while_keys_contradict_and_is_once_one_is_trusted() -> None:
+    member = serving(2, adapter_detail=pinned(OTHER))
+    up = controller(status="ready", adapter_detail=CONTROLLER)
+    running = instance(status="running", health="healthy", status_detail={"observed_at": stamp(NOW)})
+    down = snapshot({"w2": node(state="DOWN")})
+    start = world(instance=running, members=(up, member), snapshot=down, played=frozenset({()}))
+    now, _, play = settle(start, decide)
+    assert play is None
+    told = next(one for one in now.members if one.id == member.id)
+    trusted = told.model_copy(update={"adapter_detail": with_key(told, allocation(2), KEY)})
+    _, _, play = settle(now.with_member(trusted), decide)
+    assert play is not None and ("repair", member.id) in play.acts
 
 
 # -- another key ---------------------------------------------------------------------------------------------
 
-MISMATCH = AdapterError("host_key_mismatch", host_keys.CHANGED_WORDS, "intervention")
+MISMATCH = AdapterError("host_key_mismatch", host_keys.KEY_CHANGED_MESSAGE, "intervention")
 
 
 def after_mismatch(**changes: Any) -> tuple[World, Member, Member]:
@@ -240,7 +256,7 @@ def after_mismatch(**changes: Any) -> tuple[World, Member, Member]:
     return without_keys(start.later(played=frozenset({("repair", bad.id)})), 2), bad, good
 
 
-def test_a_ready_worker_with_another_key_is_told_of_and_left_alone_and_the_others_go_on() -> None:
+def test_a_ready_worker_with_another_key_is_reported_and_left_alone() -> None:
     start, bad, _ = after_mismatch()
     now, _, play = settle(start, decide)
     assert play is None
@@ -276,7 +292,7 @@ def test_a_worker_with_another_key_can_be_removed_without_its_host() -> None:
     assert "another machine" in end.adapter_detail["host_left"]
 
 
-def test_a_controller_that_shows_another_key_makes_its_cluster_unknown_and_is_not_dialled_again() -> None:
+def test_a_controller_with_another_key_makes_the_health_unknown() -> None:
     up = controller(status="ready", adapter_detail=CONTROLLER | pinned())
     running = instance(status="running", health="healthy", status_detail={"observed_at": stamp(NOW)})
     start = without_keys(world(instance=running, members=(up, serving(2))), 1)
@@ -289,7 +305,7 @@ def test_a_controller_that_shows_another_key_makes_its_cluster_unknown_and_is_no
     assert [(key, one.code) for key, one in problems.items()] == [(up.id, "host_key_mismatch")]
 
 
-def test_a_worker_that_was_never_met_is_removed_without_waiting_for_its_keys() -> None:
+def test_a_worker_without_a_pin_is_removed_without_waiting_for_its_keys() -> None:
     lost = worker(add(2), 2, status="failed", adapter_detail={"registered_in_controller": False})
     up = controller(status="ready", adapter_detail=CONTROLLER)
     running = instance(status="running", health="healthy", status_detail={"observed_at": stamp(NOW)})
@@ -299,22 +315,22 @@ def test_a_worker_that_was_never_met_is_removed_without_waiting_for_its_keys() -
     assert end.status == "deleted" and end.adapter_detail["host_left"] == "nothing was ever set up on it"
 
 
-def test_a_corrected_key_ends_the_stop_and_the_old_one_brings_it_back() -> None:
+def test_a_corrected_key_lets_plays_run_again_and_the_old_one_stops_them() -> None:
     member = serving(2, adapter_detail=pinned() | host_keys.changed(KEY.split()[1], stamp(NOW)))
     assert code_of(keyless(2), member) == "host_key_mismatch"
-    trusted = member.model_copy(update={"adapter_detail": noted(member, keyless(2), f"{OTHER} root@host")})
+    trusted = member.model_copy(update={"adapter_detail": with_key(member, keyless(2), f"{OTHER} root@host")})
     assert read_target(keyless(2), trusted).key_body == OTHER.split()[1]
     corrected = serving(2, adapter_detail=host_keys.changed(OTHER.split()[1], stamp(NOW)))
     assert code_of(allocation(2), corrected) is None, "the platform's record was put right"
 
 
 @pytest.mark.parametrize("key", ["", "ssh-ed25519", "ssh-ed25519 x", "ssh-dss " + "A" * 68, OTHER])
-def test_a_key_that_is_none_or_not_the_platforms_is_not_taken_from_a_person(key: str) -> None:
+def test_trust_refuses_an_invalid_key_and_one_the_platform_contradicts(key: str) -> None:
     with pytest.raises(RequestError):
-        noted(serving(2), allocation(2), key)
+        with_key(serving(2), allocation(2), key)
 
 
-def test_a_host_does_not_say_itself_by_which_keys_it_is_known() -> None:
+def test_a_host_cannot_set_its_own_pinned_keys() -> None:
     said = {"phase": "munge", "detail": {PINNED: {"keys": [OTHER]}, CHANGED: None, "cpus": 2}}
     event = {
         "event": "runner_on_ok",
@@ -324,16 +340,16 @@ def test_a_host_does_not_say_itself_by_which_keys_it_is_known() -> None:
     assert isinstance(heard, MemberEvent) and heard.detail == {"cpus": 2}
 
 
-def test_every_way_out_is_in_the_words_that_are_told() -> None:
-    assert len(host_keys.CHANGED_WORDS) < 500, "it would be cut"
+def test_the_message_of_a_changed_key_names_every_next_step() -> None:
+    assert len(host_keys.KEY_CHANGED_MESSAGE) < 500, "it would be cut"
     for word in ("break-in", "op remove", "replace", "op add", "host_keys", "gpuaas-slurm trust"):
-        assert word in host_keys.CHANGED_WORDS
+        assert word in host_keys.KEY_CHANGED_MESSAGE
 
 
 # -- reading what hosts show ---------------------------------------------------------------------------------
 
 
-def test_what_hosts_show_is_read_by_address_with_every_kind_of_key() -> None:
+def test_scanned_keys_are_read_by_address_with_every_type_of_key() -> None:
     lines = [
         "# 10.0.0.2:22 SSH-2.0-OpenSSH_9.2\n",
         f"10.0.0.2 {RSA}\n",
@@ -345,36 +361,36 @@ def test_what_hosts_show_is_read_by_address_with_every_kind_of_key() -> None:
         f"10.0.0.6 {KEY}",
     ]
     asked = [f"10.0.0.{number}" for number in (2, 3, 5, 6)]
-    assert keyscan.read(lines, asked) == {"10.0.0.2": (KEY, RSA), "10.0.0.3": (OTHER,)}
+    assert keyscan.parse_keys(lines, asked) == {"10.0.0.2": (KEY, RSA), "10.0.0.3": (OTHER,)}
 
 
 @given(st.lists(st.text(max_size=80) | st.text(max_size=60).map(lambda text: f"10.0.0.2 ssh-ed25519 {text}\n")))
-def test_whatever_a_host_shows_only_plain_keys_are_taken(lines: list[str]) -> None:
-    for keys in keyscan.read(lines, ["10.0.0.2"]).values():
+def test_only_plain_keys_are_read_from_hostile_scan_output(lines: list[str]) -> None:
+    for keys in keyscan.parse_keys(lines, ["10.0.0.2"]).values():
         assert host_keys.read_keys(keys) and all(len(key.split()) == 2 for key in keys)
 
 
-def test_our_own_machine_is_not_asked_for_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyscan, "_ask", lambda *_: pytest.fail("it was asked"))
+def test_the_runners_own_machine_is_not_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyscan, "_run_keyscan", lambda *_: pytest.fail("it was asked"))
     seen, problems = keyscan.scan({"w": ("127.0.0.1", 22)})
     assert seen == {} and problems["w"].code == "connection_invalid"
 
 
-def test_hosts_of_one_port_are_asked_in_one_call_and_who_is_silent_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_of_one_port_are_scanned_in_one_call_and_silent_ones_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[list[str], int]] = []
 
     def answer(addresses: list[str], port: int) -> dict[str, tuple[str, ...]]:
         calls.append((addresses, port))
         return {addresses[0]: (KEY,)}
 
-    monkeypatch.setattr(keyscan, "_ask", answer)
+    monkeypatch.setattr(keyscan, "_run_keyscan", answer)
     seen, problems = keyscan.scan({"a": ("198.51.100.1", 22), "b": ("198.51.100.2", 22), "same": ("198.51.100.1", 22)})
     assert calls == [(["198.51.100.1", "198.51.100.2"], 22)]
     assert {name: one.keys for name, one in seen.items()} == {"a": (KEY,), "same": (KEY,)}
     assert (problems["b"].code, problems["b"].klass) == ("host_unreachable", "retryable")
 
 
-def test_a_fingerprint_is_what_ssh_keygen_shows() -> None:
+def test_a_fingerprint_has_the_form_of_ssh_keygen() -> None:
     body = base64.b64encode(b"\0\0\0\x0bssh-ed25519\0\0\0 " + bytes(32)).decode()
     told = subprocess.run(["ssh-keygen", "-l", "-f", "-"], input=f"ssh-ed25519 {body}", capture_output=True, text=True)
     assert host_keys.fingerprint(body) == told.stdout.split()[1]

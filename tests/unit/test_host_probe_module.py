@@ -31,14 +31,14 @@ class FakeModule:
 def test_a_ledger_that_the_disk_does_not_give_is_an_adapter_error(
     monkeypatch: pytest.MonkeyPatch, number: int, code: str, error_class: str
 ) -> None:
-    def judge(*_asked: object) -> str:
+    def check_host(*_asked: object) -> str:
         raise OSError(number, "Input/output error")
 
     monkeypatch.setattr(host_probe, "AnsibleModule", FakeModule)
     monkeypatch.setattr(host_probe, "probe", lambda: {"epoch": 0.0})
-    monkeypatch.setattr(host_probe, "judge", judge)
+    monkeypatch.setattr(host_probe, "check_host", check_host)
     with pytest.raises(Ended) as ended:
         host_probe.main()
     problem = ended.value.told["adapter_error"]
     assert (problem["code"], problem["class"]) == (code, error_class)
-    assert "looking at the host" in ended.value.told["msg"]
+    assert "reading the facts of the host" in ended.value.told["msg"]

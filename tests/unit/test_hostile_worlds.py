@@ -11,14 +11,20 @@ from hypothesis import strategies as st
 from runner import translate
 from runner.act.inventory import build
 from runner.loop.dry_run import dry_run
+from runner.model.claims import NOTE_CODES
+from runner.model.limits import RECORD_BYTES, size
 from runner.model.plan import Play, Step
 from runner.model.platform import AppInstance, InstanceStatus, Member, MemberStatus, Operation
 from runner.model.world import World
+from runner.slurm import lifecycle_notes
 from runner.slurm.app import SLURM
 from runner.slurm.decide import VERBS, decide
 from runner.slurm.member_reports import MemberReports
+from runner.slurm.notes import SlurmNotes
+from runner.slurm.notes import of as notes_of
 from tests.unit import hostile
 from tests.unit.lifecycle import serving
+from tests.unit.test_rules import assert_operations_are_named, rule_names
 from tests.unit.worlds import (
     KEY,
     ME,
@@ -43,13 +49,16 @@ NOTES: dict[str, dict[str, Any]] = {
     "stopped": {"was": "ready", "phase": "serving"},
     "change": {"digest": "sha256:0", "attempt": 1, "next_attempt_at": "2026-01-02T03:04:05Z"},
     "wish_refused": {"digest": "sha256:1", "code": "x", "message": "y"},
+    "config_refused": {"digest": "sha256:1", "code": "x", "message": "y"},
+    "rotation_left_out": {"operation_id": str(UUID(int=88)), "code": "host_unreachable"},
     "host_keys_pinned": {"keys": [KEY], "at": "2026-01-02T03:04:05Z", "address": "10.0.0.2"},
     "host_key_changed": {"expected": "SHA256:x", "at": "2026-01-02T03:04:05Z"},
 }
 FIELDS = (
     *("attempt", "operation_id", "next_attempt_at", "lease_expires_at", "claimed_by", "jobs", "cpus", "gpus", "phase"),
     *("worker_hostname", "registered_in_controller", "drain_reason", "host_cleaned", "started_by", "drain_held_by"),
-    *("wish", "people_version", "config_version", "cluster_name", "package_version", "residue", "host_touched"),
+    *("wish", "applied_config", "people_version", "users_version", "retried_by", "excused_by", "controller_hostname"),
+    *("config_version", "cluster_name", "package_version", "residue", "host_touched"),
     "fence",
 )
 
@@ -60,7 +69,9 @@ def notes(draw: st.DrawFn) -> dict[str, Any]:
     detail = draw(st.dictionaries(st.sampled_from([*FIELDS, *NOTES]), hostile.anything, max_size=4))
     name = draw(st.sampled_from(sorted(NOTES)))
     word = draw(st.sampled_from(sorted(NOTES[name])))
-    return {**detail, name: {**NOTES[name], word: draw(hostile.anything)}} if draw(st.booleans()) else detail
+    made = {**detail, name: {**NOTES[name], word: draw(hostile.anything)}} if draw(st.booleans()) else detail
+    # The platform has no larger record; there is room for what a tick adds.
+    return made if size(made) < RECORD_BYTES - 4096 else {}
 
 
 STATUS = st.sampled_from([*MemberStatus, "new-word"])
@@ -137,7 +148,31 @@ def test_hostile_records_never_stop_a_tick_nor_put_their_words_into_a_play(start
     if play:
         assert_harmless(play, now)
     assert isinstance(steps, list) and all(isinstance(step, Step) for step in steps)
+    assert {step.rule for step in steps} <= set(rule_names())
+    assert_operations_are_named(start, steps)
     dry_run(start, SLURM)
+
+
+@thorough
+@given(worlds())
+def test_a_member_with_an_unreadable_note_is_left_alone_and_reported(start: World) -> None:
+    unread = [one for one in start.members if notes_of(one).problems and one.status != MemberStatus.DELETED]
+    now, _, play = settle(start, decide, rounds=60)
+    # The instance's own note that cannot be read is reported first, and alone.
+    held = lifecycle_notes.problem(start.instance, start.instance_operations)
+    served = start.instance.status in set(InstanceStatus) - {InstanceStatus.DELETED} and not held
+    for member in unread:
+        after = next(one for one in now.members if one.id == member.id)
+        assert after.status == member.status
+        for problem in notes_of(member).problems:
+            assert repr(stored(after, problem.name)) == repr(stored(member, problem.name))
+        assert not play or play.playbook == "observe" or member.id not in {one.id for one in play.members}
+        assert not served or after.notes.error_code in NOTE_CODES
+
+
+def stored(member: Member, name: str) -> Any:
+    """A note as it stands in the record, under its present name."""
+    return SlurmNotes.renamed(member.adapter_detail).get(name)
 
 
 def read(model: type[Any], record: dict[str, Any]) -> Any:
@@ -149,7 +184,7 @@ def test_unknown_words_and_more_fields_are_read_and_left_alone() -> None:
     base = instance().model_dump(mode="json")
     one = read(AppInstance, {**base, **more, "operating_mode": "quantum", "runtime_backend": "abacus"})
     assert [step.why for step in decide(world(instance=one)).steps] == [
-        "status 'transcended' is not one we know: not ours to touch"
+        "the status 'transcended' is not known, so the instance is not touched"
     ]
     member = read(Member, {**controller().model_dump(mode="json"), **more, "component_key": "tachyon"})
     odd = read(Operation, {**add(2).model_dump(mode="json"), **more, "operation": "levitate"})

@@ -90,7 +90,7 @@ def test_a_member_that_cannot_be_reached_as_recorded_is_left_out_with_the_reason
         42,
     ],
 )
-def test_a_host_that_is_not_one_is_an_error(host: Any) -> None:
+def test_an_invalid_host_name_is_an_error(host: Any) -> None:
     with pytest.raises(IntentError, match="host") as error:
         read_target(allocation(1, connection=connection(host=host)), controller())
     assert error.value.code == "connection_invalid"

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from runner.model.plan import Finish, SetMember, Wait
-from runner.model.shapes import of_member
 from runner.slurm.decide import decide
 from runner.slurm.decide.workers import evict
 from runner.slurm.decide.workers.requests import WantedPlays
+from runner.slurm.notes import WorkerNotes
 from runner.slurm.snapshot import Job
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, the, tick
@@ -31,11 +31,13 @@ def test_only_the_element_on_the_worker_that_leaves_is_ended(verb: str, policy: 
     slurm = array_over_three()
     now = cluster(one, *others, operations=(ask(verb, one, parameters=terms(policy)),))
     now, steps, _ = tick(now, slurm)
+    assert of_kind(steps, Finish) == [] and set(slurm.nodes["w3"].ending) == {"100_3"}
+    now, steps, _ = tick(now, slurm)
     assert slurm.evictions == [(policy, "100_3")]
     assert slurm.nodes["w2"].jobs == {"100_2"} and slurm.nodes["w4"].jobs == {"100_4"}
     assert slurm.waiting == ({"100_3"} if policy == "requeue" else set())
     assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
-    assert the(now, one).adapter_detail["leave"]["did"] == f"{policy} of job 100_3"
+    assert the(now, one).adapter_detail["leave"]["announced_eviction"] == f"{policy} of job 100_3"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,9 @@ def test_what_is_done_to_jobs_is_written_before_it_is_done() -> None:
     assert play
     now, _, play = settle(slurm.run(now, play), decide)
     assert play and play.work["cancel"] == ["7"]
-    assert the(now, one).adapter_detail["leave"]["did"] == "cancel of job 7" and slurm.nodes["w2"].jobs == {7}
+    assert the(now, one).adapter_detail["leave"]["announced_eviction"] == "cancel of job 7" and slurm.nodes[
+        "w2"
+    ].jobs == {7}
 
 
 # -- evictions take their time -------------------------------------------------------------------------------------
@@ -213,11 +217,11 @@ def test_a_node_that_may_still_have_work_is_neither_drained_nor_removed(state: s
 
 def test_notes_of_an_older_version_are_read() -> None:
     """Releases before ledger format 2 wrote ids into `jobs`."""
-    assert of_member({"jobs": [7, 8]})["jobs"] == [7, 8]
-    assert of_member({"jobs": ["7", "100_7", "100_[5-9]", "200+1", "100_[1,3,5...]", "100_[?]"]})["jobs"]
+    assert WorkerNotes.read({"jobs": [7, 8]}).jobs == [7, 8]
+    assert WorkerNotes.read({"jobs": ["7", "100_7", "100_[5-9]", "200+1", "100_[1,3,5...]", "100_[?]"]}).jobs
     wrong: Any
     for wrong in (["x"], ["100_7; rm"], [7.5], "7", [{}], ["100_[a]"]):
-        assert "jobs" not in of_member({"jobs": wrong})
+        assert WorkerNotes.read({"jobs": wrong}).jobs is None
 
 
 def test_a_drain_that_an_older_version_announced_is_finished() -> None:
@@ -231,12 +235,13 @@ def test_a_drain_that_an_older_version_announced_is_finished() -> None:
     now = now.with_member(the(now, one).model_copy(update={"adapter_detail": old}))
     now, _, _ = tick(now, slurm)
     assert slurm.evictions == [("cancel", "7")]
-    assert the(now, one).adapter_detail["leave"]["did"] == "cancel of job 7"
+    known = WorkerNotes.read(the(now, one).adapter_detail).leave
+    assert known and known.announced_eviction == "cancel of job 7"
 
 
 def test_a_long_list_is_cut_for_a_record() -> None:
     jobs = [Job(id=number, address=f"{number}_[{'1,' * 40}3]", state="PENDING") for number in range(1, 40)]
     shown = evict.addresses(jobs)
     assert len(shown) == 20 and all(len(address) <= 40 for address in shown)
-    assert of_member({"jobs": shown})["jobs"] == shown
+    assert WorkerNotes.read({"jobs": shown}).jobs == shown
     assert evict.named(jobs).endswith(" and 19 more")

@@ -21,6 +21,7 @@ from runner.slurm.decide import decide
 from tests.unit.fake_keys import FakeKeys, Killed
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, ask_whole, cluster, serving, tick
+from tests.unit.platform_oracle import check_accepted
 from tests.unit.worlds import world
 
 TICKS = 8
@@ -38,9 +39,10 @@ class Theatre:
     dies_at: int = NEVER
     moments: int = 0
     ended: dict[UUID, str] = field(default_factory=dict)
+    results: dict[UUID, dict[str, Any]] = field(default_factory=dict)
     deaths: int = 0
 
-    def tell(self) -> "Theatre":
+    def run(self) -> "Theatre":
         self.slurm.moment = self.moment
         for _ in range(TICKS):
             try:
@@ -62,10 +64,12 @@ class Theatre:
             if plan.idle:
                 return
             for step in plan.writes:
+                check_accepted(self.world, step)
                 self.moment()
                 self.world = self.world.after(step)
                 if isinstance(step, Finish):
                     self.ended[step.operation.id] = step.status
+                    self.results[step.operation.id] = {key: step.result.get(key) for key in ("from", "to", "workers")}
                 if isinstance(step, Refuse):
                     self.ended[step.operation.id] = f"refused {step.code}"
             if plan.play:
@@ -77,6 +81,7 @@ class Theatre:
         """How the story ended, without the times and tries by which the tellings differ."""
         return {
             "operations": self.ended,
+            "results": self.results,
             "open": [str(one.id) for one in (*self.world.operations, *self.world.instance_operations)],
             "members": sorted(
                 (
@@ -91,6 +96,8 @@ class Theatre:
             "right keys": {name: key == self.slurm.keys.current for name, key in self.slurm.keys.live.items()},
             "old key": self.slurm.keys.current == "key-0",
             "staged": (self.slurm.keys.coming, self.slurm.keys.staged),
+            "versions": (self.slurm.packages.installed, self.slurm.packages.running, self.slurm.packages.moving),
+            "restarts": self.slurm.restarts,
             "instance": (self.world.instance.status, self.world.instance.health),
         }
 
@@ -175,6 +182,29 @@ def rotate_then_add() -> Theatre:
     return Theatre(*_cluster(ask("add", allocations=(5,), id=UUID(int=0xDEF)), instance=rotation))
 
 
+def restart() -> Theatre:
+    told = Theatre(*_cluster(instance=(ask_whole("restart", id=OPERATION),)))
+    told.slurm.nodes["w2"].jobs = {7}
+    return told
+
+
+def upgrade() -> Theatre:
+    told = Theatre(*_cluster(instance=(ask_whole("upgrade", id=OPERATION),)))
+    told.slurm.nodes["w2"].jobs = {7}
+    return told
+
+
+def rollback() -> Theatre:
+    """Of an upgrade that a story before this one carried out."""
+    earlier = UUID(int=0xDEF)
+    told = Theatre(*_cluster(instance=(ask_whole("upgrade", id=earlier),))).run()
+    assert told.ended == {earlier: "succeeded"}
+    start = told.world.later(instance_operations=(ask_whole("rollback", id=OPERATION, age=3600),))
+    told.slurm.moment = lambda: None
+    told.slurm.restarts = {}
+    return Theatre(start, told.slurm)
+
+
 def retry() -> Theatre:
     slurm = FakeSlurm(ctl_error=AdapterError("credential_unavailable", "the credential was revoked"))
     asked = ask("add", allocations=(2, 3), id=UUID(int=0xADD))
@@ -198,18 +228,24 @@ STORIES = [
     remove_with_a_waiting_job_unpinned,
     remove_with_jobs_cancelled,
     replace,
+    restart,
     resume,
     retry,
+    rollback,
     rotate,
     rotate_then_add,
     rotate_with_a_host_in_the_way,
     rotate_with_a_silent_host,
+    upgrade,
 ]
 # How each ends, so that no story is compared with a telling that went wrong itself.
 ENDS = {add: "succeeded", drain: "succeeded", remove: "succeeded", replace: "succeeded", rotate: "succeeded"} | {
     remove_with_a_waiting_job_unpinned: "succeeded",
     remove_with_jobs_cancelled: "succeeded",
+    restart: "succeeded",
     resume: "succeeded",
+    rollback: "succeeded",
+    upgrade: "succeeded",
     rotate_then_add: "succeeded",
     retry: "succeeded",
     drain_given_up: "failed",
@@ -220,21 +256,21 @@ ENDS = {add: "succeeded", drain: "succeeded", remove: "succeeded", replace: "suc
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_a_story_cut_off_at_any_moment_ends_like_one_that_was_not(story: Callable[[], Theatre]) -> None:
-    whole = story().tell()
+    whole = story().run()
     assert whole.ended[OPERATION] == ENDS[story]
     assert whole.outcome()["open"] == []
     assert whole.moments > 5
     for moment in range(1, whole.moments + 1):
         cut = story()
         cut.dies_at = moment
-        cut.tell()
+        cut.run()
         assert cut.deaths == 1
         assert cut.outcome() == whole.outcome(), f"cut off at moment {moment} of {whole.moments}"
 
 
 def test_a_rotation_cut_off_anywhere_leaves_no_host_with_a_key_that_nobody_can_tell() -> None:
     """At every moment each host has the key that was right before, or the one that is right from then on."""
-    whole = rotate().tell()
+    whole = rotate().run()
     for moment in range(1, whole.moments + 1):
         cut = rotate()
         cut.dies_at = moment

@@ -1,6 +1,8 @@
-"""The pure middle stands alone: it is imported where neither HTTP nor Ansible nor Vault is installed."""
+"""The pure layers need neither HTTP nor Ansible nor Vault, and the linter's contracts on layers can fail."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ABSENT = ("httpx", "ansible", "ansible_runner", "hvac", "typer", "structlog", "rich")
+LAYERS = "A layer imports only what is below it, and every module has a layer"
+PURE = "Slurm, translate, intent and model do no I/O and read no clock"
+APP = "Only cli imports the app, which is an argument everywhere else"
+KNOW_NO_APP = (
+    "loop/run.py",
+    "act/plays.py",
+    "report/leases.py",
+    "platform/wire.py",
+    "observe/world.py",
+    "translate.py",
+)
+WIDE = {"COLUMNS": "200"}  # else the names of contracts are wrapped
 # A finder that comes first and finds none of them.
 WITHOUT = f"""
 import sys
@@ -40,6 +54,57 @@ def test_decisions_are_imported_without_http_ansible_or_vault(module: str) -> No
 def test_the_edges_do_need_them(module: str) -> None:
     done = imported_without(module)
     assert done.returncode == 1 and "No module named" in done.stderr, done.stderr
+
+
+def lint_imports(tree: Path) -> tuple[int, str]:
+    command = ["lint-imports", "--no-logo", "--no-cache"]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False, env=os.environ | WIDE)
+    return done.returncode, done.stdout
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of the package and of the contracts."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copytree(ROOT / "runner", tmp_path / "runner", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("module", "bad", "contract"),
+    [
+        ("slurm/health.py", "import runner.settings", LAYERS),
+        ("slurm/health.py", "import runner.translate", LAYERS),
+        ("intent/placement.py", "import runner.slurm.snapshot", LAYERS),
+        ("model/world.py", "import runner.intent.placement", LAYERS),
+        ("platform/client.py", "import runner.report.leases", LAYERS),
+        ("loop/tick.py", "import runner.cli.commands", LAYERS),
+        ("report/leases.py", "import runner.act.plays", LAYERS),
+        ("newcomer.py", "", LAYERS),
+        ("slurm/decide/members.py", "import time", PURE),
+        ("slurm/decide/members.py", "import socket", PURE),
+        ("model/names.py", "import subprocess", PURE),
+        ("intent/addresses.py", "from httpx import URL", PURE),
+        ("translate.py", "import hvac", PURE),
+        *((where, "from runner.slurm import health", APP) for where in KNOW_NO_APP),
+        ("loop/run.py", "import httpx", "Only platform imports httpx"),
+        ("cli/explain.py", "import httpx", "Only platform imports httpx"),
+        ("loop/manual.py", "import ansible_runner", "Only act imports ansible_runner and hvac"),
+        ("report/reporter.py", "from hvac import exceptions", "Only act imports ansible_runner and hvac"),
+    ],
+)
+def test_a_forbidden_import_breaks_the_contract_that_forbids_it(
+    tree: Path, module: str, bad: str, contract: str
+) -> None:
+    with (tree / "runner" / module).open("a") as file:
+        file.write(f"\n{bad}\n")
+    status, output = lint_imports(tree)
+    assert status == 1 and f"{contract} BROKEN" in output, output
+
+
+def test_the_contracts_hold_without_a_forbidden_import(tree: Path) -> None:
+    status, output = lint_imports(tree)
+    assert status == 0 and "0 broken" in output, output
 
 
 def host_code() -> list[Path]:

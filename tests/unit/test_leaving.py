@@ -9,8 +9,8 @@ from runner.model.plan import AdapterError, Claim, Finish, Play, Refuse, SetMemb
 from runner.model.platform import Member, Operation
 from runner.model.world import Outcome, World
 from runner.slurm.decide import decide
-from runner.slurm.decide.workers import leave
-from runner.slurm.decide.workers.operations import member_result
+from runner.slurm.decide.workers import clean_host
+from runner.slurm.decide.workers.results import member_result
 from runner.slurm.snapshot import Reservation
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, the, tick
@@ -63,6 +63,8 @@ def test_at_the_deadline_remaining_jobs_are_ended_as_chosen_and_it_is_said(polic
     assert slurm.nodes["w2"].jobs == {7, 8}  # 60 s: not yet
     now, steps, plays = tick(now, slurm)
     assert [play.work[policy] for play in plays if play.work.get(policy)] == [["7", "8"]]
+    assert of_kind(steps, Finish) == [], "the jobs are being cleared away"
+    now, steps, _ = tick(now, slurm)
     (finish,) = of_kind(steps, Finish)
     assert finish.status == "succeeded"
     assert finish.result["members"][str(one.id)]["did"] == f"{policy} of job 7, 8"
@@ -155,7 +157,7 @@ def test_remove_waits_while_something_needs_the_node_or_nothing_is_known(obstacl
     assert the(now, one).status == "deleted"
 
 
-def test_a_host_that_is_gone_is_waited_for_and_then_forgotten_with_the_truth_told() -> None:
+def test_a_removal_waits_for_a_lost_host_then_continues_and_reports_it_uncleaned() -> None:
     one = serving(2)
     slurm = FakeSlurm({"w2": FakeNode()}, hosts_down={"w2"})
     now = cluster(one, operations=(ask("remove", one, parameters={"host_patience_seconds": 100}),))
@@ -342,8 +344,8 @@ def test_remove_homes_is_refused_unless_it_is_a_plain_yes_for_a_removal(verb: st
 def test_homes_that_are_left_stand_in_the_operations_result() -> None:
     left = [f"/home/u{number}: kept" for number in range(5)]
     one = serving(2)
-    told = member_result(one.model_copy(update={"adapter_detail": {**one.adapter_detail, "homes_left": left}}), None)
-    assert told["homes_left"] == left[:3]
+    found = member_result(one.model_copy(update={"adapter_detail": {**one.adapter_detail, "homes_left": left}}), None)
+    assert found["homes_left"] == left[:3]
     assert "homes_left" not in member_result(one, None)
 
 
@@ -385,7 +387,7 @@ def refuses(slurm: FakeSlurm, code: str) -> None:
     slurm._on_host = answer  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("code", leave.NOT_YET)
+@pytest.mark.parametrize("code", clean_host.NOT_YET)
 def test_a_host_that_calls_its_free_node_in_use_is_tried_a_bounded_number_of_times(code: str) -> None:
     one = serving(2)
     slurm = FakeSlurm({"w2": FakeNode()})
@@ -398,7 +400,7 @@ def test_a_host_that_calls_its_free_node_in_use_is_tried_a_bounded_number_of_tim
 
 
 @pytest.mark.parametrize("why", ["reserved", "not told", "no snapshot", "controller failed"])
-def test_a_node_that_may_be_in_use_by_the_controllers_word_is_waited_for_without_a_limit(why: str) -> None:
+def test_a_node_that_the_controller_shows_in_use_is_waited_for_without_limit(why: str) -> None:
     one = serving(2)
     slurm = FakeSlurm({"w2": FakeNode()})
     refuses(slurm, "state_unknown")
@@ -428,7 +430,7 @@ def test_a_cancelled_drain_is_not_concluded_while_the_controller_is_silent() -> 
     now, _, _ = tick(cluster(one, operations=(ask("drain", one),)), slurm)
     slurm.answers = False
     now, _, _ = tick(now.later(operations=()), slurm)
-    assert the(now, one).adapter_detail["leave"]["verdict"] is None and slurm.nodes["w2"].reason
+    assert the(now, one).adapter_detail["leave"].get("result") is None and slurm.nodes["w2"].reason
     slurm.answers = True
     now, _, _ = tick(now, slurm)
-    assert the(now, one).adapter_detail["leave"]["verdict"] == "cancelled" and slurm.nodes["w2"].reason is None
+    assert the(now, one).adapter_detail["leave"]["result"] == "cancelled" and slurm.nodes["w2"].reason is None

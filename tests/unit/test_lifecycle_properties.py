@@ -11,6 +11,7 @@ from runner.model.names import WORKER
 from runner.model.plan import Finish, SetMember
 from runner.model.platform import Operation
 from runner.model.world import World
+from runner.slurm.notes import worker as worker_notes
 from runner.slurm.readiness import worker_problem
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, tick
@@ -114,7 +115,7 @@ def _comes_to_rest(now: World, slurm: FakeSlurm) -> None:
             and member.status == "ready"
             and "alice" not in str(known.get("drain_reason"))
         ):
-            assert worker_problem(seen, known.get("worker_hostname"), known) is None
+            assert worker_problem(seen, worker_notes(member)) is None
         if member.component_key == WORKER and member.status == "deleted" and known.get("host_cleaned") is not None:
             serving_again = {m.adapter_detail.get("worker_hostname") for m in now.members if m.status != "deleted"}
             assert known.get("worker_hostname") not in seen.nodes or known["worker_hostname"] in serving_again  # type: ignore[operator]

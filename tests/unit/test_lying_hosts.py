@@ -28,8 +28,8 @@ from tests.unit.worlds import add, allocation, controller, worker, world
 # The module's own way to read times that workers gave, before its stub.
 MOMENTS = (
     "from typing import Any\n"
-    + inspect.getsource(slurm_snapshot.read_moments)
-    + "\nread_moments(asked.get('started') or {})\n"
+    + inspect.getsource(slurm_snapshot.read_times)
+    + "\nread_times(asked.get('started') or {})\n"
 )
 
 
@@ -52,22 +52,22 @@ def play(local: LocalPlays, playbook: Any, known: World, *members: Member, **ter
     return local.play(Play("test", playbook, members, terms=terms), known)
 
 
-def assert_honest(local: LocalPlays, story: RunResult, chief: Member) -> None:
+def assert_honest(local: LocalPlays, run: RunResult, chief: Member) -> None:
     """Nothing in it comes from a lie, nor in what was heard on the way."""
-    assert "owned" not in repr((story, local.heard)).lower()
-    assert story.snapshot is not None and story.snapshot.controller.ping == "UP"
-    assert story.outcomes[chief.id].error is None
+    assert "owned" not in repr((run, local.events)).lower()
+    assert run.snapshot is not None and run.snapshot.controller.ping == "UP"
+    assert run.outcomes[chief.id].error is None
 
 
 def test_a_join_with_every_lie_says_no_more_than_an_honest_one(local: LocalPlays) -> None:
     chief, liar, other = controller(status="ready"), worker(add(2), 2), victim()
     lie(local, liar, chief)
-    story = play(local, "add_worker", world(members=(chief, liar, other)), chief, liar)
-    assert_honest(local, story, chief)
-    assert {one.member_id for one in local.heard} == {chief.id, liar.id}
-    assert story.outcomes[liar.id].phase == "serving", "with other variables the last report would not be made"
-    assert story.outcomes[liar.id].detail["worker_hostname"] == host_name(liar)
-    assert story.outcomes[liar.id].detail["cpus"] == 2
+    run = play(local, "add_worker", world(members=(chief, liar, other)), chief, liar)
+    assert_honest(local, run, chief)
+    assert {one.member_id for one in local.events} == {chief.id, liar.id}
+    assert run.outcomes[liar.id].phase == "serving", "with other variables the last report would not be made"
+    assert run.outcomes[liar.id].detail["worker_hostname"] == host_name(liar)
+    assert run.outcomes[liar.id].detail["cpus"] == 2
     assert [one["wait_for_nodes"] for one in local.asked("slurm_snapshot") if "wait_for_nodes" in one] == [
         [host_name(liar)]
     ]
@@ -83,11 +83,11 @@ def test_events_that_a_host_prints_are_believed_by_ansible_runner_alone(
     lie(local, liar, chief)
     (local.bundle / "plugins" / "vars").unlink()
     known = world(members=(chief, liar))
-    story = play(local, "add_worker", known, chief, liar)
-    assert_honest(local, story, chief)
+    run = play(local, "add_worker", known, chief, liar)
+    assert_honest(local, run, chief)
     monkeypatch.setattr(plays.OwnEvents, "__call__", lambda *_: True)
-    story = play(local, "add_worker", known, chief, liar)
-    assert any(one.phase == "owned" and one.member_id == chief.id for one in local.heard)
+    run = play(local, "add_worker", known, chief, liar)
+    assert any(one.phase == "owned" and one.member_id == chief.id for one in local.events)
 
 
 def test_a_person_who_plays_a_lying_host_is_shown_no_control_character(local: LocalPlays) -> None:
@@ -109,9 +109,9 @@ said["warnings"] = ["\\x1b[K" + coded + "\\x1b[%dD" % len(coded) + "\\x1b[K"]
     liars = [worker(add(2), 2) for _ in texts]
     for liar, text in zip(liars, texts, strict=True):
         lie(local, liar, chief, code, TEXT=text)
-    story = play(local, "add_worker", world(members=(chief, *liars)), chief, *liars)
-    assert_honest(local, story, chief)
-    assert [story.outcomes[liar.id].error for liar in liars] == [None] * len(liars)
+    run = play(local, "add_worker", world(members=(chief, *liars)), chief, *liars)
+    assert_honest(local, run, chief)
+    assert [run.outcomes[liar.id].error for liar in liars] == [None] * len(liars)
 
 
 MISNAMED: list[tuple[str, str]] = [
@@ -130,21 +130,22 @@ def test_a_host_that_misnames_itself_is_refused_before_anything_is_done_with_it(
     liars = [worker(add(2), 2) for _ in MISNAMED]
     for liar, (answer, _) in zip(liars, MISNAMED, strict=True):
         lie(local, liar, chief, f"said |= {answer} if module == 'host_probe' else {{}}")
-    story = play(local, "add_worker", world(members=(chief, honest, *liars, victim())), chief, honest, *liars)
-    codes = [error.code for liar in liars if (error := story.outcomes[liar.id].error)]
+    run = play(local, "add_worker", world(members=(chief, honest, *liars, victim())), chief, honest, *liars)
+    codes = [error.code for liar in liars if (error := run.outcomes[liar.id].error)]
     assert codes == [code for _, code in MISNAMED]
     assert {one["host"] for one in local.asked("converge_host")} == {host_name(honest)}
     assert local.asked("slurm_nodes") == []
-    assert story.outcomes[honest.id].error is None
-    assert_honest(local, story, chief)
+    assert run.outcomes[honest.id].error is None
+    assert_honest(local, run, chief)
 
 
 def test_a_worker_that_has_joined_cannot_change_its_nodes_name(local: LocalPlays) -> None:
     chief, liar = controller(status="ready"), serving(2)
-    story = play(local, "add_worker", world(members=(chief, liar, victim())), chief, liar)
-    error = story.outcomes[liar.id].error
-    assert error is not None and error.code == "hostname_changed", "the stub's host has another name than the record"
-    assert "worker_hostname" not in story.outcomes[liar.id].detail
+    run = play(local, "add_worker", world(members=(chief, liar, victim())), chief, liar)
+    error = run.outcomes[liar.id].error
+    assert error is not None, "the stub's host has another name than the record"
+    assert (error.code, error.klass) == ("hostname_changed", "intervention")
+    assert "worker_hostname" not in run.outcomes[liar.id].detail
 
 
 @pytest.mark.parametrize(
@@ -178,19 +179,19 @@ def test_a_worker_that_leaves_cannot_have_another_node_deleted(local: LocalPlays
     chief = controller(status="ready")
     liar = serving(2, status="deleting") if named else worker(add(2), 2, status="deleting")
     lie(local, liar, chief, "said['hostname'] = 'victim'")
-    story = play(local, "remove_worker", world(members=(chief, liar, victim())), chief, liar)
+    run = play(local, "remove_worker", world(members=(chief, liar, victim())), chief, liar)
     deleted = [one for asked in local.asked("slurm_nodes") for one in asked.get("delete") or []]
     assert deleted == (["w2"] if named else [])
-    assert "worker_hostname" not in story.outcomes[liar.id].detail
-    assert story.outcomes[liar.id].phase == "removed"
+    assert "worker_hostname" not in run.outcomes[liar.id].detail
+    assert run.outcomes[liar.id].phase == "removed"
 
 
 def test_a_worker_whose_name_is_not_on_record_is_believed_if_nobody_has_it(local: LocalPlays) -> None:
     chief, half = controller(status="ready"), worker(add(2), 2, status="deleting")
-    story = play(local, "remove_worker", world(members=(chief, half, victim())), chief, half)
+    run = play(local, "remove_worker", world(members=(chief, half, victim())), chief, half)
     deleted = [one for asked in local.asked("slurm_nodes") for one in asked.get("delete") or []]
     assert deleted == [host_name(half)]
-    assert story.outcomes[half.id].detail["worker_hostname"] == host_name(half)
+    assert run.outcomes[half.id].detail["worker_hostname"] == host_name(half)
 
 
 def test_what_a_worker_says_of_its_restart_does_not_keep_the_controller_from_its_own(local: LocalPlays) -> None:
@@ -203,8 +204,8 @@ def test_what_a_worker_says_of_its_restart_does_not_keep_the_controller_from_its
         lie(local, liar, chief, f"said['started'] = {{'slurmd': {answer}}}; said['hostname'] = 'victim'")
     hosts = {UUID(int=100 + number): allocation(number) for number in range(1, 30)}
     local.module("slurm_snapshot", MOMENTS + STUBS["slurm_snapshot"])
-    story = play(local, "restart", world(members=(chief, *liars, victim()), allocations=hosts), chief, *liars)
-    assert_honest(local, story, chief)
+    run = play(local, "restart", world(members=(chief, *liars, victim()), allocations=hosts), chief, *liars)
+    assert_honest(local, run, chief)
     (waited,) = [sorted(one["wait_for_nodes"]) for one in local.asked("slurm_snapshot") if one.get("wait_for_nodes")]
     assert waited == [f"w{number}" for number in range(10, 10 + len(answers))]
 

@@ -7,7 +7,7 @@ from typer.main import get_group
 
 from runner.cli.member_operations import op
 from runner.slurm.decide import VERBS
-from runner.slurm.decide.workers.operations import VERBS as WORKER_VERBS
+from runner.slurm.decide.workers.refusals import VERBS as WORKER_VERBS
 
 MANIFEST = yaml.safe_load((Path(__file__).resolve().parents[2] / "app" / "manifest.yaml").read_text())
 

@@ -1,4 +1,4 @@
-"""Other instances of the project: their allocations are refused, and a left-over host is told from one in use."""
+"""Other instances of the project: their allocations are refused, and a left-over host is not taken for one in use."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -199,7 +199,7 @@ def test_a_deploy_waits_while_a_neighbours_record_cannot_be_read() -> None:
     assert plan.play is None and not any(isinstance(step, Claim | SetMember) for step in plan.steps)
 
 
-# -- a host that says whom it serves -------------------------------------------------------------------------
+# -- a host that names its instance ---------------------------------------------------------------------------
 
 
 def failed_event(error: dict[str, Any]) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def test_the_instance_that_a_host_names_is_read_as_an_id_or_not_at_all(named: An
     assert known.as_detail(NOW).get("instance") == (str(read_as) if read_as else None)
 
 
-def told(answer: Any, code: str = "host_in_use") -> AdapterError:
+def error_after(answer: Any, code: str = "host_in_use") -> AdapterError:
     error = AdapterError(code, "as the host said", instance=OTHER)
     story = left_over.name_left_over_hosts(Platform(answer), RunResult({UUID(int=5): Outcome(error=error)}))  # type: ignore[arg-type]
     known = story.outcomes[UUID(int=5)].error
@@ -226,25 +226,25 @@ def told(answer: Any, code: str = "host_in_use") -> AdapterError:
 
 @pytest.mark.parametrize("answer", [NotFound("no such instance"), other("deleted")])
 def test_a_mark_of_an_instance_that_is_gone_is_left_over_and_names_the_command(answer: Any) -> None:
-    error = told(answer)
+    error = error_after(answer)
     assert error.code == "host_left_over"
     assert f"playbooks/clean_host.yml -e gpuaas_clean_instance={OTHER}" in error.message
 
 
 @pytest.mark.parametrize("answer", [other(), other("failed"), Forbidden("no"), Unavailable("down")])
 def test_a_mark_of_an_instance_that_lives_or_cannot_be_read_is_in_use(answer: Any) -> None:
-    assert told(answer) == AdapterError("host_in_use", "as the host said", instance=OTHER)
+    assert error_after(answer) == AdapterError("host_in_use", "as the host said", instance=OTHER)
 
 
-def test_nobody_is_asked_about_other_errors() -> None:
-    assert told(AssertionError("asked"), "disk_full").code == "disk_full"
+def test_the_platform_is_not_asked_about_other_errors() -> None:
+    assert error_after(AssertionError("asked"), "disk_full").code == "disk_full"
 
 
 def test_host_and_runner_name_the_same_clean_up_command() -> None:
     assert left_over.CLEAN_UP == host_claim.CLEAN_UP
 
 
-# -- what the play is told -----------------------------------------------------------------------------------
+# -- variables of the play -----------------------------------------------------------------------------------
 
 
 def test_the_play_knows_which_hosts_the_instance_has_changed() -> None:

@@ -3,20 +3,23 @@
 The expected answers are written out here, from Slurm's documents; no rule of the code under test is used for them.
 """
 
+import json
 from collections.abc import Iterator
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.module_utils.slurm import node_rules
 from ansible.module_utils.slurm.leave import obstacle
-from ansible.module_utils.slurm.parse import has_come, is_held, is_serving
+from ansible.module_utils.slurm.parse import has_registered, is_held, is_serving, parse_nodes
 
 from plugins.modules import slurm_nodes
 from runner.model.limits import ERROR_CHARS
 from runner.model.world import Policy
 from runner.slurm import node_rules as runner_rules
-from runner.slurm.health import findings
+from runner.slurm.findings import findings
+from runner.slurm.notes import WorkerNotes
 from runner.slurm.readiness import deletion_problem, is_drained, worker_problem
 from runner.slurm.readiness import is_serving as runner_is_serving
 from runner.slurm.snapshot import Job, Node, Reservation
@@ -24,6 +27,7 @@ from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import serving
 from tests.unit.worlds import controller, snapshot
 
+RECORDED = Path(__file__).parent / "fixtures" / "slurm"
 STATES = ("IDLE", "ALLOCATED", "MIXED", "DOWN", "UNKNOWN", "ERROR", "FUTURE")
 # Every flag that `scontrol show node` prints in 22.05 and 24.11.
 FLAGS = (
@@ -37,6 +41,10 @@ STOPS_WORK = {
     *("POWER_DOWN", "REBOOT_ISSUED", "REBOOT_REQUESTED"),
 }
 Case = tuple[str, frozenset[str], bool, bool, bool]
+
+
+# The notes of a worker whose node is w, with no resources to compare.
+NODE = WorkerNotes(worker_hostname="w")
 
 
 def flag_sets() -> Iterator[frozenset[str]]:
@@ -65,6 +73,14 @@ def drained_is(state: str, flags: frozenset[str], job: bool) -> bool:
 
 def deletable_is(state: str, flags: frozenset[str], job: bool, named: bool, reserved: bool) -> bool:
     return drained_is(state, flags, job) and not named and not reserved
+
+
+def code_is(state: str, flags: frozenset[str], job: bool, named: bool, reserved: bool) -> str | None:
+    """The code of the first thing in the way: the node's own state, then jobs that name it, then reservations."""
+    if drained_is(state, flags, job):
+        return "jobs_need_node" if named else "node_reserved" if reserved else None
+    shows_no_work = "DRAIN" in flags and not flags & {"COMPLETING", "UNDRAIN"} and not job
+    return "state_unknown" if shows_no_work and state in ("UNKNOWN", "ERROR", "FUTURE") else "not_drained"
 
 
 def serving_is(state: str, flags: frozenset[str]) -> bool:
@@ -112,19 +128,33 @@ def test_every_judge_of_a_node_agrees_with_the_table() -> None:
         assert node_rules.is_drained(state, flags, jobs) is drained, case
         assert module._drain(raw)["is_drained"] is drained, case
 
-        deletable = deletable_is(*case)
-        assert (obstacle("w", host) is None) is deletable, case
-        assert (deletion_problem(seen, "w") is None) is deletable, case
+        code = code_is(*case)
+        assert (code is None) is deletable_is(*case), case
+        refusal, problem = obstacle("w", host), deletion_problem(seen, "w")
+        assert (refusal["code"] if refusal else None) == code, case
+        assert (problem.code if problem else None) == code, case
 
         serves, held = serving_is(state, flags), held_is(state, flags)
         assert is_serving(raw) is serves, case
         assert runner_is_serving(node) is serves, case
         assert is_held(raw) is held, case
-        assert has_come(raw) is (serves or held), case
-        assert (worker_problem(seen, "w", {}) is None) is serves, case
-        assert (worker_problem(seen, "w", {}, may_be_held=True) is None) is (serves or held), case
+        assert has_registered(raw) is (serves or held), case
+        assert (worker_problem(seen, NODE) is None) is serves, case
+        assert (worker_problem(seen, NODE, may_be_held=True) is None) is (serves or held), case
         count += 1
     assert count == len(STATES) * 8 * (1 + len(FLAGS) + 25 * 26 // 2 + 24 * 25 // 2)
+
+
+@pytest.mark.parametrize("version", ["22.05", "24.11"])
+def test_every_state_and_flag_is_read_from_the_output_of_both_versions(version: str) -> None:
+    document = json.loads((RECORDED / version / "idle" / "nodes.json").read_text())
+    for state in STATES:
+        for flags in (FLAGS, *((flag,) for flag in FLAGS)):
+            one = document["nodes"][0]
+            one |= {"state": state.lower(), "state_flags": flags} if version == "22.05" else {"state": [state, *flags]}
+            found = parse_nodes(json.dumps(document))
+            assert found
+            assert (found[one["name"]]["state"], set(found[one["name"]]["flags"])) == (state, set(flags))
 
 
 def test_health_calls_every_node_that_does_not_serve_by_a_code() -> None:
@@ -167,6 +197,47 @@ def test_a_state_that_nobody_has_heard_of_is_neither_serving_nor_drained() -> No
         assert not node_rules.is_drained("HOVERING", flags, [])
 
 
+@pytest.mark.parametrize(
+    ("state", "flags", "rest", "code", "message"),
+    [
+        ("IDLE", {"A"}, [[], [], []], "not_drained", "Node w is IDLE+A, not drained. Drain it first."),
+        (
+            *("IDLE", {"UNDRAIN", "DRAIN"}, [["4"], ["9"], ["r"]], "not_drained"),
+            "Node w is IDLE+DRAIN+UNDRAIN, not drained. Drain it first.",
+        ),
+        (
+            *("MIXED", {"DRAIN"}, [["4", "100_7"], ["9"], []], "not_drained"),
+            "Node w is MIXED+DRAIN with job 4, 100_7. Wait for its jobs, or end them.",
+        ),
+        (
+            *("IDLE", {"DRAIN", "COMPLETING"}, [[], [], []], "not_drained"),
+            "Node w is IDLE+COMPLETING+DRAIN: a job on it is still being cleared away. Wait for it.",
+        ),
+        (
+            *("ALLOCATED", {"DRAIN"}, [[], [], []], "not_drained"),
+            "Node w is ALLOCATED+DRAIN: a job on it is still being cleared away. Wait for it.",
+        ),
+        (
+            *("ERROR", {"DRAIN"}, [[], [], []], "state_unknown"),
+            "Node w is ERROR+DRAIN, which says nothing about jobs on it.",
+        ),
+        (
+            *("IDLE", {"DRAIN"}, [[], ["9", "11"], ["r"]], "jobs_need_node"),
+            "Job 9, 11 waits for node w by name. Change it (scontrol update jobid=ID nodelist=) or cancel it.",
+        ),
+        (
+            *("DOWN", {"DRAIN"}, [[], [], ["r", "s"]], "node_reserved"),
+            "Reservation r, s holds node w. Take the node out of it, or delete it.",
+        ),
+    ],
+)
+def test_an_obstacle_says_what_is_in_the_way_and_what_to_do(
+    state: str, flags: set[str], rest: list[list[str]], code: str, message: str
+) -> None:
+    jobs, named_by, reserved_by = rest
+    assert node_rules.delete_obstacle("w", state, flags, jobs, named_by, reserved_by) == (code, message)
+
+
 @pytest.mark.parametrize("place", ["jobs", "named_by", "reserved_by"])
 def test_a_message_names_the_first_of_many_and_counts_the_others(place: str) -> None:
     names = [f"{number}_[{','.join(map(str, range(500)))}]" for number in range(5000)]
@@ -203,3 +274,30 @@ def test_whose_hold_it_is_is_read_from_reason_and_user(
 ) -> None:
     assert node_rules.is_held_by_person(state, flags, reason, by) is person
     assert node_rules.is_set_down_by_person(state, flags, reason, by) is set_down
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason", "by", "holder"),
+    [
+        (set(), "fan", "alice", "none"),
+        ({"DRAIN"}, "fan", "alice", "person"),
+        ({"DRAIN"}, "gpuaas:manual: fan", "root", "person"),
+        ({"DRAIN"}, "gpuaas:1234: fan", "root", "us"),
+        ({"DRAIN"}, "Low RealMemory", "slurm", "slurm"),
+        ({"DRAIN"}, "Kill task failed", "root", "slurm"),
+        ({"DRAIN"}, None, "slurm", "slurm"),
+    ],
+)
+def test_a_drain_has_one_holder(flags: set[str], reason: str | None, by: str, holder: str) -> None:
+    assert node_rules.drain_holder(flags, reason, by) == holder
+
+
+def test_names_are_cut_to_sixty_characters_and_counted_from_the_twenty_first() -> None:
+    fits, long = "a" * 60, "b" * 61
+    assert node_rules._listed([fits, long]) == f"{fits}, {'b' * 57}..."
+    assert node_rules._listed(range(20)).endswith(", 19")
+    assert node_rules._listed(range(21)).endswith(", 19 and 1 more")
+
+
+def test_a_down_node_that_an_operation_named_is_not_set_down_by_a_person() -> None:
+    assert not node_rules.is_set_down_by_person("DOWN", (), "gpuaas:1234: disk", "root")

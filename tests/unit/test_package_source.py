@@ -96,7 +96,7 @@ def test_what_a_killed_call_left_is_taken_away_by_the_next(host: Path) -> None:
 
 def test_what_is_denied_is_not_installed(host: Path) -> None:
     denied = package_source.package_source({"denied": "no-slurm"}, None)
-    with pytest.raises(AdapterError, match=r"denies them to it \(no-slurm\)") as error, denied:
+    with pytest.raises(AdapterError, match=r"denies their installation \(no-slurm\)") as error, denied:
         raise AssertionError("not reached")
     assert (error.value.code, error.value.error_class) == ("artifact_denied", "intervention")
 

@@ -18,6 +18,7 @@ from runner.intent import package_source
 from runner.intent.errors import IntentError
 from runner.intent.package_source import Source
 from runner.loop.dry_run import dry_run
+from runner.model.app import App
 from runner.model.errors import Forbidden, PlatformError, RequestError, Unavailable
 from runner.model.plan import Finish, Plan, Play, Resolve, SetInstance, SetMember, SkipPlay, shown
 from runner.model.platform import AppInstance, Resolution
@@ -27,8 +28,8 @@ from runner.slurm.decide import decide
 from runner.slurm.decide.guards.packages import apply_package_policy
 from tests.unit import hostile
 from tests.unit.lifecycle import serving
+from tests.unit.test_desired_config import running
 from tests.unit.test_upgrading import a_cluster, asked
-from tests.unit.test_wish import running
 from tests.unit.worlds import add, controller, instance, of_kind, settle, world
 
 KEY = base64.b64encode(b"\x99\x01\x0d\x04" + bytes(range(200))).decode()
@@ -86,7 +87,7 @@ def test_policy_is_asked_once_before_a_play_that_installs(start: Any) -> None:
     _, steps, play = settle(start(packages=None), decide)
     assert play is not None and len(of_kind(steps, Resolve)) == 1
     _, steps, again = settle(start(packages=Resolution(decision="allow")), decide)
-    assert again is not None and of_kind(steps, Resolve) == [], "what the tick knows is not asked for again"
+    assert again is not None and of_kind(steps, Resolve) == [], "policy is asked once a tick"
 
 
 def test_policy_is_not_asked_where_nothing_is_installed() -> None:
@@ -104,52 +105,55 @@ def test_a_plan_shows_that_policy_is_asked_and_what_follows_a_no() -> None:
 class Answering:
     """The one call of the platform that matters here."""
 
-    def __init__(self, said: Resolution | PlatformError) -> None:
-        self._said = said
+    def __init__(self, answer: Resolution | PlatformError) -> None:
+        self._answer = answer
 
-    def resolve_packages(self, _instance: AppInstance) -> Resolution:
-        if isinstance(self._said, PlatformError):
-            raise self._said
-        return self._said
-
-
-def asking(said: Resolution | PlatformError, setting: str) -> tuple[Any, Any, AppInstance]:
-    return Answering(said), SimpleNamespace(artifact_policy=setting), instance()
+    def resolve_packages(self, _instance: AppInstance, artifact: str) -> Resolution:
+        assert artifact == SLURM.artifact
+        if isinstance(self._answer, PlatformError):
+            raise self._answer
+        return self._answer
 
 
-@pytest.mark.parametrize("said", [allowing(), Resolution(decision="allow"), DENY, Resolution(decision="perhaps")])
-def test_a_platform_that_answers_proves_the_setting_none_wrong(said: Resolution) -> None:
-    assert package_policy.ask(*asking(said, "platform")) == said
+def asking(answer: Resolution | PlatformError, setting: str) -> tuple[Any, Any, App, AppInstance]:
+    return Answering(answer), SimpleNamespace(artifact_policy=setting), SLURM, instance()
+
+
+@pytest.mark.parametrize("answer", [allowing(), Resolution(decision="allow"), DENY, Resolution(decision="perhaps")])
+def test_a_platform_that_answers_proves_the_setting_none_wrong(answer: Resolution) -> None:
+    assert package_policy.resolve(*asking(answer, "platform")) == answer
     with pytest.raises(package_policy.PolicyPresent, match="GPUAAS_ARTIFACT_POLICY is none") as refused:
-        package_policy.ask(*asking(said, "none"))
+        package_policy.resolve(*asking(answer, "none"))
     assert refused.value.code == "artifact_policy_present"
 
 
 def test_where_the_platform_has_no_policy_the_setting_none_is_obeyed() -> None:
-    assert package_policy.ask(*asking(MISSING, "none")) == Resolution(decision="allow")
-    assert package_policy.ask(*asking(MISSING, "platform")) == MISSING, "which is a no"
+    assert package_policy.resolve(*asking(MISSING, "none")) == Resolution(decision="allow")
+    assert package_policy.resolve(*asking(MISSING, "platform")) == MISSING, "which is a no"
 
 
 def test_a_question_that_fails_is_an_error_also_under_the_setting_none() -> None:
     for setting in ("none", "platform"):
         with pytest.raises(Forbidden):
-            package_policy.ask(*asking(Forbidden("403"), setting))
+            package_policy.resolve(*asking(Forbidden("403"), setting))
 
 
 # -- by hand -----------------------------------------------------------------------------------------------------
 
 
-def by_hand(monkeypatch: pytest.MonkeyPatch, said: Any, setting: str = "platform", **how: Any) -> tuple[Any, Any]:
+def by_hand(monkeypatch: pytest.MonkeyPatch, answer: Any, setting: str = "platform", **how: Any) -> tuple[Any, Any]:
     """Variables of a play under exec, and the credential that opens a private source."""
-    told, login = package_policy.for_hand(*asking(said, setting), read_only=how.get("read_only", False))
-    for name, text in told.items():
+    variables, login = package_policy.for_manual_command(
+        *asking(answer, setting), read_only=how.get("read_only", False)
+    )
+    for name, text in variables.items():
         monkeypatch.setenv(name, text)
-    return package_policy.terms_by_hand(instance()), login
+    return package_policy.manual_terms(SLURM, instance()), login
 
 
-@pytest.mark.parametrize("said", [DENY, MISSING, Resolution(decision="perhaps"), allowing(uri="ftp://x")])
-def test_by_hand_only_an_allow_installs_packages(monkeypatch: pytest.MonkeyPatch, said: Resolution) -> None:
-    terms, login = by_hand(monkeypatch, said)
+@pytest.mark.parametrize("answer", [DENY, MISSING, Resolution(decision="perhaps"), allowing(uri="ftp://x")])
+def test_by_hand_only_an_allow_installs_packages(monkeypatch: pytest.MonkeyPatch, answer: Resolution) -> None:
+    terms, login = by_hand(monkeypatch, answer)
     assert set(terms["slurm_package_source"]) == {"denied"} and login is None
 
 
@@ -177,10 +181,11 @@ def test_by_hand_the_setting_none_is_refused_where_the_platform_answers(monkeypa
 
 def test_by_hand_without_exec_or_for_another_instance_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(package_policy.SOURCE_VARIABLE, raising=False)
-    assert package_policy.terms_by_hand(instance()) == {"slurm_package_source": {"denied": package_policy.NOT_ASKED}}
+    not_asked = {"slurm_package_source": {"denied": package_policy.NOT_ASKED}}
+    assert package_policy.manual_terms(SLURM, instance()) == not_asked
     by_hand(monkeypatch, Resolution(decision="allow"))
     other = instance(id=UUID(int=8))
-    assert package_policy.terms_by_hand(other) == {"slurm_package_source": {"denied": package_policy.NOT_ASKED}}
+    assert package_policy.manual_terms(SLURM, other) == not_asked
     assert "denied" in by_hand(monkeypatch, allowing(), read_only=True)[0]["slurm_package_source"]
 
 
@@ -188,19 +193,19 @@ def test_by_hand_without_exec_or_for_another_instance_nothing_is_installed(monke
 def test_by_hand_a_forged_answer_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(package_policy.SOURCE_VARIABLE, text)
     with pytest.raises(IntentError, match="use exec"):
-        package_policy.terms_by_hand(instance())
+        package_policy.manual_terms(SLURM, instance())
 
 
 def test_by_hand_the_answer_of_policy_cannot_be_overridden_on_the_command_line() -> None:
-    package_policy.refuse_override(["ansible-playbook", "playbooks/recover.yml"])
+    package_policy.refuse_override(SLURM, ["ansible-playbook", "playbooks/recover.yml"])
     for term in ("slurm_package_source=null", '{"preflight_package_source": null}'):
         with pytest.raises(RequestError):
-            package_policy.refuse_override(["ansible-playbook", "-e", term, "playbooks/deploy.yml"])
+            package_policy.refuse_override(SLURM, ["ansible-playbook", "-e", term, "playbooks/deploy.yml"])
 
 
 def test_the_variable_that_plays_read_is_the_one_that_is_refused() -> None:
     read_by_plays = yaml.safe_load((Path(__file__).parents[2] / "roles/preflight/vars/main.yml").read_text())
-    assert package_policy.SOURCE_TERM in read_by_plays[package_policy.SOURCE_READ]
+    assert SLURM.package_source_variables[0] in read_by_plays[SLURM.package_source_variables[1]]
 
 
 # -- a no --------------------------------------------------------------------------------------------------------
@@ -219,7 +224,7 @@ def test_whatever_is_no_clear_yes_fails_a_deploy_without_a_play(answer: Resoluti
     assert of_kind(settle(end, decide)[1], SkipPlay) == [], "it is final"
 
 
-def test_a_deny_fails_the_joining_worker_with_the_rules_name_and_leaves_the_others_alone() -> None:
+def test_a_deny_fails_only_the_joining_worker_and_names_the_rule() -> None:
     start = joining(packages=DENY)
     end, steps, play = settle(start, decide)
     assert play is None

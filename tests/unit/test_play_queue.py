@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.act import play_queue
-from runner.act.play_queue import FORK_MB, PLAY_MB, Bounds, PlayGate, PlayQueue, Turn
+from runner.act.play_queue import FORK_MB, PLAY_MB, Bounds, PlayGate, PlayQueue, PlaySlot
 
 STALL = 60
 
@@ -29,14 +29,14 @@ def queue(clock: Clock, plays: int = 2, memory_mb: int = 100_000, forks: int = 3
     return PlayQueue(Bounds(plays, forks, memory_mb, STALL), clock)
 
 
-def joined(of: PlayQueue, *, requested: bool = True, hosts: int = 1) -> Turn:
-    turn = of.join(requested=requested, hosts=hosts)
+def joined(of: PlayQueue, *, requested: bool = True, hosts: int = 1) -> PlaySlot:
+    slot = of.join(requested=requested, hosts=hosts)
     of.admit()
-    return turn
+    return slot
 
 
-def runs(turn: Turn) -> bool:
-    return turn.last_event is not None
+def runs(slot: PlaySlot) -> bool:
+    return slot.last_event is not None
 
 
 def test_no_more_plays_run_at_once_than_the_bound(clock: Clock) -> None:
@@ -48,7 +48,7 @@ def test_no_more_plays_run_at_once_than_the_bound(clock: Clock) -> None:
     assert runs(third)
 
 
-def test_requested_work_goes_before_routine_looks_and_otherwise_by_arrival(clock: Clock) -> None:
+def test_requested_work_goes_before_routine_observations_then_by_arrival(clock: Clock) -> None:
     plays = queue(clock, plays=1)
     running = joined(plays)
     early, late = joined(plays, requested=False), joined(plays, requested=False)
@@ -70,14 +70,14 @@ def test_a_stalled_play_does_not_count_against_the_bound(clock: Clock) -> None:
     assert not runs(waiting)
     clock.now = STALL
     plays.admit()
-    assert runs(waiting) and not hanging.stopped
+    assert runs(waiting) and not hanging.is_to_stop
 
 
 def test_an_event_keeps_a_play_from_being_stalled(clock: Clock) -> None:
     plays = queue(clock, plays=1)
     busy, waiting = joined(plays), joined(plays)
     clock.now = STALL - 1
-    busy.heard()
+    busy.record_event()
     clock.now = STALL + 5
     plays.admit()
     assert not runs(waiting)
@@ -87,22 +87,22 @@ def test_at_twice_the_bound_the_oldest_stalled_play_is_stopped_and_only_that_one
     plays = queue(clock, plays=2)
     oldest, older = joined(plays), joined(plays)
     clock.now = 10
-    older.heard()
+    older.record_event()
     clock.now = 10 + STALL
     third, fourth = joined(plays), joined(plays)
-    assert runs(third) and runs(fourth) and not (oldest.stopped or older.stopped), "twice the bound run"
+    assert runs(third) and runs(fourth) and not (oldest.is_to_stop or older.is_to_stop), "twice the bound run"
     clock.now = 20 + 2 * STALL
     waiting = joined(plays)
     plays.admit()
     assert not runs(waiting)
-    assert [one.stopped for one in (oldest, older, third, fourth)] == [True, False, False, False]
-    oldest.heard()
+    assert [one.is_to_stop for one in (oldest, older, third, fourth)] == [True, False, False, False]
+    oldest.record_event()
     plays.admit()
-    assert not older.stopped, "the first one has not ended yet"
+    assert not older.is_to_stop, "the first one has not ended yet"
     plays.leave(oldest)
     plays.admit()
     assert runs(waiting)
-    assert not older.stopped
+    assert not older.is_to_stop
 
 
 def test_a_stalled_play_is_left_alone_while_no_other_waits(clock: Clock) -> None:
@@ -112,19 +112,19 @@ def test_a_stalled_play_is_left_alone_while_no_other_waits(clock: Clock) -> None
     joined(plays)
     clock.now = 100 * STALL
     plays.admit()
-    assert not hanging.stopped
+    assert not hanging.is_to_stop
 
 
-def test_lively_plays_are_never_stopped(clock: Clock) -> None:
+def test_plays_that_send_events_are_never_stopped(clock: Clock) -> None:
     plays = queue(clock, plays=1)
     first = joined(plays)
     clock.now = STALL
     second = joined(plays)
-    first.heard()
-    second.heard()
+    first.record_event()
+    second.record_event()
     joined(plays)
     plays.stop_stalled()
-    assert not (first.stopped or second.stopped)
+    assert not (first.is_to_stop or second.is_to_stop)
 
 
 def test_memory_bounds_the_plays_at_once_and_a_stalled_one_makes_room(clock: Clock) -> None:
@@ -132,11 +132,11 @@ def test_memory_bounds_the_plays_at_once_and_a_stalled_one_makes_room(clock: Clo
     plays = queue(clock, plays=8, memory_mb=2 * small)
     first, second, third = (joined(plays) for _ in range(3))
     assert (runs(first), runs(second), runs(third)) == (True, True, False)
-    assert not (first.stopped or second.stopped)
+    assert not (first.is_to_stop or second.is_to_stop)
     clock.now = STALL
-    second.heard()
+    second.record_event()
     plays.admit()
-    assert first.stopped and not second.stopped
+    assert first.is_to_stop and not second.is_to_stop
     plays.leave(first)
     plays.admit()
     assert runs(third)
@@ -174,7 +174,7 @@ def test_bounds_hold_whatever_happens(bound: int, memory_mb: int, events: list[t
             clock.now += number
         elif plays.running:
             one = plays.running[number % len(plays.running)]
-            plays.leave(one) if kind == "leave" else one.heard()
+            plays.leave(one) if kind == "leave" else one.record_event()
         plays.admit()
         assert len(plays.running) <= 2 * bound
         assert sum(one.megabytes for one in plays.running) <= memory_mb or len(plays.running) == 1
@@ -198,7 +198,7 @@ def test_a_play_that_ends_lets_the_next_one_begin_at_once(monkeypatch: pytest.Mo
     gate = PlayGate(Bounds(1, 1, 2048, STALL))
     first = gate.enter(requested=True, hosts=1, give_up=lambda: False)
     assert first
-    entered: list[Turn | None] = []
+    entered: list[PlaySlot | None] = []
     asked = threading.Event()
 
     def wait() -> bool:

@@ -71,13 +71,13 @@ def refused(error: object, **more: Any) -> dict[str, Any]:
         ({"target": TARGET}, None, ""),
         ({"failed": False, "target": TARGET}, None, ""),
         (refused({"code": "x"}, unreachable=True), None, ""),
-        ({"target": "24.11.5-5"}, "version_not_offered", f"offered {TARGET}"),
+        ({"target": "24.11.5-5"}, "version_not_offered", f"moves to {TARGET}"),
         (refused({"code": "version_is_older", "message": "too old"}), "version_is_older", "w2: too old"),
         (refused({"code": "conversion_running", "message": "wait"}), "worker_cannot_move", "w2: wait"),
         (refused({"code": ["no_way_back"], "message": {"a": 1}}), "worker_cannot_move", "{'a': 1}"),
         (refused("odd"), "worker_cannot_move", "it failed"),
         (refused({}), "worker_cannot_move", "it failed"),
-        ({"failed": True}, "worker_cannot_move", "does not say why"),
+        ({"failed": True}, "worker_cannot_move", "gave no reason"),
     ],
 )
 def test_a_worker_that_cannot_move_holds_all_with_a_code_from_the_list(
@@ -209,7 +209,7 @@ def test_by_hand_the_workers_of_the_run_are_drained_in_the_persons_name(local: L
     done = local.by_hand("drain_worker", world(members=(chief, leaver)), chief, leaver)
     assert done.returncode == 0, done.stdout
     [asked] = local.asked("slurm_nodes")
-    assert asked["drain"] == [{"nodes": ["w2"], "reason": "gpuaas:manual: asked for by an operator"}]
+    assert asked["drain"] == [{"nodes": ["w2"], "reason": "gpuaas:manual: requested by an operator"}]
 
 
 def test_the_runners_orders_are_all_that_is_asked_of_slurm(local: LocalPlays) -> None:

@@ -1,4 +1,4 @@
-"""What a failed test leaves in .cache/failed; shown with pytest itself and a source in place of a fleet."""
+"""The evidence of a failed test in .cache/failed, tested with pytest itself and a stand-in for a fleet."""
 
 import os
 import subprocess
@@ -69,9 +69,9 @@ def kept(pytester: pytest.Pytester, name: str, folder: Path = FOLDER) -> str:
     return (pytester.path / folder / name).read_text()
 
 
-def test_a_failed_call_keeps_what_was_up_its_commands_and_its_traceback(pytester: pytest.Pytester) -> None:
-    said = run(pytester, call="assert secret == 7, 'hush-hush-hush'")
-    assert said.count(f"kept for this failure: {FOLDER}/") == 2
+def test_a_failed_call_keeps_evidence_its_commands_and_its_traceback(pytester: pytest.Pytester) -> None:
+    output = run(pytester, call="assert secret == 7, 'hush-hush-hush'")
+    assert output.count(f"kept for this failure: {FOLDER}/") == 2
     assert kept(pytester, "fleet-1/looked") == "while it was up"
     readme = kept(pytester, "README.txt")
     assert readme.splitlines()[0].startswith("failure.txt: ") and "gs-1: slurmd failed" in readme
@@ -83,13 +83,13 @@ def test_a_failed_call_keeps_what_was_up_its_commands_and_its_traceback(pytester
     assert (pytester.path / "removed").exists()
 
 
-def test_a_fixture_that_fails_is_looked_at_before_it_is_unwound(pytester: pytest.Pytester) -> None:
+def test_evidence_of_a_failed_fixture_is_collected_before_its_teardown(pytester: pytest.Pytester) -> None:
     run(pytester, setup="assert False, 'the deploy failed'")
     assert kept(pytester, "fleet-1/looked") == "while it was up"
     assert "the deploy failed" in kept(pytester, "failure.txt")
 
 
-def test_a_teardown_that_fails_is_looked_at_before_the_fleet_goes(pytester: pytest.Pytester) -> None:
+def test_evidence_of_a_failed_teardown_is_collected_before_the_fleet_is_removed(pytester: pytest.Pytester) -> None:
     run(pytester, teardown="assert False, 'a call was not in the contract'")
     folder = FOLDER.with_name("test_it.py-test_that_passes")
     assert kept(pytester, "fleet-1/looked", folder) == "while it was up"
@@ -99,8 +99,8 @@ def test_a_teardown_that_fails_is_looked_at_before_the_fleet_goes(pytester: pyte
 def test_a_timeout_is_a_failure_like_any_other(pytester: pytest.Pytester) -> None:
     pytester.makeconftest("import pytest\ndef pytest_collection_modifyitems(items):\n"
                           "    items[0].add_marker(pytest.mark.timeout(1, method='signal'))")  # fmt: skip
-    said = run(pytester, call="time.sleep(60)", limited=True)
-    assert "1 failed, 1 passed" in said
+    output = run(pytester, call="time.sleep(60)", limited=True)
+    assert "1 failed, 1 passed" in output
     assert kept(pytester, "fleet-1/looked") == "while it was up"
     assert "Timeout" in kept(pytester, "failure.txt")
 
@@ -114,20 +114,20 @@ def test_a_run_replaces_the_folder_of_the_test_that_failed_and_no_other(pytester
     assert (pytester.path / FOLDER.with_name("other") / "old").exists()
 
 
-def test_a_green_run_leaves_nothing(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_failures_leaves_nothing(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEEP", "1")
-    said = run(pytester)
-    assert "2 passed" in said and "kept" not in said and "KEEP" not in said
+    output = run(pytester)
+    assert "2 passed" in output and "kept" not in output and "KEEP" not in output
     assert not (pytester.path / ".cache").exists() and (pytester.path / "removed").exists()
 
 
 @pytest.mark.parametrize(("call", "setup"), [("assert False", "pass"), ("pass", "assert False")])
-def test_keep_leaves_the_fleet_of_a_failure_up_and_says_how_to_get_in(
+def test_keep_leaves_the_fleet_of_a_failure_up_and_prints_the_commands(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, call: str, setup: str
 ) -> None:
     monkeypatch.setenv("KEEP", "1")
-    said = run(pytester, call=call, setup=setup)
-    assert "KEEP: fleet-1 is still up" in said and "  sandbox exec gs-1" in said
+    output = run(pytester, call=call, setup=setup)
+    assert "KEEP: fleet-1 is still up" in output and "  sandbox exec gs-1" in output
     assert not (pytester.path / "removed").exists()
 
 
@@ -148,9 +148,9 @@ def ran(code: int, stdout: str = "", stderr: str = "") -> "subprocess.CompletedP
 def test_an_exit_code_that_differs_is_shown_with_the_command_and_its_output() -> None:
     ok = ran(0)
     assert ends(ok, 0) is ok and ends(ran(1), 0, 1).returncode == 1 and fails(ran(2)).returncode == 2
-    with pytest.raises(AssertionError) as told:
+    with pytest.raises(AssertionError) as failed:
         ends(ran(1, "out\n", "x" * 9999 + "no munge\n"), 0, why="all is well")
-    message = str(told.value)
+    message = str(failed.value)
     assert message.startswith("exit code 1, expected 0: gpuaas-slurm run\nall is well\n--- stdout\nout\n")
     assert message.endswith("no munge") and len(message) < 7000
     with pytest.raises(
@@ -162,7 +162,7 @@ def test_an_exit_code_that_differs_is_shown_with_the_command_and_its_output() ->
             fails(ran(did_not_run))
 
 
-def test_every_call_is_recorded_with_what_came_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_call_is_recorded_with_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "_SECRETS", set())
     monkeypatch.setattr(commands, "CALLS", type(commands.CALLS)(maxlen=2))
 
@@ -190,5 +190,5 @@ def test_every_call_is_recorded_with_what_came_of_it(monkeypatch: pytest.MonkeyP
         "{'key_id': 'k', 'client_secret': 'found'}",
     ],
 )
-def test_what_looks_like_a_secret_is_not_written(text: str) -> None:
+def test_text_that_looks_like_a_secret_is_not_written(text: str) -> None:
     assert "found" not in scrubbed(f"before {text} after") and scrubbed(f"{text} after").endswith(" after")

@@ -14,9 +14,10 @@ from runner.model.plan import AdapterError, Claim, Finish, Refuse, SetInstance, 
 from runner.model.platform import Member, Operation
 from runner.model.world import Outcome, Policy, World
 from runner.slurm import detail
+from runner.slurm.causes import CAUSES, Finding
 from runner.slurm.decide import decide
 from runner.slurm.decide.workers.operations import _finish_add, _finish_leave
-from runner.slurm.health import CAUSES, Finding, _reason, health
+from runner.slurm.health import _reason, health
 from runner.slurm.snapshot import Node, Snapshot
 from tests.unit.lifecycle import ask, ask_whole
 from tests.unit.worlds import NOW, controller, instance, mine, snapshot, world
@@ -221,7 +222,9 @@ def member_operation(verb: str, members: tuple[Member, ...]) -> Finish:
         operation = Operation(id=UUID(int=5), operation="add", status="running", correlation_id="c")
         return _finish_add(operation, altered(targets, "failed"))
     asked = ask(verb, *targets, id=UUID(int=5))
-    note = {"operation_id": str(asked.id), "verb": verb, "verdict": "failed", "error": ERROR.as_detail(NOW)}
+    note: dict[str, Any] = {"operation_id": str(asked.id), "since": stamp(NOW)}
+    note["verb"] = "drain" if verb == "drain" else "remove"
+    note |= {"verdict": "failed", "error": ERROR.as_detail(NOW)}
     note["did"] = "cancel of job " + ", ".join(map(str, range(4_000_000_000, 4_000_000_020))) + " and 900 more"
     left = altered(targets, "failed", leave=note, host_cleaned=False)
     return _finish_leave(asked, left, left if verb == "replace" else ())

@@ -169,7 +169,7 @@ def test_every_silent_worker_is_repaired_and_not_only_those_among_the_reasons() 
     assert len(repairs(plays)[0].members) == 31 and not slurm.dead
 
 
-def test_what_cannot_be_repaired_is_tried_a_bounded_number_of_times_with_growing_pauses_and_then_told() -> None:
+def test_repair_is_tried_a_bounded_number_of_times_with_growing_pauses() -> None:
     slurm, one, now = a_cluster(dead={"w2"}, held_down={"w2"})
     began: list[int] = []
     for second in range(0, 1200, 10):
@@ -215,7 +215,7 @@ def test_after_a_while_in_order_the_count_begins_anew() -> None:
     assert note(now, ruler) == {}
 
 
-def test_a_host_that_cannot_be_reached_costs_no_try_and_is_told() -> None:
+def test_an_unreachable_host_costs_no_attempt_and_is_reported() -> None:
     slurm, one, now = a_cluster(dead={"w2"}, hosts_down={"w2"})
     dials = 0
     for _ in range(20):

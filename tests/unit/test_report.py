@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
 from runner.model.errors import Conflict, NotFound, Unavailable
 from runner.model.limits import RECORD_BYTES, RecordTooLarge, size
@@ -64,7 +65,7 @@ def reporter(
 ) -> Reporter:
     settings: Any = SimpleNamespace(runner_id=ME, lease_seconds=lease_seconds)
     made = Reporter(client, settings, world or cluster(operations=operations), SLURM)  # type: ignore[arg-type]
-    made.claimed = {one.id: one for one in operations}
+    made.writer.claimed = {one.id: one for one in operations}
     return made
 
 
@@ -84,24 +85,27 @@ def test_a_record_over_the_limit_is_not_sent() -> None:
     assert client.sent == []
 
 
-def test_a_lease_that_another_runner_took_over_is_not_ended_by_us() -> None:
+def test_a_lease_that_another_runner_took_over_is_not_released() -> None:
     ours = mine(ask("drain", serving(2)))
     client = FakeClient()
     report = reporter(client, ours)
     theirs = ours.model_copy(update={"claimed_by": "other", "lease_expires_at": NOW + timedelta(days=1)})
     with pytest.raises(LostLease, match="taken over by other"):
-        report.renew_copies(cluster(operations=(theirs,)))
-    report.release()
+        report.writer.adopt(cluster(operations=(theirs,)))
+    report.claims.release()
     assert client.sent == []
 
 
-def test_a_lease_that_cannot_be_renewed_is_lost_when_it_runs_out() -> None:
+def test_a_lease_that_cannot_be_renewed_is_lost_when_it_expires() -> None:
     def away(_: Operation) -> Operation:
         raise Unavailable("the platform is away")
 
     report = reporter(FakeClient(away), mine(ask("drain", serving(2))), lease_seconds=0.3)
-    report.renewal.start()
-    until(lambda: report.renewal.is_lost, 5, "the lease is lost")
+    with capture_logs() as said:
+        report.claims.renewal.start()
+        until(lambda: report.claims.renewal.is_lost, 5, "the lease is lost")
+        report.claims.renewal.stop()
+    assert {line["event"] for line in said} == {"lease not renewed"}
     with pytest.raises(LostLease):
         report.apply(SetMember("too late", controller(), "ready"), cluster())
 
@@ -119,15 +123,15 @@ def test_cancelling_one_operation_does_not_stop_the_play_of_the_others() -> None
     client = FakeClient(answer)
     client.newest[one.id] = one.model_copy(update={"status": "cancelled"})
     report = reporter(client, one, other, lease_seconds=0.3)
-    report.renewal.start()
+    report.claims.renewal.start()
     assert renewed.wait(5)
-    assert not report.renewal.is_lost
-    report.renewal.stop()
-    assert set(report.claimed) == {other.id}
+    assert not report.claims.renewal.is_lost
+    report.claims.renewal.stop()
+    assert set(report.writer.claimed) == {other.id}
 
 
 @pytest.mark.parametrize("taken_by", ["other", None])
-def test_a_lease_that_is_somebody_elses_now_is_lost(taken_by: str | None) -> None:
+def test_a_lease_that_another_runner_holds_is_lost(taken_by: str | None) -> None:
     ours = mine(ask("drain", serving(2)))
 
     def refuse(_: Operation) -> Operation:
@@ -136,12 +140,12 @@ def test_a_lease_that_is_somebody_elses_now_is_lost(taken_by: str | None) -> Non
     client = FakeClient(refuse)
     client.newest[ours.id] = ours.model_copy(update={"claimed_by": taken_by})
     report = reporter(client, ours, lease_seconds=0.3)
-    report.renewal.start()
-    until(lambda: report.renewal.is_lost, 5, "the lease is lost")
-    report.renewal.stop()
+    report.claims.renewal.start()
+    until(lambda: report.claims.renewal.is_lost, 5, "the lease is lost")
+    report.claims.renewal.stop()
 
 
-def test_who_carries_out_an_operation_on_the_instance_may_write_all_its_members() -> None:
+def test_the_runner_of_an_instance_operation_may_write_all_members() -> None:
     """A controller that is stopped is not claimed by itself; after a lost answer our own write is in the way."""
     member = controller(status="requested")
     client = FakeClient()
@@ -197,7 +201,7 @@ def is_written_only_if(ours: bool, client: Lost, member: Member, world: World) -
 
 
 @pytest.mark.parametrize("claimed_by", [ME, "other"])
-def test_a_member_that_leaves_with_its_instance_is_ours_by_the_instances_operation(claimed_by: str) -> None:
+def test_a_member_of_a_decommission_is_held_by_the_instance_operation(claimed_by: str) -> None:
     asked = mine(ask("decommission")).model_copy(update={"claimed_by": claimed_by, "of_instance": True})
     member = leaving_by(asked.id)
     client = Lost(member.model_copy(update={"etag": "new"}), asked)
@@ -206,7 +210,7 @@ def test_a_member_that_leaves_with_its_instance_is_ours_by_the_instances_operati
 
 
 @pytest.mark.parametrize("claimed_by", [ME, "other"])
-def test_a_member_of_a_teardown_that_nobody_asked_for_is_ours_by_the_keepers_claim(claimed_by: str) -> None:
+def test_a_decommission_without_an_operation_is_held_by_one_members_claim(claimed_by: str) -> None:
     world = cluster()
     member = leaving_by(world.instance.id)
     keeper = serving(3, status="deleting", adapter_detail={"claimed_by": ME})
@@ -216,7 +220,7 @@ def test_a_member_of_a_teardown_that_nobody_asked_for_is_ours_by_the_keepers_cla
     is_written_only_if(claimed_by == ME, client, member, world)
 
 
-def test_a_member_that_is_held_by_itself_is_renewed() -> None:
+def test_the_lease_of_a_claimed_member_is_renewed() -> None:
     claim = {"claimed_by": ME, "lease_expires_at": stamp(NOW - timedelta(seconds=60)), "fence": 3}
     member = serving(2, adapter_detail=claim).model_copy(update={"etag": "newest"})
     sent: list[dict[str, Any]] = []
@@ -227,18 +231,18 @@ def test_a_member_that_is_held_by_itself_is_renewed() -> None:
             return super().patch_member(member, body, **more)
 
     report = reporter(Noting(), lease_seconds=0.3, world=cluster(member))
-    report.renewal.start()
+    report.claims.renewal.start()
     until(lambda: sent, 5, "its lease is renewed")
-    report.renewal.stop()
+    report.claims.renewal.stop()
     assert (sent[0]["claimed_by"], sent[0]["fence"]) == (ME, 3)
-    assert report.members[member.id].adapter_detail["fence"] == 3
+    assert report.writer.members[member.id].adapter_detail["fence"] == 3
 
 
-def test_a_record_that_would_be_too_large_is_written_without_what_can_be_seen_again() -> None:
+def test_a_record_too_large_is_written_without_what_can_be_observed_again() -> None:
     member = serving(2, etag="newest", status="reconciling")
     report = reporter(FakeClient(), world=cluster(member))
     large = {"residue": ["r" * 9000], "drain_reason": "d" * 9000, "host_cleaned": True}
     report.apply(SetMember("test", member, "reconciling", large), cluster(member))
-    written = report.members[member.id].adapter_detail
+    written = report.writer.members[member.id].adapter_detail
     assert size(written) <= RECORD_BYTES
     assert (written["cut"], written["residue"], written["host_cleaned"]) == (["residue"], None, True)

@@ -17,9 +17,11 @@ from runner.model import host_data
 from runner.model.limits import RECORD_BYTES, size
 from runner.model.plan import stamp
 from runner.slurm import detail, reports
-from runner.slurm.decide.instance.whole_cluster import notable_partitions
-from runner.slurm.fitting import CUT_FIRST, GONE_BY, fitted
+from runner.slurm.decide.workers import evict
+from runner.slurm.fitting import CUT_FIRST, DECIDED_BY, fitted
+from runner.slurm.lifecycle_notes import notable_partitions
 from runner.slurm.member_reports import MemberReports
+from runner.slurm.notes import WorkerNotes
 from runner.slurm.snapshot import Node, Snapshot
 from runner.translate import OUR_CODES, MemberEvent, RunResult, add_event, parse_event, translate
 from tests.unit import hostile
@@ -86,8 +88,9 @@ def test_no_key_by_which_the_runner_goes_can_come_from_a_host(component: str) ->
 
 
 def test_a_worker_says_nothing_that_only_a_controller_may() -> None:
-    kept, dropped = reports.read_detail("worker", {"wish": "sha256:1", "cluster_name": "x", "cpus": 2})
-    assert kept == {"cpus": 2} and set(dropped) == {"wish", "cluster_name"}
+    reported = {"applied_config": "sha256:1", "wish": "sha256:1", "cluster_name": "x", "cpus": 2}
+    kept, dropped = reports.read_detail("worker", reported)
+    assert kept == {"cpus": 2} and set(dropped) == {"applied_config", "wish", "cluster_name"}
     assert reports.read_detail("tachyon", {"cpus": 2}) == ({}, ["cpus"])
 
 
@@ -147,8 +150,11 @@ def test_null_is_a_value_for_every_key() -> None:
 def test_what_honest_hosts_report_is_kept_as_it_is() -> None:
     said: dict[str, Any]
     moved = {"from": "22.05.8-4", "to": "22.05.8-5", "backup": "/var/lib/gpuaas-slurm/backups/x"}
-    said = {"upgraded": moved, "services_left": ["mariadb"], "wish": "sha256:" + "a" * 64, "slurmctld_state": "active"}
-    assert reports.read_detail("controller", said) == (said, [])
+    said = {"upgraded": moved, "services_left": ["mariadb"], "slurmctld_state": "active"}
+    digest = "sha256:" + "a" * 64
+    kept = {**said, "applied_config": digest, "users_version": digest}
+    assert reports.read_detail("controller", kept) == (kept, [])
+    assert reports.read_detail("controller", {**said, "wish": digest, "people_version": digest}) == (kept, [])
     said = {"worker_hostname": "gs-4", "residue": ["file /etc/x", "user slurm"], "switched_at": 1760000000.5, "cpus": 4}
     assert reports.read_detail("worker", said) == (said, [])
 
@@ -201,7 +207,16 @@ def snapshot_of(created: str = "2026-01-02T03:04:06+00:00", **changes: Any) -> S
 
 
 @pytest.mark.parametrize(
-    "when", ["2026-01-02T03:04:05", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", 4e11, "x"]
+    "when",
+    [
+        "2026-01-02T03:04:05",
+        "0001-01-01T00:00:00Z",
+        "9999-12-31T23:59:59-12:00",
+        "2000-01-01T00:00:00+14:00",
+        "2199-12-31T23:59:59-12:00",
+        4e11,
+        "x",
+    ],
 )
 def test_a_snapshot_of_an_impossible_time_counts_as_unreadable(when: Any) -> None:
     assert snapshot_of(observed_at=when) is None
@@ -216,6 +231,25 @@ def test_an_impossible_time_of_a_part_is_dropped_and_the_rest_is_kept(when: Any)
     )
     assert seen is not None and seen.nodes is not None and seen.jobs is not None
     assert (seen.controller.started_at, seen.nodes["w"].slurmd_started_at, seen.jobs[0].end_time) == (None, None, None)
+
+
+def running(address: str) -> dict[str, Any]:
+    job = {"id": 7, "address": address, "state": "RUNNING", "nodes": ["w2"]}
+    return {"nodes": {"w2": {"state": "MIXED"}}, "jobs": [job]}
+
+
+@pytest.mark.parametrize("address", ["", "0", "7;8", "7_[x]", "7 8", "7\n", "-7", "7_[?", "+1"])
+def test_a_snapshot_with_a_wrong_address_of_a_job_counts_as_unreadable(address: str) -> None:
+    """A record takes addresses only, and a tick must not end at one that it cannot write."""
+    assert snapshot_of(**running(address)) is None
+
+
+@pytest.mark.parametrize("address", ["7", "100_7", "100_[5-9,11]", "100_[?]", "200+1", f"100_[{'1,' * 5000}3]"])
+def test_every_address_that_a_controller_reports_can_be_written(address: str) -> None:
+    seen = snapshot_of(**running(address))
+    assert seen is not None and seen.jobs is not None
+    (written,) = WorkerNotes(jobs=evict.addresses(seen.jobs)).changes["jobs"]
+    assert written[:40] == address[:40] or written.endswith("...]")
 
 
 def test_times_of_a_snapshot_are_kept_in_utc() -> None:
@@ -258,7 +292,7 @@ def test_records_fit_however_long_the_words_of_a_snapshot_are(letter: str) -> No
     assert size({**said, "lifecycle": note}) <= RECORD_BYTES
 
 
-def test_states_of_the_controllers_own_daemons_are_cut_from_a_record_that_is_too_large() -> None:
+def test_states_of_the_controllers_daemons_are_cut_from_a_too_large_record() -> None:
     told = {"munge_state": "m" * 9000, "mariadb_state": "d" * 9000, "leave": {"verdict": None}}
     made = fitted("controller", told)
     assert size(made) <= RECORD_BYTES and made["leave"] == told["leave"]
@@ -328,5 +362,5 @@ def test_a_record_that_is_too_large_by_the_runners_own_keys_is_not_emptied_of_th
 
 
 def test_what_may_be_cut_is_reported_and_what_the_runner_goes_by_is_not_cut() -> None:
-    assert not set(CUT_FIRST) & GONE_BY
+    assert not set(CUT_FIRST) & DECIDED_BY
     assert set(CUT_FIRST) <= {"jobs", *reports.DETAIL["controller"], *reports.DETAIL["worker"]}

@@ -10,10 +10,10 @@ from runner.model.plan import AdapterError, Finish, Play, Refuse
 from runner.model.world import World
 from runner.slurm.decide import decide
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
-from tests.unit.lifecycle import ask_whole, between, cluster, killed_in, note_of, said, serving, tick
+from tests.unit.lifecycle import ask_whole, between, cluster, killed_in, note_of, reported, serving, tick
 from tests.unit.worlds import NOW, of_kind, settle
 
-ONCE = {"slurmctld": 1, "w2": 1, "w3": 1}
+ONCE = {"slurmdbd": 1, "slurmctld": 1, "w2": 1, "w3": 1}
 
 
 def two() -> FakeSlurm:
@@ -44,12 +44,27 @@ def test_every_daemon_is_restarted_in_one_run_and_jobs_run_on() -> None:
     assert [play.playbook for play in plays] == ["observe", "restart"] and len(plays[1].members) == 3
     assert ended(steps) == [("succeeded", None)]
     assert slurm.restarts == ONCE and slurm.nodes["w2"].jobs == {7}
-    assert said(now) == ("running", "healthy", [])
+    assert reported(now) == ("running", "healthy", [])
+
+
+def test_a_second_restart_restarts_every_daemon_a_second_time() -> None:
+    slurm = two()
+    now, _, _ = tick(asked(), slurm)
+    _, steps, _ = tick(now.later(instance_operations=(ask_whole("restart"),)), slurm)
+    assert ended(steps) == [("succeeded", None)]
+    assert slurm.restarts == dict.fromkeys(ONCE, 2)
+
+
+def test_a_node_that_a_person_set_down_stays_out_of_service_over_a_restart() -> None:
+    slurm = two()
+    slurm.nodes["w3"] = FakeNode(state="DOWN", down_reason="alice: bad fan", reason_by="alice")
+    tick(asked(), slurm)
+    assert slurm.restarts == ONCE and slurm.nodes["w3"].reason == "alice: bad fan"
 
 
 def test_while_it_goes_on_the_instance_says_so() -> None:
     now, _ = restart_play(asked(), two())
-    assert said(now) == ("running", "progressing", ["restarting"])
+    assert reported(now) == ("running", "progressing", ["restarting"])
 
 
 def test_the_moment_is_the_controllers_and_lies_after_whatever_runs_there_now() -> None:
@@ -180,7 +195,7 @@ def test_a_cluster_whose_slurmctld_is_down_is_brought_back() -> None:
     slurm.up = False
     now, steps, _ = tick(asked(), slurm)
     assert ended(steps) == [("succeeded", None)] and slurm.up
-    assert said(now) == ("running", "healthy", [])
+    assert reported(now) == ("running", "healthy", [])
 
 
 def test_a_controller_that_cannot_be_reached_is_waited_for_and_nothing_is_restarted() -> None:
@@ -201,7 +216,7 @@ def test_called_off_it_undoes_nothing_and_closes_what_was_closed() -> None:
     slurm.partitions["night"] = "UP"  # as slurmctld has it, if the runner died before it was closed
     now, _, _ = tick(now.later(instance_operations=()), slurm)
     assert slurm.partitions == {"main": "UP", "night": "DOWN"} and slurm.restarts == ONCE
-    assert said(now) == ("running", "degraded", ["partition_closed"]) and note_of(now)["verdict"] == "cancelled"
+    assert reported(now) == ("running", "degraded", ["partition_closed"]) and note_of(now)["result"] == "cancelled"
 
 
 @pytest.mark.parametrize("parameters", [{"patience_seconds": -1}, {"patience_seconds": "soon"}, {"jobs": "kill"}])

@@ -12,11 +12,11 @@ from ansible.module_utils.app import STATE_DIRECTORY
 from ansible.module_utils.host.files import converge_directories, converge_files, converge_links, note_paths, note_trees
 from ansible.module_utils.host.ledger import Ledger, read
 from ansible.module_utils.host.restore import packages as restore_packages
-from ansible.module_utils.host.restore.entries import leaving, of_kind, remaining
-from ansible.module_utils.host.restore.homes import homes_of, settle_homes
+from ansible.module_utils.host.restore.entries import entries_to_keep, entries_to_remove, of_kind
+from ansible.module_utils.host.restore.homes import clear_homes, homes_of
 from ansible.module_utils.host.restore.packages import purge_packages
 from ansible.module_utils.host.restore.paths import paths_left, restore_paths
-from ansible.module_utils.host.restore.trees import doomed, mount_points, restore_trees
+from ansible.module_utils.host.restore.trees import mount_points, paths_to_delete, restore_trees
 
 GROUP = grp.getgrgid(os.getgid()).gr_name
 
@@ -31,15 +31,15 @@ def test_a_thing_goes_with_its_last_owner_and_not_before() -> None:
         "package:slurmd": entry("worker/slurmd", installed=False),
         "unit:slurmd": entry("worker/slurmd", LoadState="not-found"),
     }
-    assert sorted(leaving(entries, "worker")) == ["package:slurmd", "unit:slurmd"]
-    rest = remaining(entries, "worker")
+    assert sorted(entries_to_remove(entries, "worker")) == ["package:slurmd", "unit:slurmd"]
+    rest = entries_to_keep(entries, "worker")
     assert {key: kept["owners"] for key, kept in rest.items()} == {"package:munge": ["controller/munge"]}
-    assert sorted(leaving(rest, "controller")) == ["package:munge"]
+    assert sorted(entries_to_remove(rest, "controller")) == ["package:munge"]
     assert of_kind(entries, "package") == {"munge": {"installed": False}, "slurmd": {"installed": False}}
 
 
 def test_a_component_whose_name_starts_like_another_keeps_its_things() -> None:
-    assert leaving({"path:/a": entry("worker-large/munge")}, "worker") == {}
+    assert entries_to_remove({"path:/a": entry("worker-large/munge")}, "worker") == {}
 
 
 class Host:
@@ -77,9 +77,9 @@ class Host:
     def restore(self, *present: str) -> list[str]:
         """`present` are packages that are still there when trees have their turn."""
         paths, trees = self.noted()
-        restore_trees(doomed(trees, {}, None, present))
+        restore_trees(paths_to_delete(trees, {}, None, present))
         restore_paths(paths, self.state / "before")
-        return paths_left(paths) + [str(path) for path in doomed(trees, {}, None, present)]
+        return paths_left(paths) + [str(path) for path in paths_to_delete(trees, {}, None, present)]
 
     def picture(self) -> dict[str, Any]:
         return {
@@ -182,14 +182,14 @@ def test_a_tree_of_an_older_ledger_goes_only_with_a_package_we_brought(
     packages: dict[str, Any], baseline: Any, present: tuple[str, ...], goes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ansible.module_utils.host.restore.trees.new_entries", lambda path, _: [path / "later"])
-    found = doomed({"/var/lib/mysql": tree()}, packages, baseline, present)
+    found = paths_to_delete({"/var/lib/mysql": tree()}, packages, baseline, present)
     assert found == ([Path("/var/lib/mysql/later")] if goes else [])
 
 
 def test_a_tree_that_nobody_knows_is_kept(host: Host) -> None:
     path = host.root / "unknown"
     path.mkdir()
-    assert doomed({str(path): {"kind": "absent"}}, {}, {"package": []}, ()) == []
+    assert paths_to_delete({str(path): {"kind": "absent"}}, {}, {"package": []}, ()) == []
 
 
 LEDGERS = Path(__file__).parent / "fixtures" / "notes" / "a605804"
@@ -210,7 +210,7 @@ def test_ledgers_of_an_earlier_release_give_up_nothing_that_may_be_others(
     monkeypatch.setattr("ansible.module_utils.host.restore.trees.new_entries", lambda tree, _: filled[str(tree)])
     monkeypatch.setattr(Path, "is_dir", lambda _: True)
     monkeypatch.setattr(Path, "iterdir", lambda tree: iter(filled[str(tree)]))
-    gone = {str(one) for one in doomed(trees, of_kind(entries, "package"), baseline, ())}
+    gone = {str(one) for one in paths_to_delete(trees, of_kind(entries, "package"), baseline, ())}
     of_ours = {f"{STATE_DIRECTORY}/slurm/foreign", f"{STATE_DIRECTORY}/slurm/node_state"}
     assert gone <= of_ours | {"/var/lib/slurm/slurmctld/node_state"}
     assert all(made for home, made in homes_of({}, trees).items() if home.startswith("/home/"))
@@ -231,15 +231,15 @@ def test_where_slurm_stays_only_what_our_daemon_made_goes(host: Host, monkeypatc
         (state / name).write_text("ours")
     (state / "hash.1").mkdir()
     (state / "notes.txt").write_text("theirs")
-    restore_trees(doomed(noted, {}, None, ["slurmctld"]))
+    restore_trees(paths_to_delete(noted, {}, None, ["slurmctld"]))
     assert sorted(one.name for one in state.iterdir()) == ["node_state", "notes.txt"]
-    assert doomed(noted, {}, None, ["slurmctld"]) == []
+    assert paths_to_delete(noted, {}, None, ["slurmctld"]) == []
 
 
 def test_nothing_is_deleted_where_something_is_mounted(host: Host) -> None:
     full = fill(host)
     _, trees = host.noted()
-    going = doomed(trees, {}, None, ())
+    going = paths_to_delete(trees, {}, None, ())
     assert restore_trees(going, mounts=[host.root / "data" / "later" / "disk", host.root / "log"]) == []
     assert host.picture() == full
 
@@ -264,7 +264,7 @@ def homes(root: Path, *names: str) -> dict[str, bool]:
 
 def test_homes_stay_and_are_listed(tmp_path: Path) -> None:
     found = homes(tmp_path, "ada", "ben")
-    changes, left = settle_homes(found, remove=False)
+    changes, left = clear_homes(found, remove=False)
     assert changes == [] and [one.partition(":")[0] for one in left] == sorted(found)
     assert (tmp_path / "ada" / "thesis.tex").exists()
 
@@ -276,10 +276,10 @@ def test_asked_to_homes_that_we_made_go_and_others_are_named_with_the_reason(tmp
     (tmp_path / "dan").rmdir()
     (tmp_path / "dan").symlink_to(tmp_path / "ben")
     mounts = [tmp_path / "cleo" / "project"]
-    changes, left = settle_homes(found, remove=True, root=tmp_path, mounts=mounts)
+    changes, left = clear_homes(found, remove=True, root=tmp_path, mounts=mounts)
     assert changes == [f"home {tmp_path}/ada"]
     assert left == [
-        f"{tmp_path}/ben: it was there before the user was made",
+        f"{tmp_path}/ben: it was there before the user was created",
         f"{tmp_path}/cleo: a file system is mounted there",
         f"{tmp_path}/dan: it is a link",
     ]
@@ -292,7 +292,7 @@ def test_a_home_on_another_file_system_is_never_deleted() -> None:
         pytest.skip("/dev/shm is on the root file system here")
     with tempfile.TemporaryDirectory(dir=other) as directory:
         found = homes(Path(directory), "ada")
-        changes, left = settle_homes(found, remove=True, mounts=[])
+        changes, left = clear_homes(found, remove=True, mounts=[])
         assert (changes, left) == ([], [f"{directory}/ada: it is on another file system"])
         assert Path(directory, "ada", "thesis.tex").exists()
 
@@ -328,7 +328,7 @@ def apt(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     monkeypatch.setattr(
         restore_packages, "statuses", lambda names: {name: known[name] for name in names if name in known}
     )
-    monkeypatch.setattr(restore_packages, "_query", lambda *_: [])
+    monkeypatch.setattr(restore_packages, "query_packages", lambda *_: [])
     return ran
 
 
@@ -339,8 +339,8 @@ def test_packages_we_brought_go_unless_something_needs_them(apt: list[list[str]]
 
 def dpkg(monkeypatch: pytest.MonkeyPatch, *rows: tuple[str, str, str]) -> None:
     """Installed packages: name, what each provides, what each depends on."""
-    installed = [[name, "installed", provides, f", {depends}"] for name, provides, depends in rows]
-    monkeypatch.setattr(restore_packages, "_query", lambda *_: installed)
+    installed = [[name, "installed", provides, "", depends] for name, provides, depends in rows]
+    monkeypatch.setattr(restore_packages, "query_packages", lambda *_: installed)
 
 
 def test_apt_is_not_asked_about_what_others_cannot_do_without(

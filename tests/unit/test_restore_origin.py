@@ -8,13 +8,13 @@ import pytest
 from ansible.module_utils.host.errors import AdapterError
 from ansible.module_utils.host.restore import accounts
 from ansible.module_utils.host.restore import packages as restore_packages
-from ansible.module_utils.host.restore.server import ServerFate
+from ansible.module_utils.host.restore.server import ServerPlan
 
 from plugins.modules import restore_host
 
 EMPTY: dict[str, list[str]] = {kind: [] for kind in ("package", "account", "group", "unit", "port", "process", "path")}
-GONE = ServerFate(stays=False, keeps_running=False)
-STAYS = ServerFate(stays=True, keeps_running=True)
+GONE = ServerPlan(stays=False, keeps_running=False)
+STAYS = ServerPlan(stays=True, keeps_running=True)
 
 
 def ledger(*brought: str, found: tuple[str, ...] = (), **kinds: tuple[str, ...]) -> dict[str, dict[str, Any]]:
@@ -51,7 +51,7 @@ class Host:
     def installed(self, monkeypatch: pytest.MonkeyPatch) -> "Host":
         monkeypatch.setattr(accounts, "_command", self.command)
         monkeypatch.setattr(accounts, "_exists", self.exists)
-        monkeypatch.setattr(restore_host, "take", lambda: self.now)
+        monkeypatch.setattr(restore_host, "read_host_state", lambda: self.now)
         monkeypatch.setattr(restore_host, "statuses", lambda names: {n: "" for n in names if n in self.now["package"]})
         monkeypatch.setattr(restore_host, "still_needed", lambda _names: [])
         return self
@@ -62,7 +62,7 @@ class Host:
 
 def test_the_account_of_a_database_that_others_installed_on_a_worker_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host("mariadb-server").installed(monkeypatch)
-    changes, left = restore_host.settle_accounts(WORKER, EMPTY, "worker")
+    changes, left = restore_host.remove_package_accounts(WORKER, EMPTY, "worker")
     assert changes == ["user munge", "group munge", "user slurm", "group slurm"] and left == []
     assert host.accounts == {"mysql"}
     assert not [one for one in host.commands if one[0] == "pkill" or "--force" in one or "mysql" in one]
@@ -83,13 +83,13 @@ def test_an_account_goes_with_the_packages_of_ours_that_made_it(
     monkeypatch: pytest.MonkeyPatch, entries: dict[str, Any], packages: tuple[str, ...], stay: set[str]
 ) -> None:
     host = Host(*packages).installed(monkeypatch)
-    assert restore_host.settle_accounts(entries, EMPTY, "worker")[1] == []
+    assert restore_host.remove_package_accounts(entries, EMPTY, "worker")[1] == []
     assert host.accounts == host.groups == stay
 
 
 def test_an_account_from_before_us_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host().installed(monkeypatch)
-    restore_host.settle_accounts(CONTROLLER, EMPTY | {"account": ["slurm"], "group": ["munge"]}, "worker")
+    restore_host.remove_package_accounts(CONTROLLER, EMPTY | {"account": ["slurm"], "group": ["munge"]}, "worker")
     assert host.accounts == {"munge", "slurm"}
 
 
@@ -98,9 +98,9 @@ def test_the_first_of_two_members_takes_only_accounts_that_the_other_does_not_ne
 ) -> None:
     server = {"package:mariadb-server": {"owners": ["controller/slurmdbd"], "before": {"installed": False}}}
     host = Host().installed(monkeypatch)
-    restore_host.settle_accounts(WORKER | server, EMPTY, "controller")
+    restore_host.remove_package_accounts(WORKER | server, EMPTY, "controller")
     assert host.accounts == {"munge", "slurm"}
-    restore_host.settle_accounts(WORKER, EMPTY, "worker")
+    restore_host.remove_package_accounts(WORKER, EMPTY, "worker")
     assert host.accounts == set()
 
 
@@ -109,7 +109,7 @@ def test_a_process_of_a_daemons_account_is_not_killed_and_the_account_is_residue
 ) -> None:
     host = Host().installed(monkeypatch)
     host.busy = {"mysql"}
-    changes, left = restore_host.settle_accounts(CONTROLLER, EMPTY, "worker")
+    changes, left = restore_host.remove_package_accounts(CONTROLLER, EMPTY, "worker")
     assert not {"user mysql", "group mysql"} & set(changes) and left == ["account mysql", "group mysql"]
     assert not [one for one in host.commands if one[0] == "pkill"]
 
@@ -128,9 +128,9 @@ def compare(
     monkeypatch: pytest.MonkeyPatch, entries: dict[str, Any], fate: Any = GONE, **now: list[str]
 ) -> tuple[list[str], list[str]]:
     Host().installed(monkeypatch)
-    monkeypatch.setattr(restore_host, "take", lambda: EMPTY | now)
-    ours, others = restore_host.unnoted(entries, EMPTY, "worker", fate)
-    assert all(one.endswith("not with the cluster") for one in others)
+    monkeypatch.setattr(restore_host, "read_host_state", lambda: EMPTY | now)
+    ours, others = restore_host.compare_with_baseline(entries, EMPTY, "worker", fate)
+    assert all(one.endswith("by others while the cluster existed") for one in others)
     return ours, [one.partition(":")[0] for one in others]
 
 
@@ -200,12 +200,12 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """A clean-up that is cut off where the server's fate is asked, with the steps before it."""
     done: list[Any] = []
 
-    def fate_of(*_noted: object) -> None:
+    def plan_server(*_noted: object) -> None:
         done.append("fate")
         raise InterruptedError
 
-    monkeypatch.setattr(restore_host, "settle_packages", lambda names: done.append(sorted(names)))
-    monkeypatch.setattr(restore_host, "fate_of", fate_of)
+    monkeypatch.setattr(restore_host, "repair_packages", lambda names: done.append(sorted(names)))
+    monkeypatch.setattr(restore_host, "plan_server", plan_server)
     return done
 
 
@@ -243,5 +243,5 @@ def test_settling_restores_the_policy_and_forces_out_what_cannot_be_finished(mon
     monkeypatch.setattr(restore_packages, "finish_interrupted_install", finish)
     monkeypatch.setattr(restore_packages, "run_apt", run)
     monkeypatch.setattr(restore_packages, "statuses", lambda names: {n: known[n] for n in names if n in known})
-    assert restore_packages.settle_packages(["munge", "slurmd"]) == {"munge": "installed"}
+    assert restore_packages.repair_packages(["munge", "slurmd"]) == {"munge": "installed"}
     assert ran == ["policy", "finish", "dpkg slurmd", "finish"]

@@ -131,7 +131,7 @@ def test_a_runner_killed_in_the_play_is_followed_by_one_that_ends_it(done: bool)
     assert the(now, one).status == "ready" and [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
 
 
-def test_a_node_that_the_controller_has_not_is_told() -> None:
+def test_a_node_that_is_not_in_the_controller_fails_the_resume() -> None:
     now, slurm = drained()
     one = the_worker(now)
     slurm.nodes.clear()

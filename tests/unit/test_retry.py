@@ -50,7 +50,7 @@ def test_a_failed_deploy_is_brought_to_its_end() -> None:
     assert (finish.operation.id, finish.status) == (operation.id, "succeeded") and finish.operation.of_instance
     assert len(finish.result["members"]) == 2
     assert [one.kind for one in of_kind(steps, Announce)] == ["apps.instance.running"]
-    assert note_of(now)["verdict"] == "done"
+    assert note_of(now)["result"] == "done"
     assert all(one.adapter_detail["attempt"] == 0 for one in now.members), "attempts were counted anew"
     assert tick(now, slurm, seconds=1)[2] == [], "nothing is left to do"
 
@@ -153,7 +153,7 @@ def test_a_cancelled_retry_leaves_a_deploy_that_goes_on() -> None:
     slurm.ctl_error = None
     now, _, _ = tick(now.later(instance_operations=()), slurm, seconds=400)
     now, _, _ = tick(now, slurm)
-    assert now.instance.status == "running" and note_of(now)["verdict"] == "cancelled"
+    assert now.instance.status == "running" and note_of(now)["result"] == "cancelled"
     codes = {(one.adapter_detail["last_adapter_error"] or {}).get("code") for one in workers_of(now)}
     assert codes == {"operation_ended"}
 

@@ -112,3 +112,31 @@ def test_every_option_is_of_the_role_by_its_name_and_described_in_its_readme(rol
         assert name.startswith(f"{role}_") or name in POLICY
         assert option["type"] and option["description"]
         assert f"`{name}`" in readme, f"{name} is not in the README"
+
+
+@pytest.mark.parametrize("role", NAMES)
+def test_the_specification_has_the_defaults_of_the_role(role: str) -> None:
+    defaults = {name: value for document in documents(role, "defaults") for name, value in document.items()}
+    for name, option in specification(role).items():
+        if "default" in option:
+            assert name in defaults, f"{name} has a default in argument_specs only"
+            assert option["default"] == defaults[name], f"{name} has another default in argument_specs"
+        elif name in defaults:
+            # A default from the inventory is described in words.
+            assert "{{" in str(defaults[name]) and "efault is" in option["description"], f"{name} lacks its default"
+        else:
+            assert option.get("required") or name in POLICY, f"{name} has neither a default nor is it required"
+
+
+@pytest.mark.parametrize("role", NAMES)
+def test_every_entry_point_has_a_specification(role: str) -> None:
+    entry_points = yaml.safe_load((ROLES / role / "meta" / "argument_specs.yml").read_text())["argument_specs"]
+    assert set(entry_points) == {path.stem for path in (ROLES / role / "tasks").glob("*.yml")}
+
+
+@pytest.mark.parametrize("role", NAMES)
+def test_a_fact_that_the_specification_names_is_one_that_the_role_sets(role: str) -> None:
+    entry_points = yaml.safe_load((ROLES / role / "meta" / "argument_specs.yml").read_text())["argument_specs"]
+    texts = [text for one in entry_points.values() for text in one["description"]]
+    facts = {name for text in texts for name in re.findall(r"(?:Registers|Sets the fact) C\((\w+)\)", text)}
+    assert facts <= {name for document in documents(role, "tasks") for name in sets(document)}

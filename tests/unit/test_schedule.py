@@ -20,22 +20,22 @@ def begun(schedule: Schedule, now: float, *instances: AppInstance, first: bool =
 def test_a_run_ends_when_each_instance_was_ticked_once() -> None:
     schedule = Schedule(PAUSE, forever=False)
     assert begun(schedule, 0, A, B, first=True) == [A.id, B.id]
-    schedule.ended(A.id)
+    schedule.end(A.id)
     assert not schedule.is_over
-    schedule.ended(B.id)
+    schedule.end(B.id)
     assert schedule.is_over and not schedule.is_pass_due(1000)
 
 
 def test_while_one_instance_hangs_the_others_are_ticked_again_and_again() -> None:
     schedule = Schedule(PAUSE, forever=False)
     begun(schedule, 0, A, B, first=True)
-    schedule.ended(B.id)
+    schedule.end(B.id)
     assert not schedule.is_pass_due(PAUSE - 1) and schedule.seconds_to_pass(PAUSE - 1) == 1
     for number in range(1, 100):
         assert begun(schedule, number * PAUSE, A, B) == [B.id], "and the one that hangs is not"
-        schedule.ended(B.id)
+        schedule.end(B.id)
         assert not schedule.is_over
-    schedule.ended(A.id)
+    schedule.end(A.id)
     assert schedule.is_over
 
 
@@ -45,30 +45,30 @@ def test_an_instance_that_appears_while_another_hangs_is_ticked() -> None:
     assert begun(schedule, PAUSE, A, B) == [B.id]
 
 
-def test_routine_looks_do_not_keep_a_run_going() -> None:
+def test_a_run_does_not_wait_for_routine_observations() -> None:
     schedule = Schedule(PAUSE, forever=False)
     begun(schedule, 0, A, B, first=True)
-    schedule.ended(B.id)
+    schedule.end(B.id)
     begun(schedule, PAUSE, A, B)
-    schedule.ended(A.id)
+    schedule.end(A.id)
     assert schedule.is_ending and not schedule.is_over
     assert not schedule.is_pass_due(10 * PAUSE) and schedule.seconds_to_pass(10 * PAUSE) == float("inf")
-    schedule.ended(B.id)
+    schedule.end(B.id)
     assert schedule.is_over
 
 
-def test_requested_work_keeps_a_run_going_so_that_others_need_not_wait_for_it() -> None:
+def test_a_run_continues_while_requested_work_is_under_way() -> None:
     schedule = Schedule(PAUSE, forever=False)
     begun(schedule, 0, A, B, first=True)
-    schedule.ended(B.id)
+    schedule.end(B.id)
     begun(schedule, PAUSE, A, B)
-    schedule.requested(B.id)
-    schedule.ended(A.id)
+    schedule.mark_requested(B.id)
+    schedule.end(A.id)
     assert not schedule.is_ending
     assert begun(schedule, 2 * PAUSE, A, B) == [A.id]
 
 
-def test_a_run_that_watches_goes_on_though_nothing_is_under_way() -> None:
+def test_a_run_with_forever_continues_when_nothing_is_under_way() -> None:
     schedule = Schedule(PAUSE, forever=True)
     assert begun(schedule, 0, first=True) == []
     assert not schedule.is_over and not schedule.is_ending
@@ -76,7 +76,7 @@ def test_a_run_that_watches_goes_on_though_nothing_is_under_way() -> None:
     assert begun(schedule, PAUSE, A) == [A.id]
 
 
-def test_what_is_deployed_or_deleted_is_ticked_before_what_runs_then_the_longest_unseen() -> None:
+def test_unsettled_instances_are_ticked_first_then_the_longest_unobserved() -> None:
     def seen(number: int, minute: int) -> AppInstance:
         at = datetime(2026, 1, 1, 0, minute, tzinfo=UTC).isoformat()
         return instance(id=UUID(int=number), status="running", status_detail={"observed_at": at})

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from runner.act.scratch import PREFIX, scratch, sweep
 
@@ -48,7 +49,7 @@ def place(runner: "subprocess.Popen[str]") -> Path:
     return Path(runner.stdout.readline().strip())
 
 
-def test_a_directory_is_closed_to_others_and_gone_afterwards(temporary: Path) -> None:
+def test_a_directory_is_private_and_removed_at_the_end(temporary: Path) -> None:
     with pytest.raises(RuntimeError), scratch() as directory:
         assert directory.parent == temporary and directory.stat().st_mode & 0o077 == 0
         (directory / "file").write_text("anything")
@@ -56,7 +57,7 @@ def test_a_directory_is_closed_to_others_and_gone_afterwards(temporary: Path) ->
     assert list(temporary.iterdir()) == []
 
 
-def test_what_a_killed_runner_left_is_swept_and_what_a_living_one_uses_is_not(
+def test_the_directory_of_a_killed_runner_is_removed_and_one_in_use_is_kept(
     temporary: Path, another: "subprocess.Popen[str]"
 ) -> None:
     theirs = place(another)
@@ -66,11 +67,15 @@ def test_what_a_killed_runner_left_is_swept_and_what_a_living_one_uses_is_not(
         another.kill()
         another.wait()
         assert (theirs / "artifacts" / "stdout").exists()
-        sweep()
+        with capture_logs() as said:
+            sweep()
+        assert [(line["event"], line["directory"]) for line in said] == [
+            ("removed what a killed runner left", str(theirs))
+        ]
         assert list(temporary.iterdir()) == [ours]
 
 
-def test_the_play_of_a_killed_runner_is_ended_and_that_of_a_living_one_is_not(
+def test_the_play_of_a_killed_runner_is_ended_and_others_go_on(
     temporary: Path, another: "subprocess.Popen[str]"
 ) -> None:
     theirs = place(another)
@@ -84,7 +89,10 @@ def test_the_play_of_a_killed_runner_is_ended_and_that_of_a_living_one_is_not(
             assert [play.poll() for play in plays] == [None, None, None]
             another.kill()
             another.wait()
-            sweep()
+            with capture_logs() as said:
+                sweep()
+            ended = [line["process"] for line in said if line["event"] == "ended a process that a play left"]
+            assert ended == [plays[0].pid]
             assert plays[0].wait(10) == -signal.SIGKILL
             assert [play.poll() for play in plays[1:]] == [None, None]
         finally:
@@ -93,7 +101,7 @@ def test_the_play_of_a_killed_runner_is_ended_and_that_of_a_living_one_is_not(
                 play.wait()
 
 
-def test_what_others_have_in_the_same_place_is_left_alone(
+def test_other_files_in_the_temporary_directory_are_left_alone(
     temporary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
@@ -108,7 +116,7 @@ def test_what_others_have_in_the_same_place_is_left_alone(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_what_another_user_left_is_for_that_user_to_sweep(temporary: Path) -> None:
+def test_directories_of_another_user_are_left_alone(temporary: Path) -> None:
     theirs = temporary / f"{PREFIX}theirs"
     theirs.mkdir()
     os.chown(theirs, 65534, 65534)
@@ -116,7 +124,9 @@ def test_what_another_user_left_is_for_that_user_to_sweep(temporary: Path) -> No
     assert theirs.is_dir()
 
 
-def test_a_directory_swept_before_it_was_locked_is_made_anew(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_removed_before_it_was_locked_is_made_again(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make = tempfile.mkdtemp
     made: list[str] = []
 
@@ -131,7 +141,7 @@ def test_a_directory_swept_before_it_was_locked_is_made_anew(temporary: Path, mo
         assert directory.is_dir() and len(made) == 2
 
 
-def test_an_ssh_master_of_a_killed_runner_is_told_to_end(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ssh_master_of_a_killed_runner_is_ended(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = temporary / f"{PREFIX}dead"
     (left / "cp").mkdir(parents=True)
     (left / "cp" / "0a1b2c").touch()

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.act.secret_files import Unusable, read
+from runner.act.secret_files import SecretFileError, read
 
 CANARY = "hvs.canary-3b1e"
 
 
-def refusal(path: Path) -> Unusable:
-    with pytest.raises(Unusable) as error:
+def refusal(path: Path) -> SecretFileError:
+    with pytest.raises(SecretFileError) as error:
         read("VAULT_TOKEN_FILE", path)
     assert "VAULT_TOKEN_FILE" in str(error.value) and str(path) in str(error.value)
     assert "canary" not in str(error.value).replace(str(path), "")
@@ -25,7 +25,7 @@ def kept(path: Path, text: str, mode: int) -> Path:
 
 
 @pytest.mark.parametrize("mode", [0o400, 0o600, 0o440, 0o640])
-def test_a_file_for_its_owner_or_a_group_that_may_only_read_is_taken(tmp_path: Path, mode: int) -> None:
+def test_a_file_that_only_owner_and_group_can_read_is_accepted(tmp_path: Path, mode: int) -> None:
     assert read("VAULT_TOKEN_FILE", kept(tmp_path / "token", f"{CANARY}\n", mode)) == CANARY
 
 
@@ -43,16 +43,16 @@ def test_a_file_open_to_others_is_refused_with_its_mode(tmp_path: Path, mode: in
     assert f"{mode:04o}" in str(said) and "revoke what was in it" in str(said) and said.klass == "intervention"
 
 
-def test_a_file_that_is_not_there_yet_may_come(tmp_path: Path) -> None:
+def test_a_missing_file_is_a_retryable_error(tmp_path: Path) -> None:
     assert refusal(tmp_path / "token").klass == "retryable"
 
 
 @pytest.mark.parametrize("text", ["", "\n", f"{CANARY} {CANARY}", f"{CANARY}\nX-Other: 1", '{"token":"canary"}', "ü"])
-def test_what_is_not_one_plain_word_is_refused(tmp_path: Path, text: str) -> None:
+def test_content_that_is_not_one_word_is_refused(tmp_path: Path, text: str) -> None:
     assert refusal(kept(tmp_path / "token", text, 0o600)).klass == "intervention"
 
 
-def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_file_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     for path in (tmp_path, tmp_path / "pipe"):
         assert refusal(path).klass == "intervention"

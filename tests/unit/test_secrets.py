@@ -41,13 +41,13 @@ def test_the_agent_holds_the_key_and_no_file_does(tmp_path: Path, key: str) -> N
     assert not listed(agent)
 
 
-def test_a_key_that_is_none_is_an_error_without_the_key_in_it(tmp_path: Path) -> None:
+def test_the_error_of_an_invalid_key_does_not_quote_the_key(tmp_path: Path) -> None:
     with pytest.raises(SecretsError) as error, play_secrets.ssh_agent(tmp_path, "canary PRIVATE KEY"):
         pass
     assert "canary" not in str(error.value)
 
 
-def test_an_agent_that_is_slow_to_listen_is_waited_for(tmp_path: Path, key: str) -> None:
+def test_a_slow_agent_is_waited_for(tmp_path: Path, key: str) -> None:
     """A socket can be seen before anybody listens on it; a key must not be called invalid because of that."""
     shown, done = tmp_path / "agent.sock", threading.Event()
     with socket.socket(socket.AF_UNIX) as early, ThreadPoolExecutor(1) as aside:
@@ -107,7 +107,7 @@ def test_the_agent_ends_with_a_runner_that_is_killed(tmp_path: Path, key: str) -
     assert not listed(tmp_path / "agent.sock")
 
 
-def test_a_ctrl_c_does_not_take_the_key_from_a_play_that_is_to_be_finished(tmp_path: Path, key: str) -> None:
+def test_a_ctrl_c_does_not_end_the_agent(tmp_path: Path, key: str) -> None:
     runner = owner(tmp_path, key)
     os.killpg(runner.pid, signal.SIGINT)
     assert runner.stdout and runner.stdout.readline() == "interrupted\n"
@@ -125,6 +125,6 @@ class OneSecret:
 
 def test_a_play_gets_the_secrets_of_its_own_instance_and_of_no_other(tmp_path: Path) -> None:
     with play_secrets.secret_server(tmp_path, OneSecret(), UUID(int=7)) as server:  # type: ignore[arg-type]
-        assert play_secrets.ask_server(str(server), str(UUID(int=7)), "munge_key") == "munge_key of 7"
+        assert play_secrets.fetch_secret(str(server), str(UUID(int=7)), "munge_key") == "munge_key of 7"
         with pytest.raises(SecretsError, match="its own instance only"):
-            play_secrets.ask_server(str(server), str(UUID(int=8)), "munge_key")
+            play_secrets.fetch_secret(str(server), str(UUID(int=8)), "munge_key")

@@ -26,7 +26,7 @@ def use(clean: pytest.MonkeyPatch, **values: str) -> None:
         clean.setenv(name, value)
 
 
-def test_every_wrong_setting_is_named_in_one_go(clean: pytest.MonkeyPatch) -> None:
+def test_every_wrong_setting_is_named(clean: pytest.MonkeyPatch) -> None:
     use(clean, GPUAAS_PROJECT_ID="mine", GPUAAS_LEASE_SECONDS="1", GPUAAS_CA_BUNDLE="/nowhere", VAULT_ADDR="vault")
     with pytest.raises(settings.SettingsError) as error:
         settings.load()
@@ -51,7 +51,7 @@ def test_every_wrong_setting_is_named_in_one_go(clean: pytest.MonkeyPatch) -> No
         ("GPUAAS_BASE_URL", "http://user:canary@127.0.0.1:1"),
     ],
 )
-def test_a_wrong_setting_is_named_and_what_may_be_secret_in_it_is_not_shown(
+def test_the_error_of_a_wrong_setting_does_not_quote_its_value(
     clean: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     use(clean, **{name: value})
@@ -75,13 +75,13 @@ def test_the_manual_lists_every_setting_of_vault_and_of_ours() -> None:
         assert f"`{field.validation_alias or f'GPUAAS_{name.upper()}'}`" in manual
 
 
-def test_what_is_missing_is_named_as_the_variable_to_set() -> None:
+def test_a_missing_setting_is_named_by_its_variable() -> None:
     with pytest.raises(settings.SettingsError) as error:
         settings.load()
     assert error.value.problems == ["GPUAAS_BASE_URL: is not set", "GPUAAS_PROJECT_ID: is not set"]
 
 
-def test_the_file_fills_in_and_the_environment_wins(clean: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_environment_takes_precedence_over_the_file(clean: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text('lease_seconds = 60\nmax_attempts = 7\nvault_addr = "http://vault:8200"\n')
     use(clean, GPUAAS_CONFIG=str(file), GPUAAS_MAX_ATTEMPTS="2")
@@ -110,5 +110,5 @@ def test_secrets_show_in_no_error_and_no_representation(clean: pytest.MonkeyPatc
 
 def test_secrets_are_not_passed_on_to_children(clean: pytest.MonkeyPatch) -> None:
     use(clean, GPUAAS_CLIENT_SECRET="canary-1", VAULT_TOKEN="canary-2")
-    settings.forget_secrets()
+    settings.clear_secrets()
     assert not any("canary" in value for value in os.environ.values())

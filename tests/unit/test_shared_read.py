@@ -8,7 +8,7 @@ import pytest
 from runner.observe.shared_read import SharedRead
 
 
-def test_a_read_serves_everybody_who_needs_none_that_began_later() -> None:
+def test_a_read_serves_all_callers_that_accept_its_age() -> None:
     times = iter([10.0, 20.0])
     answers = iter(["first", "second"])
     shared = SharedRead[str](lambda: next(times))
@@ -18,7 +18,7 @@ def test_a_read_serves_everybody_who_needs_none_that_began_later() -> None:
     assert shared.get(lambda: next(answers), 15) == "second"
 
 
-def test_those_who_ask_at_the_same_time_wait_for_one_read() -> None:
+def test_simultaneous_callers_share_one_read() -> None:
     shared, reads = SharedRead[int](), []
     begun, go_on = threading.Event(), threading.Event()
 
@@ -36,7 +36,7 @@ def test_those_who_ask_at_the_same_time_wait_for_one_read() -> None:
         assert [one.result(10) for one in (first, *others)] == [1] * 4
 
 
-def test_a_failure_is_not_kept_for_who_comes_later() -> None:
+def test_a_later_caller_reads_again_after_a_failure() -> None:
     shared = SharedRead[str]()
 
     def fails() -> str:

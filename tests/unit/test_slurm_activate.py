@@ -83,17 +83,17 @@ class FakeHost:
         return Kept("test", self.directory)
 
     def bring(self, files: dict[str, str]) -> str:
-        """As the module does it: settle first, then swap what differs, or see that it is loaded."""
+        """As the module does it: finish an interrupted trial, then go live or check that the files are loaded."""
         live = Activation(self.kept, self.write, 1)
-        live.settle(files)
-        return live.bring(files, "wish") if self.disk != files else str(live.ensure_loaded())
+        live.finish_interrupted(files)
+        return live.go_live(files, "new") if self.disk != files else str(live.ensure_loaded())
 
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     fake = FakeHost(tmp_path / "kept")
     monkeypatch.setattr(slurm_activate, "slurm_watch", fake)
-    monkeypatch.setattr(slurm_activate, "restart", fake.restart)
+    monkeypatch.setattr(slurm_activate, "request", lambda _verb, unit: fake.restart(unit))
     fake.kept.write("good", {"files": OLD, "wish": "old"})
     return fake
 
@@ -101,7 +101,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
 def test_what_serves_is_confirmed_and_is_the_last_good_from_then_on(host: FakeHost) -> None:
     assert host.bring(NEW) == "restart"
     assert (host.disk, host.memory) == (NEW, NEW)
-    assert host.kept.read("good") == {"files": NEW, "wish": "wish"}
+    assert host.kept.read("good") == {"files": NEW, "wish": "new"}
     assert host.kept.read("trial") is None
 
 
@@ -117,7 +117,7 @@ def test_what_does_not_serve_is_taken_back_by_itself(host: FakeHost) -> None:
 
 def test_a_daemon_that_refuses_to_reconfigure_is_not_restarted_to_take_it_back(host: FakeHost) -> None:
     host.series, host.refuses_reconfigure = "24.11", True
-    with pytest.raises(AdapterError, match="scontrol reconfigure said"):
+    with pytest.raises(AdapterError, match="scontrol reconfigure failed"):
         host.bring(NEW)
     assert "restart slurmctld" not in host.steps
     assert (host.disk, host.memory) == (OLD, OLD)

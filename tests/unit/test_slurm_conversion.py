@@ -60,9 +60,9 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Host:
     monkeypatch.setattr(time, "time", lambda: made.now)
     monkeypatch.setattr(time, "monotonic", lambda: made.now)
     monkeypatch.setattr(time, "sleep", made.sleep)
-    monkeypatch.setattr(slurm_conversion, "show", made.show)
+    monkeypatch.setattr(slurm_conversion, "state_of", lambda unit: made.show([unit]).get(unit, {}))
     monkeypatch.setattr(slurm_conversion, "reload_changed", made.show)
-    monkeypatch.setattr(slurm_conversion, "restart", made.restart)
+    monkeypatch.setattr(slurm_conversion, "request", lambda _verb, unit: made.restart(unit))
     monkeypatch.setattr(slurm_conversion, "needs_restart", lambda _state, _watched: made.old)
     monkeypatch.setattr(slurm_conversion, "listening", lambda _port: not made.old and made.now >= made.listens_at)
     monkeypatch.setattr(slurm_conversion, "cpu_seconds", lambda _pid: made.cpu)
@@ -126,14 +126,14 @@ def test_one_that_does_nothing_for_long_is_a_failure(host: Host) -> None:
 
 def test_one_that_takes_longer_than_the_limit_is_a_failure(host: Host) -> None:
     host.cpu_share = 1.0
-    with pytest.raises(AdapterError, match="was not done after"):
+    with pytest.raises(AdapterError, match="did not end within"):
         host.start(Patience(round=5000, idle=60, limit=3600))
 
 
 @pytest.mark.parametrize("state", [{"active": "failed"}, {"dies": True}])
 def test_one_that_dies_is_a_failure_at_once(host: Host, state: dict[str, Any]) -> None:
     vars(host).update(state)
-    with pytest.raises(AdapterError, match="ends again and again"):
+    with pytest.raises(AdapterError, match="keeps ending"):
         host.start()
     assert host.saved == {}, "the next attempt begins anew"
 
@@ -146,7 +146,7 @@ def test_one_that_died_before_and_works_now_is_waited_for(host: Host) -> None:
             host.start()
     assert host.restarted == []
     host.dies = True
-    with pytest.raises(AdapterError, match="ends again and again"):
+    with pytest.raises(AdapterError, match="keeps ending"):
         host.start()
 
 

@@ -78,7 +78,7 @@ def move(kept: Kept, version: str, backup: str = BACKUP) -> list[str]:
     return mover.move(version, UNITS, controller=True, backup=backup)
 
 
-BROKEN = AdapterError("slurmdbd_not_ready", "slurmdbd.service did not get ready: it ends again and again.", REPAIRABLE)
+BROKEN = AdapterError("slurmdbd_not_ready", "slurmdbd.service did not get ready: it keeps ending.", REPAIRABLE)
 
 
 def test_a_move_within_a_series_that_fails_is_taken_back(host: Host, kept: Kept) -> None:
@@ -95,7 +95,7 @@ def test_a_move_across_series_that_fails_stops_where_it_is(host: Host, kept: Kep
     with pytest.raises(AdapterError) as caught:
         move(kept, NEXT)
     assert (caught.value.code, caught.value.error_class) == ("upgrade_unfinished", INTERVENTION)
-    assert "it ends again and again" in caught.value.message
+    assert "it keeps ending" in caught.value.message
     assert BACKUP in caught.value.message
     assert "playbooks/restore_backup.yml" in caught.value.message and "-e backup=op-1" in caught.value.message
     assert host.version == NEXT and OLD not in host.steps

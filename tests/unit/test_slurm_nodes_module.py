@@ -66,8 +66,8 @@ def call(monkeypatch: pytest.MonkeyPatch, controller: FakeController, **asked: A
     monkeypatch.setattr(slurm_nodes, "look_at_nodes", controller.look_at_nodes)
     monkeypatch.setattr(slurm_nodes, "look", controller.look_at_nodes)
     monkeypatch.setattr(slurm_nodes, "run", controller.run)
-    told: dict[str, Any] = slurm_nodes.Call(NOTHING | asked, False).answer()
-    return told
+    result: dict[str, Any] = slurm_nodes.Call(NOTHING | asked, False).run()
+    return result
 
 
 def test_a_drained_node_is_deleted_and_seen_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:

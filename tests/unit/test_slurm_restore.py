@@ -83,7 +83,7 @@ class Host:
 
     def check(self, version: str) -> None:
         if not self.offered:
-            raise AdapterError("version_not_offered", f"Nothing was touched: no {version}", REPAIRABLE)
+            raise AdapterError("version_not_offered", f"Nothing was changed: no {version}", REPAIRABLE)
 
     def install(self, version: str) -> list[str]:
         self.step(f"install {version}")
@@ -94,7 +94,7 @@ class Host:
 
     # -- what tests do --
     def back_up(self, name: str = "op-1") -> Backup:
-        made = slurm_backups.take(self.room / name, DATABASE, self.state, 60, change=name)
+        made = slurm_backups.take_backup(self.room / name, DATABASE, self.state, 60, change=name)
         self.steps.clear()
         return made
 
@@ -139,10 +139,10 @@ _name = slurm_backups.cluster_name
 
 
 def test_a_manifest_says_what_the_backup_is_of(host: Host) -> None:
-    backup = slurm_backups.take(host.room / "op-1", DATABASE, host.state, 60, change="op-1", target=NEXT)
+    backup = slurm_backups.take_backup(host.room / "op-1", DATABASE, host.state, 60, change="op-1", target=NEXT)
     assert backup.manifest["cluster"] == "train"
     assert (backup.manifest["version"], backup.manifest["target"], backup.manifest["change"]) == (OLD, NEXT, "op-1")
-    (row,) = slurm_backups.listed(host.room)
+    (row,) = slurm_backups.list_backups(host.room)
     assert (row["name"], row["complete"], row["cluster"], row["version"]) == ("op-1", True, "train", OLD)
     assert backup.path.stat().st_mode & 0o777 == 0o700
     assert {one.stat().st_mode & 0o777 for one in backup.path.iterdir()} == {0o600}
@@ -280,7 +280,7 @@ def test_a_unit_that_does_not_stop_is_named_also_if_systemctl_hangs(monkeypatch:
             raise subprocess.TimeoutExpired(command, slurm_restore.STOP_SECONDS)
 
     monkeypatch.setattr(subprocess, "run", systemctl)
-    monkeypatch.setattr(slurm_restore, "show", lambda units: {units[0]: {"ActiveState": "deactivating"}})
+    monkeypatch.setattr(slurm_restore, "state_of", lambda _unit: {"ActiveState": "deactivating"})
     with pytest.raises(AdapterError) as caught:
         slurm_restore.stop("slurmdbd")
     assert caught.value.code == "unit_not_stopped"

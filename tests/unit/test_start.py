@@ -14,7 +14,7 @@ from tests.unit.lifecycle import (
     cluster,
     killed_in,
     note_of,
-    said,
+    reported,
     serving,
     the,
     tick,
@@ -31,13 +31,13 @@ def test_start_brings_back_everybody_in_one_run_and_says_so_on_the_way() -> None
     slurm = two_workers()
     now = asked_of(when_stopped(slurm, one, other), ask_whole("start"))
     under_way, steps, play = settle(now, decide)
-    assert said(under_way) == ("deploying", "progressing", ["starting"])
+    assert reported(under_way) == ("deploying", "progressing", ["starting"])
     assert play and play.playbook == "deploy" and len(play.members) == 3 and play.terms == {"keep_drains": True}
     now, steps, _ = tick(now, slurm)
     (finish,) = of_kind(steps, Finish)
     assert finish.status == "succeeded"
     assert {result["status"] for result in finish.result["members"].values()} == {"ready"}
-    assert said(now) == ("running", "healthy", [])
+    assert reported(now) == ("running", "healthy", [])
     assert {(m.status, m.adapter_detail["phase"]) for m in now.members} == {("ready", "serving")}
 
 
@@ -48,7 +48,7 @@ def test_a_cluster_can_be_stopped_and_started_again_and_again() -> None:
         now, _, _ = tick(asked_of(now, ask_whole("stop", age=age * 2)), slurm)
         assert now.instance.status == "stopped"
         now, _, _ = tick(asked_of(now, ask_whole("start", age=age * 2 + 1)), slurm)
-        assert said(now) == ("running", "healthy", [])
+        assert reported(now) == ("running", "healthy", [])
 
 
 @pytest.mark.parametrize("reason", ["alice: bad fan", "gpuaas:manual: hot"])
@@ -86,7 +86,7 @@ def test_each_worker_ends_by_itself_and_the_result_says_how() -> None:
     assert (finish.status, finish.error["code"]) == ("failed", "partly_failed")
     assert (the(now, one).status, the(now, other).status) == ("ready", "failed")
     assert finish.result["members"][str(other.id)]["error"]["code"] == "unit_failed"
-    assert said(now)[:2] == ("running", "degraded")
+    assert reported(now)[:2] == ("running", "degraded")
 
 
 def test_a_worker_that_failed_before_the_stop_is_not_the_starts_failure() -> None:
@@ -98,18 +98,18 @@ def test_a_worker_that_failed_before_the_stop_is_not_the_starts_failure() -> Non
     assert the(now, lost).status == "failed"
 
 
-def test_a_controller_that_does_not_come_up_leaves_the_instance_stopped_and_it_can_be_asked_again() -> None:
+def test_a_failed_start_leaves_the_instance_stopped_and_can_be_requested_again() -> None:
     slurm = two_workers()
     now = asked_of(when_stopped(slurm, *both_ready()), ask_whole("start"))
     slurm.ctl_error = AdapterError("unit_failed", "slurmctld did not come up.", "repairable")
     now, steps, _ = tick(now, slurm)
     (finish,) = of_kind(steps, Finish)
     assert (finish.status, finish.error["code"]) == ("failed", "unit_failed")
-    assert said(now) == ("stopped", "unknown", ["stopped"])
+    assert reported(now) == ("stopped", "unknown", ["stopped"])
     assert {(m.status, m.adapter_detail["phase"]) for m in now.members} == {("requested", "stopped")}
     slurm.ctl_error = None
     now, steps, _ = tick(asked_of(now, ask_whole("start", age=9)), slurm)
-    assert said(now) == ("running", "healthy", [])
+    assert reported(now) == ("running", "healthy", [])
 
 
 def test_a_controller_that_does_not_answer_is_tried_a_few_times() -> None:
@@ -121,7 +121,7 @@ def test_a_controller_that_does_not_answer_is_tried_a_few_times() -> None:
         now, steps, _ = tick(now, slurm, seconds=300)
         ends += of_kind(steps, Finish)
     assert [(end.status, end.error["code"]) for end in ends] == [("failed", "host_unreachable")]
-    assert note_of(now)["attempts"] == 2 and said(now)[:2] == ("stopped", "unknown")
+    assert note_of(now)["attempts"]["count"] == 2 and reported(now)[:2] == ("stopped", "unknown")
 
 
 @pytest.mark.parametrize("done", [False, True])
@@ -131,7 +131,7 @@ def test_a_start_survives_a_killed_runner(done: bool) -> None:
     assert now.instance.status == "deploying"
     now, steps, _ = tick(now, slurm)
     assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
-    assert said(now) == ("running", "healthy", [])
+    assert reported(now) == ("running", "healthy", [])
 
 
 @pytest.mark.parametrize("done", [False, True])
@@ -139,7 +139,7 @@ def test_a_start_called_off_in_the_middle_is_finished(done: bool) -> None:
     slurm = two_workers()
     now = killed_in(asked_of(when_stopped(slurm, *both_ready()), ask_whole("start")), slurm, "deploy", done=done)
     now, _, _ = tick(now.later(instance_operations=()), slurm)
-    assert said(now) == ("running", "healthy", []) and note_of(now)["verdict"] == "cancelled"
+    assert reported(now) == ("running", "healthy", []) and note_of(now)["result"] == "cancelled"
 
 
 def test_a_called_off_start_is_not_reported_stopped_while_its_controller_is_silent() -> None:
@@ -151,7 +151,7 @@ def test_a_called_off_start_is_not_reported_stopped_while_its_controller_is_sile
         assert slurm.up and now.instance.status == "deploying"
     slurm.answers = True
     now, _, _ = tick(now, slurm, seconds=4000)
-    assert said(now) == ("running", "healthy", []) and note_of(now)["verdict"] == "cancelled"
+    assert reported(now) == ("running", "healthy", []) and note_of(now)["result"] == "cancelled"
 
 
 def test_a_start_called_off_before_it_began_leaves_the_cluster_stopped() -> None:

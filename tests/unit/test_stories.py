@@ -22,7 +22,7 @@ def test_that_uses_no_cluster(): pass
 """
 
 
-def tell(pytester: pytest.Pytester, *chapters: str, more: str = "", scope: str = "module", setup: str = "") -> str:
+def run(pytester: pytest.Pytester, *chapters: str, more: str = "", scope: str = "module", setup: str = "") -> str:
     """The output of a run of these modules."""
     for number, text in enumerate(chapters):
         pytester.makepyfile(**{f"test_{number}": FIXTURE.format(more=more, scope=scope, setup=setup or "pass") + text})
@@ -31,15 +31,15 @@ def tell(pytester: pytest.Pytester, *chapters: str, more: str = "", scope: str =
 
 
 def test_what_follows_a_failed_chapter_is_not_run_and_says_which_chapter_failed(pytester: pytest.Pytester) -> None:
-    said = tell(pytester, CHAPTERS)
-    assert "1 failed, 6 passed, 2 skipped" in said
-    assert "SKIPPED [2]" in said and "not run: chapter 2 (test_second[bookworm]) failed" in said
+    output = run(pytester, CHAPTERS)
+    assert "1 failed, 6 passed, 2 skipped" in output
+    assert "SKIPPED [2]" in output and "not run: chapter 2 (test_second[bookworm]) failed" in output
 
 
 def test_a_failure_in_the_fixture_stops_the_story(pytester: pytest.Pytester) -> None:
-    said = tell(pytester, CHAPTERS, setup="assert request.param != 'trixie'")
-    assert "not run: chapter 1 (test_first[trixie]), in its setup, failed" in said
-    assert "1 failed, 2 passed, 5 skipped, 1 error" in said
+    output = run(pytester, CHAPTERS, setup="assert request.param != 'trixie'")
+    assert "not run: chapter 1 (test_first[trixie]), in its setup, failed" in output
+    assert "1 failed, 2 passed, 5 skipped, 1 error" in output
 
 
 def test_a_failure_in_the_teardown_stops_the_story(pytester: pytest.Pytester) -> None:
@@ -49,33 +49,33 @@ def other_jobs_go_on(request):
     yield
     assert "first" not in request.node.name
 """
-    said = tell(pytester, witness + CHAPTERS)
-    assert "not run: chapter 1 (test_first[bookworm]), in its teardown, failed" in said
-    assert "3 passed, 6 skipped, 2 errors" in said
+    output = run(pytester, witness + CHAPTERS)
+    assert "not run: chapter 1 (test_first[bookworm]), in its teardown, failed" in output
+    assert "3 passed, 6 skipped, 2 errors" in output
 
 
 def test_modules_tell_stories_of_their_own_unless_the_fixture_is_the_sessions(pytester: pytest.Pytester) -> None:
-    assert "2 failed, 12 passed, 4 skipped" in tell(pytester, CHAPTERS, CHAPTERS)
+    assert "2 failed, 12 passed, 4 skipped" in run(pytester, CHAPTERS, CHAPTERS)
 
 
 def test_modules_that_share_a_fixture_of_the_session_tell_one_story(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(FIXTURE.format(more="", scope="session", setup="pass"))
     mark = 'import pytest\npytestmark = pytest.mark.story("cluster")\n'
     pytester.makepyfile(test_a=mark + CHAPTERS, test_b=mark + CHAPTERS)
-    said = pytester.runpytest_inprocess("-ra", "-p", "tests.stories").stdout.str()
-    assert "1 failed, 11 passed, 6 skipped" in said
+    output = pytester.runpytest_inprocess("-ra", "-p", "tests.stories").stdout.str()
+    assert "1 failed, 11 passed, 6 skipped" in output
 
 
 def test_independent_tests_go_on_after_a_failure_but_not_without_their_fixture(pytester: pytest.Pytester) -> None:
-    assert "1 failed, 8 passed" in tell(pytester, CHAPTERS, more=", independent=True")
-    said = tell(pytester, CHAPTERS, more=", independent=True", setup="assert request.param != 'trixie'")
-    assert "1 failed, 4 passed, 3 skipped, 1 error" in said
+    assert "1 failed, 8 passed" in run(pytester, CHAPTERS, more=", independent=True")
+    output = run(pytester, CHAPTERS, more=", independent=True", setup="assert request.param != 'trixie'")
+    assert "1 failed, 4 passed, 3 skipped, 1 error" in output
 
 
 def test_a_chapter_that_runs_alone_keeps_its_number(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(FIXTURE.format(more="", scope="module", setup="pass") + CHAPTERS)
-    said = pytester.runpytest_inprocess("-ra", "-p", "tests.stories", "-k", "not first").stdout.str()
-    assert "not run: chapter 2 (test_second[bookworm]) failed" in said
+    output = pytester.runpytest_inprocess("-ra", "-p", "tests.stories", "-k", "not first").stdout.str()
+    assert "not run: chapter 2 (test_second[bookworm]) failed" in output
 
 
 def test_a_story_about_a_fixture_that_each_test_has_anew_is_refused(pytester: pytest.Pytester) -> None:

@@ -1,4 +1,4 @@
-"""The test suite's own parts: nothing is forgotten, nothing is taken for passed that did not run."""
+"""The parts of the test suite: no file is left out, and a part that did not run does not count as passed."""
 
 import fcntl
 import hashlib
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.fleet.images import SUITES
-from tests.contract.test_killed_anywhere import STORIES as KILLED_STORIES
+from tests.contract.scenarios import STORIES as KILLED_STORIES
 from tests.suite import __main__ as suite
 from tests.suite import other_python, parts
 from tests.suite.parts import KILL_POINTS, TIERS, Part, UnknownPartError, all_parts, choose, forgotten_files
@@ -30,10 +30,10 @@ def python(name: str, code: str = "", images: tuple[str, ...] = ()) -> Part:
 
 
 def run(store: Store, *chosen: Part, **options: float) -> tuple[Pool, list[str]]:
-    said: list[str] = []
-    pool = Pool(store, tree_hash(), 2, said.append, **options)
+    shown: list[str] = []
+    pool = Pool(store, tree_hash(), 2, shown.append, **options)
     pool.run(chosen)
-    return pool, said
+    return pool, shown
 
 
 @pytest.fixture
@@ -79,15 +79,18 @@ def test_full_runs_the_unit_tests_on_the_python_of_debian_13() -> None:
     assert "python3.13 unit" not in {part.name for part in choose(["test"])}
 
 
-def test_the_packed_tree_has_new_files_and_none_that_git_ignores(tmp_path: Path) -> None:
+def test_the_packed_tree_has_new_files_and_links_and_none_that_git_ignores(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
     for name, text in ((".gitignore", ".cache"), ("new.py", "1"), (".cache", "2")):
         (tmp_path / name).write_text(text)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file.py").write_text("3")
+    (tmp_path / "link").symlink_to("folder")
     with tarfile.open(fileobj=io.BytesIO(other_python.packed_tree(tmp_path))) as packed:
-        assert sorted(packed.getnames()) == [".gitignore", "new.py"]
+        assert sorted(packed.getnames()) == [".gitignore", "folder/file.py", "link", "new.py"]
 
 
-def test_parts_bring_the_images_they_need_and_no_other() -> None:
+def test_choosing_a_part_adds_only_the_images_it_needs() -> None:
     assert [part.name for part in choose(["e2e bulk bookworm"])] == ["image bookworm:warm", "e2e bulk bookworm"]
     assert {part.kind for part in choose(["unit"])} == {"unit"}
 
@@ -135,17 +138,17 @@ def test_a_part_begins_when_its_image_is_built(store: Store, tmp_path: Path) -> 
 
 
 def test_a_part_whose_image_failed_is_reported_as_not_run(store: Store) -> None:
-    pool, said = run(
+    pool, shown = run(
         store, python("e2e x", images=("x",)), python("image x", "print('no mirror'); raise SystemExit(1)")
     )
     assert {one.part: one.status for one in pool.results} == {"image x": "failed", "e2e x": "not run"}
     assert [one.reason for one in pool.results if one.status == "not run"] == ["image x failed"]
-    assert "no mirror" in "".join(said)
+    assert "no mirror" in "".join(shown)
 
 
 def test_output_is_shown_for_a_part_that_failed_and_no_other(store: Store) -> None:
-    _, said = run(store, python("a", "print('fine so far')"), python("b", "print('here is why'); raise SystemExit(3)"))
-    text = "".join(said)
+    _, shown = run(store, python("a", "print('fine so far')"), python("b", "print('here is why'); raise SystemExit(3)"))
+    text = "".join(shown)
     assert "here is why" in text and "fine so far" not in text
 
 
@@ -201,7 +204,7 @@ def test_a_result_without_a_tree_is_not_kept(store: Store) -> None:
     assert store.latest("unit") is None and store.passed("unit", "") is None
 
 
-def test_the_newest_result_says_at_which_tree_a_part_ran(store: Store) -> None:
+def test_the_newest_result_names_the_tree_of_a_part(store: Store) -> None:
     store.save("unit", RESULT)
     store.save("unit", replace(RESULT, tree="b" * 40, ended_at="2026-01-02T00:00:00+00:00"))
     shown = last_results([("unit", store.latest("unit")), ("contract", None)], "a" * 40)
@@ -225,7 +228,7 @@ def test_a_short_run_does_not_overwrite_the_table_of_a_long_one(tmp_path: Path) 
     assert Run.last("full", tmp_path) is None
 
 
-def test_a_tree_is_known_by_its_files_committed_or_not(tmp_path: Path) -> None:
+def test_a_tree_is_identified_by_its_files_committed_or_not(tmp_path: Path) -> None:
     def git(*argv: str) -> str:
         return subprocess.run(["git", *argv], cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
 
@@ -264,8 +267,8 @@ def test_variables_of_a_shell_do_not_change_what_a_part_runs(store: Store, monke
     for name in ("PYTEST_ADDOPTS", "MOLECULE_VERIFY", "GPUAAS_EVERY_POINT"):
         monkeypatch.setenv(name, "x")
     look = "import os; assert not {'PYTEST_ADDOPTS', 'MOLECULE_VERIFY', 'GPUAAS_EVERY_POINT'} & set(os.environ)"
-    pool, said = run(store, python("a", look))
-    assert [one.status for one in pool.results] == ["passed"], said
+    pool, shown = run(store, python("a", look))
+    assert [one.status for one in pool.results] == ["passed"], shown
 
 
 def test_a_part_that_does_not_end_is_ended_and_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,7 +203,7 @@ def test_the_cronjob_runs_one_at_a_time_without_root_and_without_a_writable_disk
     assert not [one for one in container["env"] if re.search("SECRET|TOKEN", one["name"])]
 
 
-def test_the_image_is_made_of_debian_packages_and_the_lock_and_runs_as_nobody_special() -> None:
+def test_the_image_has_debian_packages_and_the_lock_and_runs_without_root() -> None:
     text = (ROOT / "deploy" / "Containerfile").read_text()
     stages = text.split("\nFROM ")
     assert "USER 10001:10001" in stages[-1]

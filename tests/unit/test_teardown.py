@@ -86,7 +86,7 @@ def test_an_idle_cluster_is_drained_cleaned_forgotten_and_gone_in_one_tick() -> 
     assert of_kind(steps, ForgetSecrets)
 
 
-def test_secrets_go_after_the_last_host_and_before_the_instance_and_its_operation_end() -> None:
+def test_secrets_are_deleted_after_the_last_host_and_before_the_instance() -> None:
     slurm = FakeSlurm({"w2": FakeNode()})
     _, steps, _ = tick(running(serving(2), asked=(decommission(),)), slurm)
     order = [type(step) for step in steps if isinstance(step, Play | ForgetSecrets | Finish | SetInstance)]
@@ -120,7 +120,7 @@ def settle_one(now: World, plan: Any) -> tuple[World, list[Step], Play | None]:
     return now, list(plan.steps), plan.play
 
 
-def test_an_instance_that_the_platform_put_into_deleting_goes_by_default_terms_and_its_own_id() -> None:
+def test_a_deletion_by_the_platform_uses_default_terms_and_the_instances_id() -> None:
     one = serving(2)
     slurm = FakeSlurm({"w2": FakeNode({7})})
     now, steps, _ = tick(deleting(running(one)), slurm)
@@ -176,11 +176,13 @@ def test_at_the_deadline_jobs_are_cancelled_if_that_was_asked_for() -> None:
     assert slurm.nodes["w2"].jobs == {7}, "60 s: not yet"
     now, _, plays = tick(now, slurm)
     assert [play.work["cancel"] for play in plays if play.work.get("cancel")] == [["7"]]
+    assert now.instance.status == "deleting" and set(slurm.nodes["w2"].ending) == {7}
+    now, _, _ = tick(now, slurm)
     assert now.instance.status == "deleted" and slurm.cleaned_with_jobs == []
 
 
 @pytest.mark.parametrize("policy", [{}, {"on_deadline": "give_up"}])
-def test_giving_up_at_the_deadline_fails_the_operation_ends_no_job_and_goes_on_waiting(policy: Any) -> None:
+def test_give_up_at_the_deadline_fails_the_operation_and_ends_no_job(policy: Any) -> None:
     slurm = FakeSlurm({"w2": FakeNode({7})})
     now = running(serving(2), asked=(decommission(deadline_seconds=0, **policy),))
     now, steps, _ = tick(now, slurm)
@@ -222,8 +224,8 @@ def test_who_asks_later_of_an_instance_that_is_deleting_already_counts_from_then
     now = now.later(instance_operations=(decommission(deadline_seconds=100, on_deadline="cancel"),))
     now, _, _ = tick(now, slurm)
     assert slurm.nodes["w2"].jobs == {7}, "two hours have passed, but not since it was asked for"
-    now, _, _ = tick(now, slurm)
-    now, _, _ = tick(now, slurm)
+    for _ in range(3):
+        now, _, _ = tick(now, slurm)
     assert now.instance.status == "deleted"
 
 
@@ -280,7 +282,7 @@ def test_a_half_deployed_instance_is_cleaned_without_asking_a_controller(status:
 
 
 def test_a_stopped_cluster_goes_without_being_started() -> None:
-    note = {"stopped": {"operation_id": str(uuid4())}, "phase": "stopped"}
+    note = {"stopped": {"was": "ready", "phase": "serving"}, "phase": "stopped"}
     one = serving(2, status="requested", adapter_detail=note)
     known = note | {"controller_hostname": "ctl", "host_touched": True}
     now = running(one, asked=(decommission(),)).later(
@@ -358,7 +360,7 @@ def test_jobs_that_only_the_host_reports_are_waited_for_a_bounded_number_of_time
     now, steps, _ = tick(now, slurm)
     assert the(now, one).status == "failed" and now.instance_operations == ()
     assert [finish.error["code"] for finish in of_kind(steps, Finish)] == ["jobs_on_host"]
-    assert ctl(now).status == "deleted", "the rest goes on without it"
+    assert ctl(now).status == "deleted", "the others continue without it"
 
 
 def test_a_silent_worker_does_not_hold_up_the_rest_and_is_named() -> None:
@@ -371,14 +373,14 @@ def test_a_silent_worker_does_not_hold_up_the_rest_and_is_named() -> None:
     assert (reason["code"], reason["member_id"]) == ("host_unreachable", str(silent.id)) and "w2" in reason["message"]
     assert of_kind(steps, ForgetSecrets) and not of_kind(steps, Finish)
     now, steps, _ = tick(now, slurm, seconds=864_000)
-    assert the(now, silent).status == "deleting", "nobody allowed to abandon it"
+    assert the(now, silent).status == "deleting", "no request allows to abandon it"
     assert not of_kind(steps, ForgetSecrets), "they are gone already"
     slurm.hosts_down = set()
     now, _, _ = tick(now, slurm)
     assert now.instance.status == "deleted" and the(now, silent).adapter_detail["host_cleaned"] is True
 
 
-def test_a_silent_worker_is_abandoned_only_if_asked_for_and_after_patience_with_the_truth_told() -> None:
+def test_a_silent_worker_is_abandoned_only_on_request_and_after_patience() -> None:
     silent = serving(2)
     slurm = FakeSlurm({"w2": FakeNode()}, hosts_down={"w2"})
     asked = decommission(abandon_unreachable=True, host_patience_seconds=100)
@@ -405,7 +407,7 @@ def test_a_silent_worker_ends_when_its_allocation_is_released() -> None:
 # -- residue ---------------------------------------------------------------------------------------------------
 
 
-def test_what_is_left_on_a_host_fails_the_member_by_name_and_is_tried_again_for_who_asks_next() -> None:
+def test_residue_fails_the_member_and_the_next_decommission_retries() -> None:
     one = serving(2)
     slurm = FakeSlurm({"w2": FakeNode()}, residue={"w2": ["path /etc/munge"]})
     now, steps, _ = tick(running(one, asked=(decommission(),)), slurm)
@@ -428,12 +430,12 @@ def test_a_fault_that_may_pass_is_tried_again_a_bounded_number_of_times() -> Non
     slurm_clean = slurm._clean
 
     def busy(play: Play, member: Member) -> Any:
-        told = slurm_clean(play, member)
-        if told.error:
+        cleaned = slurm_clean(play, member)
+        if cleaned.error:
             from dataclasses import replace
 
-            return replace(told, error=AdapterError("package_lock_busy", "apt is busy", "retryable", host="w2"))
-        return told
+            return replace(cleaned, error=AdapterError("package_lock_busy", "apt is busy", "retryable", host="w2"))
+        return cleaned
 
     slurm._clean = busy  # type: ignore[method-assign]
     now = running(one, asked=(decommission(),))
@@ -529,7 +531,7 @@ TERMS: list[dict[str, Any]] = [
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_whatever_happens_no_worker_is_cleaned_under_a_job_that_policy_keeps_and_it_ends(data: st.DataObject) -> None:
+def test_no_worker_is_cleaned_under_a_job_that_the_terms_keep(data: st.DataObject) -> None:
     members = [serving(number) for number in (2, 3)]
     slurm = FakeSlurm({f"w{number}": FakeNode() for number in (2, 3)})
     now = running(*members)

@@ -11,7 +11,7 @@ import pytest
 from runner.model.host_data import MESSAGE_BYTES
 from runner.model.plan import AdapterError
 from runner.slurm.member_reports import MemberReports
-from runner.translate import MemberEvent, RunResult, add_event, parse_event, translate, without_secret
+from runner.translate import MemberEvent, RunResult, add_event, name_refused_secret, parse_event, translate
 
 FIXTURES = Path(__file__).parent / "fixtures" / "events"
 CONTROLLER_PHASES = ["preflight", "munge", "accounting", "controller", "baseline", "serving"]
@@ -20,6 +20,7 @@ WORKER, CONTROLLER = UUID(int=5), UUID(int=6)
 MEMBERS = {"worker-1": MemberReports(WORKER, "worker"), "controller-1": MemberReports(CONTROLLER, "controller")}
 
 Event = dict[str, Any]
+EMPTY: tuple[Any, ...] = (None, "text", ["host"], {})
 
 suites = pytest.mark.parametrize("suite", ["bookworm", "trixie"])
 
@@ -33,31 +34,31 @@ def recorded(suite: str, name: str) -> tuple[list[Event], dict[str, MemberReport
 
 
 def phases(events: list[Event], members: Mapping[str, MemberReports], member_id: UUID) -> list[str]:
-    """In the order in which they were heard, without repetitions."""
-    heard = [found for event in events if isinstance(found := parse_event(event, members), MemberEvent)]
-    return list(dict.fromkeys(one.phase for one in heard if one.member_id == member_id and one.phase))
+    """In the order of events, without repetitions."""
+    parsed = [one for event in events if isinstance(one := parse_event(event, members), MemberEvent)]
+    return list(dict.fromkeys(one.phase for one in parsed if one.member_id == member_id and one.phase))
 
 
 def event(kind: str, host: str = "worker-1", **data: Any) -> Event:
     return {"event": kind, "event_data": {"host": host, "task": "Do it", **data}}
 
 
-def reported(host: str = "worker-1", **said: Any) -> Event:
-    return event("runner_on_ok", host, task_action="member_report", res={"member_report": said})
+def reported(host: str = "worker-1", **report: Any) -> Event:
+    return event("runner_on_ok", host, task_action="member_report", res={"member_report": report})
 
 
 @suites
 def test_a_recorded_deploy_ends_with_every_member_serving_and_no_error(suite: str) -> None:
     events, members = recorded(suite, "deploy")
-    story = translate(events, members)
-    assert set(story.outcomes) == {one.id for one in members.values()}
-    assert {outcome.phase for outcome in story.outcomes.values()} == {"serving"}
-    assert {outcome.error for outcome in story.outcomes.values()} == {None}
-    assert not story.nothing_matched
+    run = translate(events, members)
+    assert set(run.outcomes) == {one.id for one in members.values()}
+    assert {outcome.phase for outcome in run.outcomes.values()} == {"serving"}
+    assert {outcome.error for outcome in run.outcomes.values()} == {None}
+    assert not run.no_hosts_matched
 
 
 @suites
-def test_the_phases_of_a_recorded_deploy_are_heard_in_order(suite: str) -> None:
+def test_the_phases_of_a_recorded_deploy_are_in_order(suite: str) -> None:
     events, members = recorded(suite, "deploy")
     for name, member in members.items():
         wanted = CONTROLLER_PHASES if name.startswith("controller") else WORKER_PHASES
@@ -65,23 +66,23 @@ def test_the_phases_of_a_recorded_deploy_are_heard_in_order(suite: str) -> None:
 
 
 @suites
-def test_a_recorded_deploy_brings_a_snapshot_that_shows_its_worker(suite: str) -> None:
+def test_a_recorded_deploy_has_a_snapshot_with_its_worker(suite: str) -> None:
     events, members = recorded(suite, "deploy")
-    story = translate(events, members)
-    assert story.snapshot is not None
-    assert story.snapshot.controller.ping == "UP"
-    assert story.snapshot.nodes is not None
+    run = translate(events, members)
+    assert run.snapshot is not None
+    assert run.snapshot.controller.ping == "UP"
+    assert run.snapshot.nodes is not None
     workers = [one.id for name, one in members.items() if name.startswith("worker")]
-    hostnames = {story.outcomes[one].detail["worker_hostname"] for one in workers}
-    assert hostnames == set(story.snapshot.nodes)
+    hostnames = {run.outcomes[one].detail["worker_hostname"] for one in workers}
+    assert hostnames == set(run.snapshot.nodes)
 
 
 @suites
 def test_details_of_a_recorded_deploy_are_the_fields_of_the_design(suite: str) -> None:
     events, members = recorded(suite, "deploy")
-    story = translate(events, members)
+    run = translate(events, members)
     for name, member in members.items():
-        known = story.outcomes[member.id].detail
+        known = run.outcomes[member.id].detail
         if name.startswith("controller"):
             wanted = {"controller_hostname", "slurmctld_state", "config_version", "cluster_name", "slurm_version"}
         else:
@@ -93,52 +94,52 @@ def test_details_of_a_recorded_deploy_are_the_fields_of_the_design(suite: str) -
 
 
 @suites
-def test_a_recorded_run_in_which_apt_fails_on_one_worker_blames_that_one_alone(suite: str) -> None:
+def test_a_recorded_run_with_an_apt_failure_fails_that_worker_only(suite: str) -> None:
     events, members = recorded(suite, "apt_fails")
-    story = translate(events, members)
-    failed = {member_id for member_id, outcome in story.outcomes.items() if outcome.error}
+    run = translate(events, members)
+    failed = {member_id for member_id, outcome in run.outcomes.items() if outcome.error}
     assert len(failed) == 1
-    outcome = story.outcomes[failed.pop()]
+    outcome = run.outcomes[failed.pop()]
     assert outcome.error is not None
     assert (outcome.error.code, outcome.error.klass) == ("package_install_failed", "retryable")
     assert outcome.error.host in members
     assert outcome.error.task
-    others = [one for one in story.outcomes.values() if one is not outcome]
+    others = [one for one in run.outcomes.values() if one is not outcome]
     assert {one.phase for one in others} == {"serving"}
-    assert story.snapshot is not None
+    assert run.snapshot is not None
 
 
 @suites
-def test_a_recorded_run_with_a_dead_host_says_unreachable_and_may_be_tried_again(suite: str) -> None:
+def test_a_recorded_run_with_a_dead_host_is_unreachable_and_retryable(suite: str) -> None:
     events, members = recorded(suite, "unreachable")
-    story = translate(events, members)
-    (outcome,) = (one for one in story.outcomes.values() if one.error)
+    run = translate(events, members)
+    (outcome,) = (one for one in run.outcomes.values() if one.error)
     assert outcome.error is not None
     assert (outcome.error.code, outcome.error.klass) == ("host_unreachable", "retryable")
     assert "No route to host" in outcome.error.message or "timed out" in outcome.error.message
 
 
 @suites
-def test_a_recorded_run_that_matched_no_host_says_so_and_nothing_of_anybody(suite: str) -> None:
+def test_a_recorded_run_that_matched_no_host_has_no_outcome(suite: str) -> None:
     events, members = recorded(suite, "no_host_matched")
-    story = translate(events, members)
-    assert story.nothing_matched
-    assert story.outcomes == {}
-    assert story.snapshot is None
+    run = translate(events, members)
+    assert run.no_hosts_matched
+    assert run.outcomes == {}
+    assert run.snapshot is None
 
 
 @suites
 @pytest.mark.parametrize("name", ["deploy", "apt_fails", "unreachable"])
-def test_a_recorded_run_means_the_same_heard_one_by_one_and_nothing_without_its_members(suite: str, name: str) -> None:
+def test_a_recorded_run_gives_the_same_result_event_by_event(suite: str, name: str) -> None:
     events, members = recorded(suite, name)
-    story = RunResult()
+    run = RunResult()
     for one in events:
-        story = add_event(story, parse_event(one, members))
-    assert story == translate(events, members)
+        run = add_event(run, parse_event(one, members))
+    assert run == translate(events, members)
     assert translate(events, {}).outcomes == {}
 
 
-def test_no_recording_holds_what_translate_must_not_read() -> None:
+def test_no_recording_contains_what_translate_must_not_read() -> None:
     for path in FIXTURES.glob("*/*.jsonl"):
         text = path.read_text()
         assert "stdout" not in text
@@ -146,12 +147,12 @@ def test_no_recording_holds_what_translate_must_not_read() -> None:
         assert '"invocation"' not in text
 
 
-def test_a_host_key_that_is_not_the_pinned_one_is_not_tried_again() -> None:
-    told = {"msg": "Make sure this host can be reached over ssh: Host key verification failed.", "unreachable": True}
-    heard = parse_event(event("runner_on_unreachable", res=told), MEMBERS)
-    assert isinstance(heard, MemberEvent)
-    assert heard.error is not None
-    assert (heard.error.code, heard.error.klass) == ("host_key_mismatch", "intervention")
+def test_a_host_key_mismatch_is_not_retried() -> None:
+    result = {"msg": "Make sure this host can be reached over ssh: Host key verification failed.", "unreachable": True}
+    found = parse_event(event("runner_on_unreachable", res=result), MEMBERS)
+    assert isinstance(found, MemberEvent)
+    assert found.error is not None
+    assert (found.error.code, found.error.klass) == ("host_key_mismatch", "intervention")
 
 
 @pytest.mark.parametrize(
@@ -162,53 +163,53 @@ def test_a_host_key_that_is_not_the_pinned_one_is_not_tried_again() -> None:
         {"msg": "MODULE FAILURE", "module_stderr": "sudo: a password is required\n"},
     ],
 )
-def test_a_login_user_that_sudo_refuses_is_told_which_rule_is_missing(result: Any) -> None:
-    heard = parse_event(event("runner_on_failed", res=result), MEMBERS)
-    assert isinstance(heard, MemberEvent) and heard.error
-    assert (heard.error.code, heard.error.klass) == ("not_root", "intervention")
-    assert "deploy/sudoers.d/gpuaas-slurm" in heard.error.message
+def test_a_refusal_of_sudo_names_the_missing_sudoers_file(result: Any) -> None:
+    found = parse_event(event("runner_on_failed", res=result), MEMBERS)
+    assert isinstance(found, MemberEvent) and found.error
+    assert (found.error.code, found.error.klass) == ("not_root", "intervention")
+    assert "deploy/sudoers.d/gpuaas-slurm" in found.error.message
 
 
-def test_an_ignored_error_is_no_error() -> None:
+def test_an_ignored_error_has_no_meaning() -> None:
     assert parse_event(event("runner_on_failed", ignore_errors=True, res={"msg": "no"}), MEMBERS) is None
 
 
-def test_a_failure_with_a_hidden_result_says_that_it_is_hidden() -> None:
-    heard = parse_event(event("runner_on_failed", res={"censored": "the output has been hidden"}), MEMBERS)
-    assert isinstance(heard, MemberEvent)
-    assert heard.error is not None
-    assert heard.error.code == "task_failed"
-    assert "withheld" in heard.error.message
+def test_a_failure_with_a_hidden_result_says_that_output_is_withheld() -> None:
+    found = parse_event(event("runner_on_failed", res={"censored": "the output has been hidden"}), MEMBERS)
+    assert isinstance(found, MemberEvent)
+    assert found.error is not None
+    assert found.error.code == "task_failed"
+    assert "withheld" in found.error.message
 
 
-def test_an_error_of_a_class_we_do_not_know_needs_a_person() -> None:
+def test_an_error_of_an_unknown_class_needs_intervention() -> None:
     given = {"code": "odd", "message": "strange", "class": "whatever"}
-    heard = parse_event(event("runner_on_failed", res={"adapter_error": given}), MEMBERS)
-    assert isinstance(heard, MemberEvent)
-    assert heard.error is not None
-    assert (heard.error.code, heard.error.klass) == ("odd", "intervention")
+    found = parse_event(event("runner_on_failed", res={"adapter_error": given}), MEMBERS)
+    assert isinstance(found, MemberEvent)
+    assert found.error is not None
+    assert (found.error.code, found.error.klass) == ("odd", "intervention")
 
 
 @pytest.mark.parametrize("result", [None, "text", 7, ["a"], {"member_report": "text"}, {"member_report": ["a"]}])
-def test_a_result_that_is_not_what_was_agreed_on_is_silence_when_it_went_well(result: Any) -> None:
+def test_a_malformed_result_of_a_successful_task_has_no_meaning(result: Any) -> None:
     assert parse_event(event("runner_on_ok", res=result), MEMBERS) is None
 
 
 @pytest.mark.parametrize("result", [None, "text", {"adapter_error": "text"}, {"adapter_error": {"message": "no code"}}])
-def test_a_result_that_is_not_what_was_agreed_on_is_still_a_failure(result: Any) -> None:
-    heard = parse_event(event("runner_on_failed", res=result), MEMBERS)
-    assert isinstance(heard, MemberEvent)
-    assert heard.error is not None
-    assert (heard.error.code, heard.error.klass) == ("task_failed", "intervention")
+def test_a_malformed_result_of_a_failed_task_is_still_a_failure(result: Any) -> None:
+    found = parse_event(event("runner_on_failed", res=result), MEMBERS)
+    assert isinstance(found, MemberEvent)
+    assert found.error is not None
+    assert (found.error.code, found.error.klass) == ("task_failed", "intervention")
 
 
 @pytest.mark.parametrize("kind", ["runner_on_ok", "runner_on_failed", "runner_on_unreachable"])
-def test_an_event_of_a_host_that_is_nobodys_member_means_nothing(kind: str) -> None:
+def test_an_event_of_an_unknown_host_has_no_meaning(kind: str) -> None:
     assert parse_event(event(kind, host="stranger", res={"member_report": {"phase": "serving"}}), MEMBERS) is None
 
 
-@pytest.mark.parametrize("broken", [{}, {"event": "runner_on_ok"}, {"event": "runner_on_ok", "event_data": None}])
-def test_an_event_without_content_means_nothing(broken: Event) -> None:
+@pytest.mark.parametrize("broken", [{}, *({"event": "runner_on_ok", "event_data": data} for data in EMPTY)])
+def test_an_event_without_content_has_no_meaning(broken: Event) -> None:
     assert parse_event(broken, MEMBERS) is None
 
 
@@ -217,7 +218,7 @@ def test_task_names_and_output_decide_nothing() -> None:
     assert parse_event(loud, MEMBERS) is None
 
 
-def test_the_first_error_of_a_member_stands() -> None:
+def test_the_first_error_of_a_member_is_kept() -> None:
     first = event("runner_on_failed", res={"adapter_error": {"code": "first", "message": "a", "class": "drift"}})
     second = event("runner_on_failed", res={"adapter_error": {"code": "second", "message": "b", "class": "drift"}})
     error = translate([first, second], MEMBERS).outcomes[WORKER].error
@@ -226,26 +227,26 @@ def test_the_first_error_of_a_member_stands() -> None:
 
 
 def test_details_add_up_and_the_newest_phase_counts() -> None:
-    story = translate(
+    run = translate(
         [reported(phase="munge", detail={"cpus": 1, "gpus": 1}), reported(phase="joining", detail={"gpus": 2})], MEMBERS
     )
-    assert story.outcomes[WORKER].phase == "joining"
-    assert story.outcomes[WORKER].detail == {"cpus": 1, "gpus": 2}
+    assert run.outcomes[WORKER].phase == "joining"
+    assert run.outcomes[WORKER].detail == {"cpus": 1, "gpus": 2}
 
 
 def test_a_snapshot_that_cannot_be_read_does_not_replace_one_that_could() -> None:
     good = {"observed_at": "2026-01-02T03:04:05Z", "controller": {"ping": "UP"}, "nodes": None}
     events = [reported("controller-1", phase="serving", snapshot=seen) for seen in (good, "junk")]
-    story = translate(events, MEMBERS)
-    assert story.snapshot is not None
-    assert story.snapshot.nodes is None
+    run = translate(events, MEMBERS)
+    assert run.snapshot is not None
+    assert run.snapshot.nodes is None
 
 
 def test_a_long_message_is_cut() -> None:
-    heard = parse_event(event("runner_on_failed", res={"msg": "x" * 10_000}), MEMBERS)
-    assert isinstance(heard, MemberEvent)
-    assert heard.error is not None
-    assert len(heard.error.message) < MESSAGE_BYTES + 200
+    found = parse_event(event("runner_on_failed", res={"msg": "x" * 10_000}), MEMBERS)
+    assert isinstance(found, MemberEvent)
+    assert found.error is not None
+    assert len(found.error.message) < MESSAGE_BYTES + 200
 
 
 @pytest.mark.parametrize(
@@ -259,13 +260,11 @@ def test_a_long_message_is_cut() -> None:
         (None, None),
     ],
 )
-def test_the_controllers_clock_is_compared_with_ours_at_the_moment_its_snapshot_comes(
-    created: str | None, skew: float | None
-) -> None:
+def test_a_snapshot_has_the_skew_of_the_controllers_clock(created: str | None, skew: float | None) -> None:
     snapshot = {"observed_at": "2026-01-02T03:05:05Z", "controller": {}}
-    story = translate([{**reported("controller-1", phase="serving", snapshot=snapshot), "created": created}], MEMBERS)
-    assert story.snapshot is not None
-    assert story.snapshot.controller.clock_skew_seconds == skew
+    run = translate([{**reported("controller-1", phase="serving", snapshot=snapshot), "created": created}], MEMBERS)
+    assert run.snapshot is not None
+    assert run.snapshot.controller.clock_skew_seconds == skew
 
 
 @pytest.mark.parametrize(
@@ -277,8 +276,10 @@ def test_the_controllers_clock_is_compared_with_ours_at_the_moment_its_snapshot_
         ({"msg": "x", "adapter_error": {"code": "munge_failed", "message": "y"}}, "munge_failed"),
     ],
 )
-def test_a_task_that_wanted_a_secret_in_vain_says_why_it_could_not_be_had(result: Any, code: str) -> None:
+def test_a_task_without_its_secret_has_the_error_of_the_refusal(result: Any, code: str) -> None:
     event = {"event": "runner_on_failed", "event_data": {"host": "w", "task": "t", "res": result}}
-    story = translate([event], {"w": MemberReports(UUID(int=5), "worker")})
-    told = without_secret(story, AdapterError("vault_sealed", "it is sealed", "retryable")).outcomes[UUID(int=5)].error
-    assert told is not None and (told.code, told.host, told.task) == (code, "w", "t")
+    run = translate([event], {"w": MemberReports(UUID(int=5), "worker")})
+    error = (
+        name_refused_secret(run, AdapterError("vault_sealed", "it is sealed", "retryable")).outcomes[UUID(int=5)].error
+    )
+    assert error is not None and (error.code, error.host, error.task) == (code, "w", "t")

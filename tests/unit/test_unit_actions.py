@@ -44,10 +44,9 @@ class FakeSystemd:
 @pytest.fixture
 def systemd(monkeypatch: pytest.MonkeyPatch) -> FakeSystemd:
     fake = FakeSystemd(slurmctld=900, slurmdbd=900, mariadb=900, munge=900)
-    for module in (unit_actions, converge_units, restore_units):
-        monkeypatch.setattr(module, "show", fake.show)
     for module in (converge_units, restore_units):
-        monkeypatch.setattr(module, "_systemctl", fake.command)
+        monkeypatch.setattr(module, "show", fake.show)
+        monkeypatch.setattr(module, "systemctl", fake.command)
     return fake
 
 
@@ -104,7 +103,7 @@ def test_a_masked_unit_is_a_persons_and_is_not_forced(systemd: FakeSystemd) -> N
 
 
 def test_the_old_process_is_not_taken_for_the_new_one(systemd: FakeSystemd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(converge_units, "_systemctl", lambda *_, **__: None)  # systemd has not begun yet
+    monkeypatch.setattr(converge_units, "systemctl", lambda *_, **__: None)  # systemd has not begun yet
     monkeypatch.setattr(converge_units, "journal", lambda *_: [])
     with pytest.raises(AdapterError):
         converge_units.restart({"name": "munge", "timeout": 0.3})

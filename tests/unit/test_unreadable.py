@@ -27,14 +27,17 @@ from runner.model.world import World
 from runner.observe.world import observe
 from runner.platform.answers import Listing
 from runner.settings import Settings
+from runner.slurm import notes
 from runner.slurm.app import SLURM
 from runner.slurm.decide import decide
+from runner.slurm.notes import WorkerLeave, WorkerNotes
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
-from tests.unit.lifecycle import ask, ask_whole, between, cluster, note_of, said, serving, the, tick, when_stopped
+from tests.unit.lifecycle import ask, ask_whole, between, cluster, note_of, reported, serving, the, tick, when_stopped
 from tests.unit.test_lifecycle_properties import WORKERS, meddle
 from tests.unit.test_teardown import decommission, deleting, running
-from tests.unit.worlds import NOW, add, allocation, instance, not_found, of_kind, world
+from tests.unit.worlds import NOW, add, allocation, instance, not_found, of_kind, settle, world
 
+OPERATION = UUID(int=77)
 NEVER = (Claim, Finish, ForgetSecrets, NewMember, Refuse, SetMember)
 
 
@@ -93,7 +96,7 @@ def test_with_any_record_unreadable_nothing_is_changed_but_health(data: st.DataO
         return
     assert_only_looked(steps, plays, odd.instance.status)
     assert {name: one.reason for name, one in slurm.nodes.items()} == drains, "no drain is set or lifted"
-    assert said(after)[1] != "healthy" and said(after)[2].count("record_unreadable") == 1
+    assert reported(after)[1] != "healthy" and reported(after)[2].count("record_unreadable") == 1
     assert of_kind(steps, Warn), "the log names the record"
 
 
@@ -128,7 +131,7 @@ def test_decommission_with_an_unreadable_member_keeps_secrets_and_instance() -> 
     now = deleting(now.later(members=(now.members[0], one)))
     now, steps, plays = tick(now, slurm)
     assert_only_looked(steps, plays, "deleting")
-    assert said(now) == ("deleting", "degraded", ["record_unreadable"])
+    assert reported(now) == ("deleting", "degraded", ["record_unreadable"])
     # Once it can be read, everything goes on and the last secret goes with the last host.
     now, steps, _ = tick(now.later(members=(*now.members, other), unreadable=()), slurm)
     assert now.instance.status == "deleted" and sorted(slurm.cleaned) == ["ctl", "w2", "w3"]
@@ -157,20 +160,20 @@ def test_a_running_cluster_is_looked_at_and_its_health_names_the_record() -> Non
     assert (reason["code"], reason["kind"], reason["health"]) == ("record_unreadable", "member_operation", "degraded")
     assert reason["id"] in reason["message"] and now.instance.health == "degraded"
     now, steps, plays = tick(now, slurm, seconds=1)
-    assert plays == [] and of_kind(steps, SetInstance) == [], "said once, not at every tick"
+    assert plays == [] and of_kind(steps, SetInstance) == [], "written once, not at every tick"
     now, _, _ = tick(between(now.later(unreadable=()), 300), slurm)
-    assert said(now) == ("running", "healthy", [])
+    assert reported(now) == ("running", "healthy", [])
 
 
 def test_an_instance_at_rest_says_so_and_stops_saying_it() -> None:
     slurm = FakeSlurm({"w2": FakeNode()})
     before = when_stopped(slurm, serving(2))
     now, _, _ = tick(unread(before, add(9)), slurm)
-    assert said(now)[2] == ["record_unreadable", "stopped"] and now.instance.status == "stopped"
+    assert reported(now)[2] == ["record_unreadable", "stopped"] and now.instance.status == "stopped"
     assert note_of(now) == note_of(before), "what the stop noted is kept"
     assert (now.instance.status_detail or {})["unsettled"] is True, "the next tick reads everything again"
     now, _, _ = tick(now.later(unreadable=()), slurm)
-    assert said(now) == said(before)
+    assert reported(now) == reported(before)
     assert (now.instance.status_detail or {})["unsettled"] is False
 
 
@@ -179,7 +182,7 @@ def test_a_deploy_waits_for_a_record_and_then_goes_on() -> None:
     now, steps, plays = tick(unread(world(operations=(asked,)), asked), FakeSlurm())
     assert_only_looked(steps, plays, "requested")
     now, _, _ = tick(now.later(unreadable=(), operations=(asked,)), FakeSlurm())
-    assert said(now)[::2] == ("running", [])
+    assert reported(now)[::2] == ("running", [])
 
 
 # -- allocations ---------------------------------------------------------------------------------------------
@@ -218,7 +221,7 @@ def test_a_teardown_cleans_the_others_and_keeps_a_member_without_allocation_reco
         now, steps, _ = tick(now, slurm, seconds=700)
         assert not of_kind(steps, ForgetSecrets)
     assert the(now, one).status == "deleted" and the(now, other).status == "deleting"
-    assert now.instance.status == "deleting" and "record_unreadable" in said(now)[2]
+    assert now.instance.status == "deleting" and "record_unreadable" in reported(now)[2]
     gone = now.later(allocations={**now.allocations, UUID(int=103): not_found(3)}, unknown_allocations={})
     now, steps, _ = tick(gone, slurm)
     assert of_kind(steps, ForgetSecrets) and now.instance.status == "deleted"
@@ -290,3 +293,24 @@ def test_a_new_deploy_waits_for_its_controllers_allocation() -> None:
     now, steps, plays = tick(without_allocation(world(instance=instance()), 1), FakeSlurm())
     assert plays == [] and now.instance.status != "failed"
     assert not [step for step in of_kind(steps, SetMember) if step.status == "failed"]
+
+
+@pytest.mark.parametrize("verb", ["drain", "resume", "remove"])
+@pytest.mark.parametrize(
+    "bad", [{"repair": {"format": 9}}, {"worker_hostname": "-oProxyCommand=x"}, {"fence": "seven"}, {"attempt": -1}]
+)
+def test_an_operation_that_has_begun_stops_at_a_note_that_cannot_be_read(verb: Any, bad: dict[str, Any]) -> None:
+    """Neither is the node changed, nor is the operation ended as if the worker had no node."""
+    begun = WorkerLeave(operation_id=OPERATION, verb=verb, started_at=NOW)
+    worker = serving(2, adapter_detail=WorkerNotes(leave=begun).changes | bad, status="draining")
+    now, steps, play = settle(cluster(worker, operations=(ask(verb, worker, id=OPERATION),)), decide)
+    assert play is None and len(now.operations) == 1 and the(now, worker).status == "draining"
+    left = notes.worker(the(now, worker)).leave
+    assert left == begun and "note_" in " ".join(one.why for one in of_kind(steps, Wait))
+
+
+def test_an_operation_whose_result_is_noted_ends_beside_a_note_that_cannot_be_read() -> None:
+    done = WorkerLeave(operation_id=OPERATION, verb="drain", started_at=NOW, result="done")
+    worker = serving(2, adapter_detail=WorkerNotes(leave=done).changes | {"fence": "seven"}, status="draining")
+    _, steps, _ = settle(cluster(worker, operations=(ask("drain", worker, id=OPERATION),)), decide)
+    assert [one.status for one in of_kind(steps, Finish)] == ["succeeded"]

@@ -13,7 +13,7 @@ from runner.model.world import Outcome, World
 from runner.slurm import desired_config
 from runner.slurm.decide import decide
 from tests.unit.lifecycle import serving
-from tests.unit.test_wish import CONFIG, live, refused, running, the_controller, wished
+from tests.unit.test_desired_config import CONFIG, digest_of, live, refused, running, the_controller
 from tests.unit.worlds import NOW, after, mine, node, of_kind, settle, snapshot
 
 SERVING = {"w2": node(), "w3": node()}
@@ -39,9 +39,9 @@ def a_cluster(operation: Operation, config: dict[str, Any] | None = None, **know
 
 
 def moved(play: Play, verb: str = "upgraded", **more: Any) -> dict[UUID, Outcome]:
-    told = {"package_version": "24.11.5-5", verb: {"from": "24.11.5-4", "to": "24.11.5-5"}, **more}
+    reported = {"package_version": "24.11.5-5", verb: {"from": "24.11.5-4", "to": "24.11.5-5"}, **more}
     first, *others = play.members
-    return {first.id: Outcome("serving", told)} | {
+    return {first.id: Outcome("serving", reported)} | {
         one.id: Outcome("serving", {"package_version": "24.11.5-5"}) for one in others
     }
 
@@ -86,12 +86,12 @@ def test_what_the_hosts_refuse_or_take_back_ends_it_in_their_words() -> None:
     operation = asked("upgrade", slurm_version="25.05")
     now, _, play = settle(a_cluster(operation), decide)
     assert play
-    said = AdapterError("version_outside_window", "Nothing was touched: Slurm 24.11 cannot become 25.05")
-    now, steps, _ = settle(after(now, play, {play.members[0].id: Outcome(error=said)}, None), decide)
+    error = AdapterError("version_outside_window", "Nothing was touched: Slurm 24.11 cannot become 25.05")
+    now, steps, _ = settle(after(now, play, {play.members[0].id: Outcome(error=error)}, None), decide)
     (finish,) = of_kind(steps, Finish)
     assert finish.status == "failed"
-    assert finish.error == {"code": said.code, "message": said.message}
-    assert now.instance.status_detail is not None and now.instance.status_detail["lifecycle"]["verdict"] == "failed"
+    assert finish.error == {"code": error.code, "message": error.message}
+    assert now.instance.status_detail is not None and now.instance.status_detail["lifecycle"]["result"] == "failed"
 
 
 def test_a_host_that_is_away_is_tried_a_few_times_and_each_try_counts_once() -> None:
@@ -101,7 +101,7 @@ def test_a_host_that_is_away_is_tried_a_few_times_and_each_try_counts_once() -> 
     ends: list[Finish] = []
     plays = 0
     for minute in range(6):
-        tick = now.later(now=NOW + timedelta(seconds=minute), played=frozenset(), outcomes={}, snapshot=None)
+        tick = now.later(now=NOW + timedelta(minutes=minute), played=frozenset(), outcomes={}, snapshot=None)
         now, steps, play = settle(tick, decide)
         if not now.instance_operations:
             break
@@ -130,20 +130,20 @@ def test_a_controller_not_serving_after_its_move_is_retried_then_named() -> None
     assert finish.status == "failed" and finish.error["code"] == "slurmdbd_not_active"
 
 
-def test_workers_that_did_not_move_fail_it_by_name_and_the_others_are_told() -> None:
+def test_workers_that_did_not_move_fail_the_upgrade_and_the_others_are_counted() -> None:
     operation = asked("upgrade")
     now, _, play = settle(a_cluster(operation), decide)
     assert play
     lost, kept = play.members[1:]
-    told = moved(play) | {lost.id: Outcome(error=AdapterError("upgrade_taken_back", "slurmd did not come up"))}
-    now, steps, _ = settle(after(now, play, told, snapshot(SERVING)), decide)
+    reported = moved(play) | {lost.id: Outcome(error=AdapterError("upgrade_taken_back", "slurmd did not come up"))}
+    now, steps, _ = settle(after(now, play, reported, snapshot(SERVING)), decide)
     (finish,) = of_kind(steps, Finish)
     assert (finish.status, finish.error["code"]) == ("failed", "partly_failed")
     assert finish.result["workers"] == {"moved": 1, "failed": [str(lost.id)], "failed_count": 1}
     assert the(now, kept).adapter_detail["package_version"] == "24.11.5-5"
 
 
-def test_a_changed_config_goes_first_and_its_refusal_ends_the_upgrade_before_a_package_moves() -> None:
+def test_a_changed_config_comes_first_and_its_refusal_ends_the_upgrade() -> None:
     operation = asked("upgrade")
     now, _, play = settle(a_cluster(operation, CONFIG), decide)
     assert play is not None and play.playbook == "deploy"
@@ -160,13 +160,13 @@ def test_a_changed_config_that_goes_live_is_followed_by_the_packages() -> None:
     assert play is not None and play.playbook == "deploy"
     now, _, play = settle(after(now, play, {play.members[0].id: live(now)}, snapshot(SERVING)), decide)
     assert play is not None and play.playbook == "upgrade"
-    assert desired_config.live(the_controller(now)) == wished(CONFIG)
+    assert desired_config.live(the_controller(now)) == digest_of(CONFIG)
 
 
 def test_an_upgrade_tries_a_refused_config_once_more_and_only_once() -> None:
     operation = asked("upgrade")
-    known = {"digest": wished(CONFIG), "code": "config_refused", "message": "before"}
-    now, _, play = settle(a_cluster(operation, CONFIG, wish_refused=known), decide)
+    known = {"digest": digest_of(CONFIG), "code": "config_refused", "message": "before"}
+    now, _, play = settle(a_cluster(operation, CONFIG, config_refused=known), decide)
     assert play is not None and play.playbook == "deploy"
     _, steps, _ = settle(after(now, play, {play.members[0].id: refused()}, None), decide)
     assert len(of_kind(steps, Finish)) == 1
@@ -189,7 +189,7 @@ def test_a_conversion_is_waited_for_tick_after_tick_and_counts_as_no_attempt() -
         assert (of_kind(steps, Finish), again) == ([], None)
         note = (now.instance.status_detail or {})["lifecycle"]
         assert (note["phase"], note["conversion"]["seconds"]) == ("converting database", 60 * minute)
-        assert note["attempt"] == 0
+        assert note["attempts"] == {"count": 0}
         assert the_controller(now).adapter_detail["conversion"]["seconds"] == 60 * minute
         assert now.instance.health == "progressing"
     tick = now.later(now=NOW + timedelta(hours=1), played=frozenset(), outcomes={}, snapshot=None)
@@ -200,7 +200,7 @@ def test_a_conversion_is_waited_for_tick_after_tick_and_counts_as_no_attempt() -
     assert the_controller(now).adapter_detail["conversion"] is None
 
 
-def test_a_conversion_without_a_word_of_its_progress_is_tried_a_bounded_number_of_times() -> None:
+def test_a_conversion_without_progress_is_tried_a_bounded_number_of_times() -> None:
     now = a_cluster(asked("upgrade", slurm_version="25.05"))
     ended = []
     for minute in range(1, now.policy.max_attempts + 1):
@@ -217,10 +217,10 @@ def test_an_upgrade_that_stays_unfinished_ends_with_the_way_back_in_its_error() 
     operation = asked("upgrade", slurm_version="25.05")
     now, _, play = settle(a_cluster(operation, conversion={"seconds": 60}), decide)
     assert play
-    said = AdapterError("upgrade_unfinished", "Slurm is on its way ... -e backup=op-1", "intervention")
-    now, steps, _ = settle(after(now, play, {play.members[0].id: Outcome(error=said)}, None), decide)
+    error = AdapterError("upgrade_unfinished", "Slurm is on its way ... -e backup=op-1", "intervention")
+    now, steps, _ = settle(after(now, play, {play.members[0].id: Outcome(error=error)}, None), decide)
     (finish,) = of_kind(steps, Finish)
-    assert (finish.status, finish.error) == ("failed", {"code": said.code, "message": said.message})
+    assert (finish.status, finish.error) == ("failed", {"code": error.code, "message": error.message})
     assert the_controller(now).adapter_detail["conversion"] is None
 
 
@@ -232,7 +232,7 @@ def test_an_upgrade_cancelled_while_it_converts_leaves_no_progress_behind() -> N
     cancelled = now.later(instance_operations=(), played=frozenset(), outcomes={}, snapshot=None)
     now, _, _ = settle(cancelled, decide)
     assert the_controller(now).adapter_detail["conversion"] is None
-    assert (now.instance.status_detail or {})["lifecycle"]["verdict"] == "cancelled"
+    assert (now.instance.status_detail or {})["lifecycle"]["result"] == "cancelled"
 
 
 @pytest.mark.parametrize(
@@ -241,9 +241,9 @@ def test_an_upgrade_cancelled_while_it_converts_leaves_no_progress_behind() -> N
         ("upgrade", {"slurm_version": "24.11; reboot"}, "version_invalid"),
         ("upgrade", {"slurm_version": 24.11}, "version_invalid"),
         ("upgrade", {"slurm_version": "{{ x }}"}, "version_invalid"),
-        ("upgrade", {"fast": True}, "parameter_unknown"),
-        ("upgrade", {"accept_no_way_back": "yes"}, "parameter_invalid"),
-        ("rollback", {"to": "24.11"}, "parameter_unknown"),
+        ("upgrade", {"fast": True}, "parameters_invalid"),
+        ("upgrade", {"accept_no_way_back": "yes"}, "parameters_invalid"),
+        ("rollback", {"to": "24.11"}, "parameters_invalid"),
     ],
 )
 def test_parameters_that_cannot_be_used_are_refused(verb: str, parameters: dict[str, Any], code: str) -> None:
@@ -254,15 +254,16 @@ def test_parameters_that_cannot_be_used_are_refused(verb: str, parameters: dict[
 
 def test_a_rollback_keeps_what_is_wished_from_coming_back_until_it_changes() -> None:
     operation = asked("rollback")
-    start = a_cluster(operation, CONFIG, wish=wished(CONFIG))
+    start = a_cluster(operation, CONFIG, applied_config=digest_of(CONFIG))
     now, _, play = settle(start, decide)
     assert play is not None and play.playbook == "rollback"
-    told = moved(play, "returned", wish=wished({}))
-    now, steps, again = settle(after(now, play, told, snapshot(SERVING)), decide)
+    reported = moved(play, "returned", applied_config=digest_of({}))
+    now, steps, again = settle(after(now, play, reported, snapshot(SERVING)), decide)
     assert of_kind(steps, Finish)[0].status == "succeeded"
     assert again is None
     known = the_controller(now)
-    assert (desired_config.live(known), desired_config.refused(known)["code"]) == (wished({}), "config_rolled_back")
+    noted = desired_config.refused(known)
+    assert noted and (desired_config.live(known), noted.code) == (digest_of({}), "config_rolled_back")
     assert of_kind(steps, SetInstance)[-1].health == "degraded"
     later = now.later(played=frozenset(), outcomes={}, snapshot=None)
     assert settle(later, decide)[2] is None
@@ -272,5 +273,7 @@ def test_a_rollback_of_packages_alone_leaves_nothing_to_say_about_the_wish() -> 
     operation = asked("rollback")
     now, _, play = settle(a_cluster(operation), decide)
     assert play
-    now, _, _ = settle(after(now, play, moved(play, "returned", wish=wished({})), snapshot(SERVING)), decide)
-    assert desired_config.refused(the_controller(now)) == {}
+    now, _, _ = settle(
+        after(now, play, moved(play, "returned", applied_config=digest_of({})), snapshot(SERVING)), decide
+    )
+    assert desired_config.refused(the_controller(now)) is None

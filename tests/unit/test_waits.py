@@ -1,4 +1,4 @@
-"""A wait that fails says what it saw, and ends before the time limit of its test."""
+"""A failed wait shows the last values, and ends before the time limit of its test."""
 
 import ast
 import signal
@@ -13,14 +13,14 @@ from tests.platform_process import ROOT
 from tests.waits import LONGEST_WAIT, MARGIN, TEST_SECONDS, remember_answer, until
 
 
-def test_a_wait_that_fails_shows_what_was_seen_last() -> None:
+def test_a_failed_wait_shows_the_last_values() -> None:
     def look() -> bool:
         remember_answer("gs-1: sinfo: down")
         return False
 
-    with pytest.raises(AssertionError) as told:
+    with pytest.raises(AssertionError) as failed:
         until(look, 0, "the worker is idle", seen=lambda: {"status": "running"})
-    assert str(told.value).splitlines()[:4] == [
+    assert str(failed.value).splitlines()[:4] == [
         "the worker is idle: not within 0 s",
         "last value: False",
         "last seen: {'status': 'running'}",
@@ -28,14 +28,14 @@ def test_a_wait_that_fails_shows_what_was_seen_last() -> None:
     ]
 
 
-def test_what_a_host_said_before_the_wait_is_not_shown() -> None:
+def test_an_answer_from_before_the_wait_is_not_shown() -> None:
     remember_answer("gs-1: long ago")
-    with pytest.raises(AssertionError) as told:
+    with pytest.raises(AssertionError) as failed:
         until(lambda: None, 0, "something")
-    assert "long ago" not in str(told.value)
+    assert "long ago" not in str(failed.value)
 
 
-def test_a_wait_gives_back_what_it_waited_for() -> None:
+def test_a_wait_returns_the_value_of_its_condition() -> None:
     found: Iterator[str] = iter(["", "", "there"])
     assert until(lambda: next(found), 5, "it comes", every=0) == "there"
 
@@ -62,7 +62,7 @@ def literal_waits(path: Path) -> Iterator[tuple[int, float]]:
             yield node.lineno, node.args[1].value
 
 
-def test_no_end_to_end_test_waits_longer_than_a_wait_may() -> None:
+def test_no_end_to_end_test_waits_longer_than_allowed() -> None:
     found = [(path, *one) for path in (ROOT / "tests" / "e2e").glob("*.py") for one in literal_waits(path)]
     assert len(found) > 50
     assert [one for one in found if one[2] > LONGEST_WAIT] == []

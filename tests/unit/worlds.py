@@ -12,6 +12,7 @@ from runner.model.world import Outcome, World
 from runner.slurm import detail
 from runner.slurm.snapshot import ControllerState, Node, Snapshot
 from tests.unit.claims_oracle import check_claimed
+from tests.unit.platform_oracle import check_accepted
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ME = "runner-under-test"
@@ -167,6 +168,7 @@ def settle(start: World, decide: Any, *, rounds: int = 50) -> tuple[World, list[
         plan: Plan = decide(now)
         steps += plan.steps
         for step in plan.writes:
+            check_accepted(now, step)
             now = now.after(step)
         if plan.idle or plan.play:
             if plan.play:

@@ -1,4 +1,4 @@
-"""Wishes by property: whatever is wished, refused, killed or away, tick after tick."""
+"""Desired configurations by property: changed, refused, killed or unreachable, tick after tick."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,21 +13,21 @@ from runner.model.world import Outcome, World
 from runner.slurm import desired_config
 from runner.slurm.app import SLURM
 from runner.slurm.decide import decide
-from tests.unit.test_wish import running, the_controller, wished
+from tests.unit.test_desired_config import digest_of, running, the_controller
 from tests.unit.worlds import after, settle, snapshot
 
 GOOD: list[dict[str, Any]] = [{}, {"slurm": {"MinJobAge": 1}}, {"slurm": {"MinJobAge": 2}}]
 BAD: dict[str, Any] = {"slurm": {"PriorityType": "priority/nonsense"}}
 UNREADABLE: dict[str, Any] = {"slurm": {"Epilog": "/x"}}
 NAME = "gs00000000"
-WISHES = [*GOOD, BAD, UNREADABLE]
+CONFIGS = [*GOOD, BAD, UNREADABLE]
 
 
 @dataclass
 class Host:
     """What slurm_config does, with a run that may be cut off before or after it took effect."""
 
-    live: str = wished({})
+    live: str = digest_of({})
     tried: list[str] = field(default_factory=list)
 
     def run(self, now: World, play: Play, fate: str) -> World:
@@ -40,14 +40,16 @@ class Host:
         if fate == "away":
             return after(now, play, {key: Outcome(error=AdapterError("host_unreachable", "no", "retryable"))}, None)
         if not asked["slurm_config_keep"]:
-            self.tried.append(asked["slurm_wish"])
-            if asked["slurm_wish"] == wished(BAD):
+            self.tried.append(asked["slurm_desired_config"])
+            if asked["slurm_desired_config"] == digest_of(BAD):
                 refused = Outcome(error=AdapterError("config_refused", "Slurm's words"))
                 return after(now, play, {} if fate == "killed" else {key: refused}, None)
-            self.live = asked["slurm_wish"]
+            self.live = asked["slurm_desired_config"]
         if fate == "killed":
             return after(now, play, {}, None)
-        return after(now, play, {key: Outcome("baseline", {"wish": self.live})}, snapshot({}, cluster_name=NAME))
+        return after(
+            now, play, {key: Outcome("baseline", {"applied_config": self.live})}, snapshot({}, cluster_name=NAME)
+        )
 
 
 def tick(now: World, host: Host, fate: str) -> World:
@@ -62,26 +64,27 @@ def tick(now: World, host: Host, fate: str) -> World:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(WISHES), st.sampled_from(["well", "well", "killed", "away"])), max_size=8))
-def test_what_is_told_is_what_is_live_and_what_is_settled_is_left_alone(
-    story: list[tuple[dict[str, Any], str]],
+@given(st.lists(st.tuples(st.sampled_from(CONFIGS), st.sampled_from(["well", "well", "killed", "away"])), max_size=8))
+def test_the_record_shows_the_live_config_and_a_settled_one_is_not_tried_again(
+    history: list[tuple[dict[str, Any], str]],
 ) -> None:
     host, now = Host(), running({})
-    for config, fate in story:
+    for config, fate in history:
         now = now.later(instance=now.instance.model_copy(update={"config": config}))
         now = tick(now, host, fate)
     for _ in range(2):
         now = tick(now, host, "well")
     seen, wanted = the_controller(now), desired_config.digest(now.instance)
     assert desired_config.live(seen) == host.live
-    assert desired_config.on_trial(seen) == {}
+    assert desired_config.on_trial(seen) is None
     if now.instance.config in GOOD:
-        assert (host.live, desired_config.refused(seen), now.instance.health) == (wanted, {}, "healthy")
+        assert (host.live, desired_config.refused(seen), now.instance.health) == (wanted, None, "healthy")
     else:
-        assert desired_config.refused(seen)["digest"] == wanted
+        refused = desired_config.refused(seen)
+        assert refused and refused.digest == wanted
         assert now.instance.health == "degraded"
     tried = list(host.tried)
     for _ in range(3):
         now = tick(now, host, "well")
     assert host.tried == tried, "what is settled is left alone"
-    assert wished(UNREADABLE) not in host.tried
+    assert digest_of(UNREADABLE) not in host.tried

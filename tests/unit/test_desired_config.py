@@ -1,4 +1,4 @@
-"""A changed wish on a cluster that runs: tried once, watched by the host, told truthfully, whatever is cut off when."""
+"""A changed desired configuration of a running cluster: tried once, watched by the host, and reported as it is live."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,18 +18,18 @@ from runner.slurm.decide import decide
 from tests.unit.lifecycle import serving
 from tests.unit.worlds import NOW, after, controller, instance, node, of_kind, settle, snapshot, world
 
-SAID = "slurmctld refuses the configuration: fatal: failed to initialize priority plugin"
+REFUSAL = "slurmctld refuses the configuration: fatal: failed to initialize priority plugin"
 CONFIG = {"slurm": {"MinJobAge": 120}}
 
 
-def wished(config: dict[str, Any]) -> str:
+def digest_of(config: dict[str, Any]) -> str:
     return desired_config.digest(instance(config=config))
 
 
 def running(config: dict[str, Any], *members: Member, **known: Any) -> World:
-    """A healthy cluster that serves an empty config, of which `config` is wished now."""
-    live = {"wish": wished({}), "config_version": "sha256:abc", "cluster_name": "gs00000000"} | known
-    status = {"observed_at": stamp(NOW), "reasons": [], "wish": live["wish"]}
+    """A healthy cluster that serves an empty config, whose desired config is now `config`."""
+    live = {"applied_config": digest_of({}), "config_version": "sha256:abc", "cluster_name": "gs00000000"} | known
+    status = {"observed_at": stamp(NOW), "reasons": [], "wish": live["applied_config"]}
     return world(
         instance=instance(status="running", health="healthy", status_detail=status, config=config),
         members=(controller(status="ready", adapter_detail=live), *members),
@@ -46,40 +46,40 @@ def played(now: World, play: Play, outcome: Outcome, **seen: Any) -> World:
 
 
 def live(now: World) -> Outcome:
-    return Outcome("baseline", {"wish": desired_config.digest(now.instance)})
+    return Outcome("baseline", {"applied_config": desired_config.digest(now.instance)})
 
 
 def refused(code: str = "config_refused") -> Outcome:
-    return Outcome("controller", {}, AdapterError(code, SAID))
+    return Outcome("controller", {}, AdapterError(code, REFUSAL))
 
 
-def test_nothing_is_done_for_a_wish_that_is_live() -> None:
+def test_nothing_is_done_for_a_config_that_is_live() -> None:
     _, steps, play = settle(running({}), decide)
     assert play is None
     assert of_kind(steps, SetMember) == []
 
 
-def test_a_changed_wish_is_noted_first_and_then_put_live_on_the_controller_alone() -> None:
+def test_a_changed_config_is_noted_first_and_then_put_live_on_the_controller() -> None:
     now, steps, play = settle(running(CONFIG, serving(2)), decide)
-    assert of_kind(steps, SetMember)[0].detail == {"change": {"digest": wished(CONFIG), "attempt": 0}}
+    assert of_kind(steps, SetMember)[0].detail == {"change": {"digest": digest_of(CONFIG), "attempt": 0}}
     assert play is not None
     assert (play.playbook, [one.component_key for one in play.members]) == ("deploy", ["controller"])
     assert desired_config.is_pending(now.instance, the_controller(now))
 
 
-def test_a_wish_that_went_live_is_told_and_not_tried_again() -> None:
+def test_a_config_that_went_live_is_reported_and_not_tried_again() -> None:
     now, _, play = settle(running(CONFIG), decide)
     assert play
     now, steps, again = settle(played(now, play, live(now)), decide)
     assert again is None
     known = the_controller(now).adapter_detail
-    assert (known["wish"], known["change"], known["wish_refused"]) == (wished(CONFIG), None, None)
-    assert of_kind(steps, SetInstance)[-1].detail["wish"] == wished(CONFIG)
+    assert (known["applied_config"], known["change"], known["config_refused"]) == (digest_of(CONFIG), None, None)
+    assert of_kind(steps, SetInstance)[-1].detail["config_digest"] == digest_of(CONFIG)
     assert of_kind(steps, SetInstance)[-1].health == "healthy"
 
 
 @pytest.mark.parametrize("code", ["config_refused", "config_taken_back"])
-def test_a_refused_wish_degrades_with_slurms_words_and_is_not_tried_until_it_changes(code: str) -> None:
+def test_a_refused_config_degrades_and_is_not_tried_until_it_changes(code: str) -> None:
     now, _, play = settle(running(CONFIG), decide)
     assert play
     now, _, look = settle(played(now, play, refused(code)), decide)
@@ -88,36 +88,37 @@ def test_a_refused_wish_degrades_with_slurms_words_and_is_not_tried_until_it_cha
     assert again is None
     said = of_kind(steps, SetInstance)[-1]
     assert said.health == "degraded"
-    assert [(reason["code"], reason["message"]) for reason in said.detail["reasons"]] == [(code, SAID)]
-    assert the_controller(now).adapter_detail["wish"] == wished({})
+    assert [(reason["code"], reason["message"]) for reason in said.detail["reasons"]] == [(code, REFUSAL)]
+    assert the_controller(now).adapter_detail["applied_config"] == digest_of({})
     later = now.later(now=NOW + timedelta(minutes=1), played=frozenset(), outcomes={}, snapshot=None)
     _, steps, play = settle(later, decide)
     assert play is None or play.playbook == "observe"
     assert of_kind(steps, SetMember) == []
 
 
-def test_a_wish_that_cannot_be_read_touches_no_host_and_is_told() -> None:
+def test_an_invalid_config_touches_no_host_and_is_reported() -> None:
     now, _steps, play = settle(running({"slurm": {"Epilog": "/tmp/x"}}), decide)
     assert play is not None and play.playbook == "observe"
     known = desired_config.refused(the_controller(now))
-    assert known["code"] == "config_invalid"
-    assert "Epilog" in known["message"]
+    assert known and known.code == "config_invalid"
+    assert "Epilog" in known.message
 
 
 def test_a_cluster_keeps_its_name() -> None:
     now, _, play = settle(running({"cluster_name": "other"}), decide)
     assert play is not None and play.playbook == "observe"
-    assert "keeps its name" in desired_config.refused(the_controller(now))["message"]
+    refused = desired_config.refused(the_controller(now))
+    assert refused and "keeps its name" in refused.message
 
 
-def test_a_wish_taken_back_by_a_person_heals_the_refusal() -> None:
-    known = {"digest": wished(CONFIG), "code": "config_refused", "message": SAID}
-    now, _steps, play = settle(running({}, wish_refused=known), decide)
-    assert desired_config.refused(the_controller(now)) == {}
+def test_withdrawing_a_refused_config_makes_the_cluster_healthy() -> None:
+    known = {"digest": digest_of(CONFIG), "code": "config_refused", "message": REFUSAL}
+    now, _steps, play = settle(running({}, config_refused=known), decide)
+    assert desired_config.refused(the_controller(now)) is None
     assert play is None
 
 
-def test_a_host_that_is_away_is_tried_again_later_and_later() -> None:
+def test_an_unreachable_host_is_tried_again_with_growing_pauses() -> None:
     now, _, play = settle(running(CONFIG), decide)
     assert play
     away = Outcome(error=AdapterError("host_unreachable", "no route", "retryable"))
@@ -125,8 +126,9 @@ def test_a_host_that_is_away_is_tried_again_later_and_later() -> None:
     for _ in range(3):
         now, _, _look = settle(played(now, play, away), decide)
         trial = desired_config.on_trial(the_controller(now))
-        waits.append(trial["next_attempt_at"])
-        assert trial["digest"] == wished(CONFIG)
+        assert trial and trial.next_attempt_at
+        waits.append(trial.next_attempt_at)
+        assert trial.digest == digest_of(CONFIG)
         _, _, early = settle(now.later(played=frozenset(), outcomes={}), decide)
         assert early is None or early.playbook == "observe"
         now = now.later(now=NOW + timedelta(hours=len(waits)), played=frozenset(), outcomes={}, snapshot=None)
@@ -135,47 +137,51 @@ def test_a_host_that_is_away_is_tried_again_later_and_later() -> None:
     assert waits == sorted(waits)
 
 
-def test_a_run_that_was_killed_is_taken_up_also_if_the_wish_was_taken_back_meanwhile() -> None:
-    trial = {"digest": wished(CONFIG), "attempt": 0}
+def test_a_killed_run_is_continued_even_if_the_config_changed_back() -> None:
+    trial = {"digest": digest_of(CONFIG), "attempt": 0}
     for config in (CONFIG, {}):
         now, _, play = settle(running(config, change=trial), decide)
         assert play is not None and play.playbook == "deploy"
-        assert desired_config.on_trial(the_controller(now))["digest"] == wished(config)
+        begun = desired_config.on_trial(the_controller(now))
+        assert begun and begun.digest == digest_of(config)
         now, _, _ = settle(played(now, play, live(now)), decide)
-        assert desired_config.on_trial(the_controller(now)) == {}
-        assert desired_config.live(the_controller(now)) == wished(config)
+        assert desired_config.on_trial(the_controller(now)) is None
+        assert desired_config.live(the_controller(now)) == digest_of(config)
 
 
-def test_a_trial_that_was_cut_off_is_ended_although_what_is_wished_now_cannot_be() -> None:
-    now, _, play = settle(running({"slurm": {"Epilog": "/x"}}, change={"digest": wished(CONFIG), "attempt": 0}), decide)
+def test_an_interrupted_trial_is_ended_although_the_new_config_is_invalid() -> None:
+    now, _, play = settle(
+        running({"slurm": {"Epilog": "/x"}}, change={"digest": digest_of(CONFIG), "attempt": 0}), decide
+    )
     assert play is not None and play.playbook == "deploy"
     hosts, _ = inventory.build(SLURM, now.instance, play.members, now.allocations)
     shared = hosts["all"]["children"]["instance_00000000_0000_0000_0000_000000000007"]["vars"]
-    assert (shared["slurm_config_keep"], shared["slurm_wish"]) == (True, wished({}))
-    now, _, _ = settle(played(now, play, Outcome("baseline", {"wish": wished({})})), decide)
+    assert (shared["slurm_config_keep"], shared["slurm_desired_config"]) == (True, digest_of({}))
+    now, _, _ = settle(played(now, play, Outcome("baseline", {"applied_config": digest_of({})})), decide)
     known = the_controller(now)
-    assert (desired_config.on_trial(known), desired_config.refused(known)["code"]) == ({}, "config_invalid")
+    refused = desired_config.refused(known)
+    assert desired_config.on_trial(known) is None and refused and refused.code == "config_invalid"
 
 
-@pytest.mark.parametrize("known", [None, {"digest": wished(CONFIG), "code": "config_refused", "message": SAID}])
-def test_what_is_not_on_trial_is_not_rendered_by_a_play_that_comes_for_another_reason(known: Any) -> None:
-    now = running(CONFIG, wish_refused=known)
+@pytest.mark.parametrize("known", [None, {"digest": digest_of(CONFIG), "code": "config_refused", "message": REFUSAL}])
+def test_a_play_for_another_reason_renders_only_a_tried_configuration(known: Any) -> None:
+    now = running(CONFIG, config_refused=known)
     hosts, _ = inventory.build(SLURM, now.instance, now.members, now.allocations)
     shared = hosts["all"]["children"]["instance_00000000_0000_0000_0000_000000000007"]["vars"]
-    assert (shared["slurm_config_keep"], shared["slurm_wish"]) == (True, wished({}))
+    assert (shared["slurm_config_keep"], shared["slurm_desired_config"]) == (True, digest_of({}))
 
 
-def test_the_wish_a_play_reports_counts_and_not_the_one_that_came_meanwhile() -> None:
+def test_the_config_that_a_play_reports_counts_and_not_a_later_one() -> None:
     now, _, play = settle(running(CONFIG), decide)
     assert play
     changed = played(now, play, live(now))
     newer: AppInstance = now.instance.model_copy(update={"config": {"slurm": {"KillWait": 9}}})
     now, _, _again = settle(changed.later(instance=newer), decide)
-    assert desired_config.live(the_controller(now)) == wished(CONFIG)
+    assert desired_config.live(the_controller(now)) == digest_of(CONFIG)
     assert desired_config.is_pending(now.instance, the_controller(now))
 
 
-def test_workers_follow_their_controllers_configuration_and_tell_what_they_run() -> None:
+def test_workers_follow_the_controllers_configuration_and_report_theirs() -> None:
     behind = serving(2, adapter_detail={"config_version": "sha256:old"})
     level = serving(3, adapter_detail={"config_version": "sha256:abc"})
     away = serving(4, adapter_detail={"config_version": "sha256:old"})
@@ -194,7 +200,7 @@ def test_workers_follow_their_controllers_configuration_and_tell_what_they_run()
     assert again is None or again.playbook != "follow"
 
 
-def test_a_worker_that_cannot_follow_is_left_for_the_next_look_and_its_version_stays_true() -> None:
+def test_a_worker_that_cannot_follow_keeps_its_version_until_the_next_look() -> None:
     behind = serving(2, adapter_detail={"config_version": "sha256:old"})
     now = running({}, behind)
     now = now.later(now=NOW + timedelta(hours=1), snapshot=snapshot({"w2": node()}))
@@ -206,33 +212,33 @@ def test_a_worker_that_cannot_follow_is_left_for_the_next_look_and_its_version_s
     assert next(one for one in now.members if one.id == behind.id).adapter_detail["config_version"] == "sha256:old"
 
 
-def test_changed_users_go_to_the_workers_in_the_run_that_lets_them_submit() -> None:
+def test_changed_users_reach_the_workers_in_the_run_that_lets_them_submit() -> None:
     config = {"users": [{"name": "ada", "uid": 2001}]}
-    before = desired_config.people(instance())
-    worker = serving(2, adapter_detail={"people_version": before, "config_version": "sha256:abc"})
+    before = desired_config.users(instance())
+    worker = serving(2, adapter_detail={"users_version": before, "config_version": "sha256:abc"})
     gone = serving(3, status="failed")
-    _, _, play = settle(running(config, worker, gone, wish=wished({}), people_version=before), decide)
+    _, _, play = settle(running(config, worker, gone, applied_config=digest_of({}), users_version=before), decide)
     assert play is not None and play.playbook == "deploy"
     assert [one.id for one in play.members[1:]] == [worker.id]
     assert play.terms["keep_drains"] is True
     settings = {"slurm": {"MaxJobCount": 5000}}
-    _, _, play = settle(running(settings, worker, wish=wished({}), people_version=before), decide)
+    _, _, play = settle(running(settings, worker, applied_config=digest_of({}), users_version=before), decide)
     assert play is not None and len(play.members) == 1
 
 
 def test_workers_get_the_users_that_are_declared_now_and_keep_their_drains() -> None:
     config = {"users": [{"name": "ada", "uid": 2001}]}
-    knows, lacks = desired_config.people(instance(config=config)), desired_config.people(instance())
-    late = serving(2, adapter_detail={"people_version": lacks, "config_version": "sha256:abc"})
-    level = serving(3, adapter_detail={"people_version": knows, "config_version": "sha256:abc"})
-    now = running(config, late, level, wish=wished(config), people_version=knows)
+    knows, lacks = desired_config.users(instance(config=config)), desired_config.users(instance())
+    late = serving(2, adapter_detail={"users_version": lacks, "config_version": "sha256:abc"})
+    level = serving(3, adapter_detail={"users_version": knows, "config_version": "sha256:abc"})
+    now = running(config, late, level, applied_config=digest_of(config), users_version=knows)
     nodes = {"w2": node(), "w3": node()}
     now, _, play = settle(now.later(snapshot=snapshot(nodes)), decide)
     assert play is not None and play.playbook == "add_worker"
     assert ([one.id for one in play.members[1:]], play.terms) == ([late.id], {"keep_drains": True})
-    told = {late.id: Outcome("serving", {"people_version": knows, "config_version": "sha256:abc"})}
+    told = {late.id: Outcome("serving", {"users_version": knows, "config_version": "sha256:abc"})}
     now, _, again = settle(after(now, play, told, snapshot(nodes)), decide)
-    assert next(one for one in now.members if one.id == late.id).adapter_detail["people_version"] == knows
+    assert next(one for one in now.members if one.id == late.id).adapter_detail["users_version"] == knows
     assert again is None
 
 
@@ -254,7 +260,7 @@ class QuietPlatform:
 
 
 @pytest.mark.parametrize(("config", "quiet"), [({}, True), (CONFIG, False)])
-def test_a_quiet_tick_sees_a_changed_wish_without_reading_more(config: dict[str, Any], quiet: bool) -> None:
+def test_a_quiet_tick_notices_a_changed_config_without_reading_more(config: dict[str, Any], quiet: bool) -> None:
     now = running(config)
     said = {**(now.instance.status_detail or {}), "observed_at": stamp(datetime.now(UTC))}
     platform: Any = QuietPlatform()

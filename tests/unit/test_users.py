@@ -1,4 +1,4 @@
-"""Declared users are read strictly, and reach a play only as what they were checked to be."""
+"""Declared users are read strictly, and a play gets only checked values."""
 
 import json
 from pathlib import Path
@@ -28,18 +28,20 @@ def variables(*users: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_a_user_has_a_group_of_its_own_number_and_the_default_account_unless_told_otherwise() -> None:
-    told = variables({"name": "ben", "uid": 2002, "gid": 3000, "account": "physics", "shell": "/bin/sh"}, ADA)
-    assert told["slurm_users"] == [
+def test_a_user_has_its_own_group_and_the_default_account_by_default() -> None:
+    found = variables({"name": "ben", "uid": 2002, "gid": 3000, "account": "physics", "shell": "/bin/sh"}, ADA)
+    assert found["slurm_users"] == [
         {"name": "ada", "uid": 2001, "gid": 2001, "shell": "/bin/bash"},
         {"name": "ben", "uid": 2002, "gid": 3000, "shell": "/bin/sh"},
     ]
-    assert told["slurm_accounts"] == [{"name": "ada", "account": "default"}, {"name": "ben", "account": "physics"}]
+    assert found["slurm_accounts"] == [{"name": "ada", "account": "default"}, {"name": "ben", "account": "physics"}]
 
 
-def test_keys_are_stated_only_for_those_who_declare_some() -> None:
-    told = variables(ADA, {"name": "ben", "uid": 2002, "ssh_keys": [KEY]}, {"name": "eve", "uid": 2003, "ssh_keys": []})
-    assert told["slurm_user_keys"] == {"ben": [KEY], "eve": []}
+def test_keys_are_given_only_for_users_who_declare_some() -> None:
+    found = variables(
+        ADA, {"name": "ben", "uid": 2002, "ssh_keys": [KEY]}, {"name": "eve", "uid": 2003, "ssh_keys": []}
+    )
+    assert found["slurm_user_keys"] == {"ben": [KEY], "eve": []}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_keys_are_stated_only_for_those_who_declare_some() -> None:
         {"sudo": True},
     ],
 )
-def test_a_user_that_cannot_be_had_safely_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_unsafe_user_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(IntentError) as raised:
         read_config(instance(config={"users": [ADA | wrong]}))
     assert raised.value.code == "config_invalid"
@@ -87,17 +89,17 @@ def test_a_user_that_cannot_be_had_safely_is_refused(wrong: dict[str, Any]) -> N
         ({"name": "ben", "uid": 2002, "gid": 2001}, "gid 2001"),
     ],
 )
-def test_two_users_share_nothing(second: dict[str, Any], what: str) -> None:
+def test_two_users_share_no_name_and_no_number(second: dict[str, Any], what: str) -> None:
     with pytest.raises(IntentError, match=what):
         read_config(instance(config={"users": [ADA, second]}))
 
 
-def test_a_config_that_cannot_be_read_says_nothing_about_users_rather_than_that_there_are_none() -> None:
-    told = variables(ADA | {"uid": 1})
-    assert not {"slurm_users", "slurm_accounts", "slurm_user_keys"} & set(told)
+def test_users_of_an_unreadable_config_are_unknown_and_not_empty() -> None:
+    found = variables(ADA | {"uid": 1})
+    assert not {"slurm_users", "slurm_accounts", "slurm_user_keys"} & set(found)
 
 
-def test_the_login_user_of_a_host_is_no_declared_user() -> None:
+def test_the_login_user_of_a_host_cannot_be_declared() -> None:
     place = allocation(1)
     place.connection["username"] = "cloud"  # type: ignore[index]
     declared = instance(config={"users": [{"name": "cloud", "uid": 2001}]})
@@ -106,13 +108,13 @@ def test_the_login_user_of_a_host_is_no_declared_user() -> None:
 
 
 @pytest.mark.parametrize("user", [ADA, ADA | {"gid": 3000, "account": "x1", "shell": "/bin/sh", "ssh_keys": [KEY]}])
-def test_the_manifest_takes_what_the_runner_takes(user: dict[str, Any]) -> None:
+def test_the_manifest_accepts_what_the_runner_accepts(user: dict[str, Any]) -> None:
     read_config(instance(config={"users": [user]}))
     placement = {"mode": "split", "controller_allocation_id": "x", "worker_allocation_ids": []}
     jsonschema.validate({"placement_intent": placement, "config": {"users": [user]}}, SCHEMA)
 
 
-def test_a_file_of_users_is_checked_before_anything_is_asked(tmp_path: Path) -> None:
+def test_a_file_of_users_is_checked_before_the_request(tmp_path: Path) -> None:
     listed = tmp_path / "users.json"
     listed.write_text(json.dumps([ADA]))
     assert requests.read_users(listed) == [ADA]

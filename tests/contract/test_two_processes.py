@@ -1,0 +1,28 @@
+"""Two runners, each a process of its own, carry out every kind of request at once as one would have done it alone.
+
+The platform and its Vault are real. The hosts are on paper, in a file that both processes change: they note a member in
+two plays at once, and numbers of claims that a host would refuse.
+"""
+
+from queue import Queue
+
+import pytest
+
+from tests.contract.scenarios import FAIL, STORIES
+from tests.contract.stage import Scenario, Stage
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("story", [*STORIES, FAIL], ids=lambda story: story.name.replace(" ", "-"))
+def test_two_runners_at_once_reach_the_end_that_one_reaches(stages: "Queue[Stage]", story: Scenario) -> None:
+    stage = stages.get()
+    try:
+        alone = stage.play_out(story)
+        both = stage.play_out(story, runners=("left", "right"))
+    finally:
+        stages.put(stage)
+    assert both.conflicts > 0, "they did not meet"
+    assert both.wrong == []
+    assert {
+        name: (said, both.outcome[name]) for name, said in alone.outcome.items() if both.outcome[name] != said
+    } == {}

@@ -1,0 +1,86 @@
+"""One table of error codes: the docs show it, and the program raises what is in it and nothing else."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from runner.slurm.causes import CAUSES
+from tests.error_codes import PAGE, ROOT, Raised, raised, rendered, shown, table
+
+FOLDERS = ("app", "runner", "plugins", "inventory_plugins", "roles", "playbooks")
+RAISED = raised()
+
+
+def known(one: Raised) -> list[str]:
+    return [code for code in (*table(), *CAUSES) if re.fullmatch(one.code, code)] if one.pattern else [one.code]
+
+
+def unlisted(found: list[Raised]) -> list[str]:
+    listed = {*table(), *CAUSES}
+    return [f"{one.code} ({one.where})" for one in found if not listed & set(known(one))]
+
+
+def unraised(found: list[Raised], root: Path) -> set[str]:
+    """Codes of the table that nothing raises; one that is passed on as data is at least written in quotes."""
+    by_name = {code for one in found for code in known(one)}
+    sources = [path for top in FOLDERS[1:] for path in (root / top).rglob("*.*") if path.suffix in (".py", ".yml")]
+    text = "\n".join(path.read_text() for path in sources)
+    return {code for code in table(root) if code not in by_name and f'"{code}"' not in text}
+
+
+def test_the_page_shows_the_table() -> None:
+    assert shown(PAGE.read_text()) == rendered(), "run python -m tests.error_codes"
+
+
+def test_every_code_that_is_raised_is_in_the_table() -> None:
+    assert len(RAISED) > 200
+    assert unlisted(RAISED) == []
+
+
+def test_every_code_of_the_table_is_raised() -> None:
+    assert unraised(RAISED, ROOT) == set()
+
+
+def test_a_code_is_raised_with_a_class_that_its_row_has() -> None:
+    classes = table()
+    wrong = [
+        f"{one.code} is {one.klass} ({one.where}), not {classes[one.code]}"
+        for one in RAISED
+        if one.klass and one.code in classes and one.klass not in classes[one.code]
+    ]
+    assert wrong == []
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
+    return tmp_path
+
+
+NEW = {
+    "runner/slurm/health.py": 'NEW = AdapterError("made_up", "a sentence")',
+    "runner/intent/placement.py": 'def new(): raise IntentError("made_up", "a sentence")',
+    "runner/slurm/decide/repair.py": 'STEP = Refuse("a sentence", operation, "made_up")',
+    "runner/slurm/readiness.py": 'def new(): return "made_up", f"a sentence {1}"',
+    "runner/slurm/detail.py": 'REASON = {"code": "made_up", "message": "a sentence"}',
+    "plugins/module_utils/host/gpus.py": 'NEW = AdapterError("made_up", "a sentence", REPAIRABLE)',
+    "playbooks/stop.yml": "          code: made_up",
+    "roles/munge/tasks/main.yml": "      code: made_up",
+}
+
+
+def test_a_new_code_that_is_not_in_the_table_is_found_in_each_form(tree: Path) -> None:
+    for place, line in NEW.items():
+        with (tree / place).open("a") as file:
+            file.write(f"\n{line}\n")
+    found = unlisted(raised(tree))
+    assert sorted(one.rpartition(":")[0] for one in found) == sorted(f"made_up ({place}" for place in NEW)
+
+
+def test_a_row_that_nothing_raises_is_found(tree: Path) -> None:
+    with (tree / "app" / "error_codes.yaml").open("a") as file:
+        file.write("- {codes: [made_up], class: retryable, text: nothing}\n")
+    assert unraised(RAISED, tree) == {"made_up"}

@@ -1,6 +1,6 @@
 """Settings for all tests. With CI set, hypothesis draws the same examples each time; otherwise it draws new ones.
 
-A story stops at its first failure, and a failed test keeps evidence.
+A scenario stops at its first failure, and a failed test keeps evidence.
 """
 
 import os
@@ -18,7 +18,7 @@ from tests import vault_under_test  # noqa: E402, F401 - takes VAULT_* out of th
 # Ansible gives our module_utils this name on hosts; with it they are ordinary Python here too.
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[1] / "plugins" / "module_utils"))
 
-pytest_plugins = ["tests.post_mortem", "tests.stories", "tests.suite.selection"]
+pytest_plugins = ["tests.post_mortem", "tests.scenarios", "tests.suite.selection"]
 
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):

@@ -33,7 +33,7 @@ _FORKS.set_forkserver_preload(
         "hvac",
         "pytest",
         __name__,
-        "tests.contract.mortal_runner",
+        "tests.contract.killable_runner",
     ]
 )
 _LOCK = threading.Lock()

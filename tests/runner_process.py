@@ -51,7 +51,7 @@ def inherited() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("GPUAAS_", "VAULT_"))}
 
 
-# Set by own_processes; not a context variable, because stories call the command from threads.
+# Set by own_processes; not a context variable, because scenarios call the command from threads.
 _always_own_process = False
 
 

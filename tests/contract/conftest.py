@@ -12,8 +12,8 @@ import pytest
 from runner.act import play_secrets
 from runner.loop import tick
 from tests import vault_under_test
-from tests.contract.hosts_in_mind import Hosts
 from tests.contract.scenarios import BEGINNINGS, STAGES
+from tests.contract.simulated_hosts import Hosts
 from tests.contract.stage import Stage
 from tests.platform_process import Platform, Project, start_platform, stop_platform
 from tests.vault_under_test import VaultUnderTest
@@ -91,12 +91,12 @@ def dialable(platform: Platform) -> Project:
 
 @pytest.fixture(scope="session")
 def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Queue[Stage]"]:
-    """Some stages, each with the states in which stories begin."""
+    """Some stages, each with the states in which scenarios begin."""
 
     def build(number: int) -> Stage:
         stage = Stage(tmp_path_factory.mktemp("stage", numbered=True) / str(number))
-        for story, name in BEGINNINGS.items():
-            stage.play_out(story)
+        for scenario, name in BEGINNINGS.items():
+            stage.play_out(scenario)
             stage.save(name)
         return stage
 

@@ -1,6 +1,6 @@
 """What is asked of an instance, for tests that let it happen to the end in several ways: killed, or by two runners.
 
-Each story begins in a state that another one has led to.
+Each scenario begins in a state that another one has led to.
 """
 
 from tests.contract.stage import Scenario, Stage
@@ -36,7 +36,7 @@ def stop_under_a_job(stage: Stage) -> None:
     stage.ask_whole("stop", deadline_seconds=0, on_deadline="cancel")
 
 
-STORIES = [
+SCENARIOS = [
     DEPLOY,
     Scenario("add", "running", lambda stage: stage.ask("add", allocations=(4,)), "succeeded"),
     Scenario("bulk add", "running", lambda stage: stage.ask("add", allocations=(4, 5, 6)), "succeeded"),
@@ -57,5 +57,5 @@ STORIES = [
     Scenario("decommission", "running", lambda stage: stage.ask_whole("decommission"), "succeeded"),
 ]
 
-# How the states come about in which stories begin, in order; "asked for" is there from the start.
+# How the states come about in which scenarios begin, in order; "asked for" is there from the start.
 BEGINNINGS = {DEPLOY: "running", STOP: "stopped", DRAIN_BUSY: "draining", FAIL: "failed", UPGRADE: "upgraded"}

@@ -1,4 +1,4 @@
-"""A stage on which one story is told over and over: a platform of its own, hosts on paper, and mortal runners."""
+"""A stage on which one scenario runs over and over: its own platform, simulated hosts, runners that can be killed."""
 
 import contextlib
 import re
@@ -17,9 +17,9 @@ from hvac import exceptions
 from runner.model.plan import AdapterError
 from sandbox.fleet.keys import KeyPair
 from sandbox.platform.app import DATABASE_FILE
-from tests.contract import mortal_runner
-from tests.contract.hosts_in_mind import misnumbered
-from tests.contract.mortal_runner import NEVER, PaperHosts
+from tests.contract import killable_runner
+from tests.contract.killable_runner import NEVER, FileHosts
+from tests.contract.simulated_hosts import misnumbered
 from tests.leases import end_leases, holder
 from tests.platform_process import Doc, start_platform, stop_platform
 from tests.runner_process import environment
@@ -52,7 +52,7 @@ class Scenario:
 
 
 @dataclass
-class Telling:
+class ScenarioRun:
     outcome: Doc
     writes: list[str] = field(default_factory=list)
     moments: int = 0
@@ -82,13 +82,13 @@ class Stage:
         self.project.allocation_ids = [allocation(number) for number in range(1, 9)]
         self._variables = {
             **environment(self.project, GPUAAS_RETRY_SECONDS="0", GPUAAS_MAX_ATTEMPTS="9"),
-            "GPUAAS_OBSERVE_SECONDS": "3600",  # no look that nobody asked for, however long ago a story's beginning is
+            "GPUAAS_OBSERVE_SECONDS": "3600",  # no routine look, however old the beginning is
             "TMPDIR": str(self._temporary),
             "HOME": str(directory),
             "PATH": "/usr/bin:/bin",
         }
         self._adapter, self._operator = self.project.adapter, self.project.operator
-        PaperHosts().save(self._hosts)
+        FileHosts().save(self._hosts)
         self.made = self.project.deploy(workers=2)
         self.save("asked for")
 
@@ -136,28 +136,30 @@ class Stage:
 
     def break_controller(self) -> None:
         """The next plays meet what only a person can put right."""
-        hosts = PaperHosts.load(self._hosts)
+        hosts = FileHosts.load(self._hosts)
         hosts.ctl_error = AdapterError("disk_full", "no space is left")
         hosts.save(self._hosts)
 
     def retry(self) -> None:
-        hosts = PaperHosts.load(self._hosts)
+        hosts = FileHosts.load(self._hosts)
         hosts.ctl_error = None
         hosts.save(self._hosts)
         self.ask_whole("retry")
 
     def start_job(self, number: int) -> None:
-        hosts = PaperHosts.load(self._hosts)
+        hosts = FileHosts.load(self._hosts)
         hosts.nodes[f"w{number}"].jobs.add(number)
         hosts.save(self._hosts)
 
     # -- tellings ----------------------------------------------------------------------------------------------
 
-    def play_out(self, story: Scenario, point: Point | None = None, *, runners: tuple[str, ...] = ("only",)) -> Telling:
-        """From the story's beginning to its end, with a runner that dies at the point, or with several at once."""
+    def play_out(
+        self, scenario: Scenario, point: Point | None = None, *, runners: tuple[str, ...] = ("only",)
+    ) -> ScenarioRun:
+        """From the scenario's beginning to its end, with a runner that dies at the point, or with several at once."""
         control = self.platform.control
-        self.restore(story.begins)
-        story.ask(self)
+        self.restore(scenario.begins)
+        scenario.ask(self)
         mark = control.requests()["last"]
         dies_at = NEVER
         if point and point.where == "in play":
@@ -167,23 +169,23 @@ class Stage:
             control.inject_fault(action, WRITES["path_regex"], method=WRITES["method"], skip=point.number - 1)
         if len(runners) > 1:  # the first write of each waits until all have read the same records
             control.inject_fault("hang", **WRITES, times=len(runners), seconds=1.5)
-        told = Telling({})
+        result = ScenarioRun({})
         for _ in range(TICKS):
-            self._tick(told, dies_at, runners)
-            if told.deaths == (point is not None) and self._is_settled():
+            self._tick(result, dies_at, runners)
+            if result.deaths == (point is not None) and self._is_settled():
                 break
         rows = control.requests(mark)["requests"]
-        told.writes = [_kind(row) for row in rows if row["method"] != "GET" and "/auth/" not in row["path"]]
-        hosts = PaperHosts.load(self._hosts)
-        told.moments, told.plays = hosts.moments, hosts.ends
-        told.conflicts = sum(row["status"] in (409, 412) for row in rows)
-        told.wrong = [*hosts.overlaps, *misnumbered(hosts.numbers)]
+        result.writes = [_kind(row) for row in rows if row["method"] != "GET" and "/auth/" not in row["path"]]
+        hosts = FileHosts.load(self._hosts)
+        result.moments, result.plays = hosts.moments, hosts.ends
+        result.conflicts = sum(row["status"] in (409, 412) for row in rows)
+        result.wrong = [*hosts.overlaps, *misnumbered(hosts.numbers)]
         # Some time later, when it is looked at again: health that was being judged has its verdict by then.
-        self._tick(told, NEVER, runners[:1], GPUAAS_OBSERVE_SECONDS="0")
-        told.outcome = self._outcome()
-        return told
+        self._tick(result, NEVER, runners[:1], GPUAAS_OBSERVE_SECONDS="0")
+        result.outcome = self._outcome()
+        return result
 
-    def _tick(self, told: Telling, dies_at: int, runners: tuple[str, ...], **changes: str) -> None:
+    def _tick(self, result: ScenarioRun, dies_at: int, runners: tuple[str, ...], **changes: str) -> None:
         control = self.platform.control
         watched = bool(control.faults())
         started = []
@@ -191,14 +193,14 @@ class Stage:
             variables = {**self._variables, "GPUAAS_RUNNER_ID": f"{name}-{uuid4()}", **changes}
             log = self._log.with_suffix(f".{name}")
             lasts = 0.1 if len(runners) > 1 else 0
-            started.append((mortal_runner.start(variables, self._hosts, log, dies_at, lasts), log))
+            started.append((killable_runner.start(variables, self._hosts, log, dies_at, lasts), log))
         for runner, log in started:
-            while (code := mortal_runner.exit_code(runner, 0.01 if watched else None)) is None:
+            while (code := killable_runner.exit_code(runner, 0.01 if watched else None)) is None:
                 if control.held():
                     runner.kill()
             if code == -9:
-                told.deaths += 1
-                told.left += len(list(self._temporary.iterdir()))
+                result.deaths += 1
+                result.left += len(list(self._temporary.iterdir()))
                 end_leases(self._adapter, self.path)
             else:
                 assert code in (0, 1), f"{code}: {log.read_text()[-3000:]}"
@@ -214,7 +216,7 @@ class Stage:
 
     def _outcome(self) -> Doc:
         """Everything a person could see afterwards, without the times and ids by which tellings differ."""
-        instance, hosts = self.read(), PaperHosts.load(self._hosts)
+        instance, hosts = self.read(), FileHosts.load(self._hosts)
         secrets, versions = self._secrets()
         said = instance["status_detail"] or {}
         lifecycle = said.get("lifecycle") or {}
@@ -272,7 +274,7 @@ class Stage:
     def restore(self, name: str) -> None:
         self._copy(self._directory / f"{name}.sqlite", self._database)
         shutil.copy(self._directory / f"{name}.hosts", self._hosts)
-        hosts = PaperHosts.load(self._hosts)
+        hosts = FileHosts.load(self._hosts)
         hosts.moments, hosts.ends = 0, []
         hosts.busy, hosts.overlaps, hosts.numbers = {}, [], {}
         hosts.save(self._hosts)

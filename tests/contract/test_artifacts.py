@@ -12,7 +12,7 @@ from runner.act.vault import SecretsError, Vault
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
 from sandbox.fleet.keys import KeyPair
-from tests.contract.hosts_in_mind import Hosts, work
+from tests.contract.simulated_hosts import Hosts, work
 from tests.platform_process import Doc, Project
 from tests.runner_process import answer, environment, gpuaas_slurm, settings
 

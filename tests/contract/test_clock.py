@@ -14,7 +14,7 @@ from runner.loop import shared
 from runner.platform import clock
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
-from tests.contract.hosts_in_mind import Hosts
+from tests.contract.simulated_hosts import Hosts
 from tests.platform_process import Doc, Project
 from tests.runner_process import settings
 

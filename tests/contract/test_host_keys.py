@@ -19,7 +19,7 @@ from runner.model.plan import AdapterError
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
 from tests.commands import ends
-from tests.contract.hosts_in_mind import Hosts
+from tests.contract.simulated_hosts import Hosts
 from tests.contract.test_two_runners import instance_of, listed, race
 from tests.platform_process import Doc, Platform, Project
 from tests.runner_process import environment, gpuaas_slurm, settings

@@ -18,7 +18,7 @@ from runner.loop import shared
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
 from tests.contract.conftest import KEY
-from tests.contract.hosts_in_mind import Hosts, work
+from tests.contract.simulated_hosts import Hosts, work
 from tests.platform_process import Doc, Platform, Project
 from tests.runner_process import settings
 from tests.waits import until

@@ -1,10 +1,10 @@
 """A runner is killed before and after every write and at every moment of its plays; the end is always the same.
 
-Each story is told once undisturbed, with everything that is written noted. Then it is told again for each point, with a
+Each scenario runs once undisturbed, with everything that is written noted. Then it runs again for each point, with a
 real process that gets a real SIGKILL there; when its leases have run out, another one goes on. The platform and its
 Vault are real, hosts are on paper; tests/e2e/test_killed_anywhere.py does it with real ones.
 
-By default each kind of write and each play of each story is hit. GPUAAS_EVERY_POINT=1 hits every point there is.
+By default each kind of write and each play of each scenario is hit. GPUAAS_EVERY_POINT=1 hits every point there is.
 """
 
 import os
@@ -14,11 +14,11 @@ from queue import Queue
 
 import pytest
 
-from tests.contract.scenarios import DEPLOY, STAGES, STORIES
-from tests.contract.stage import Point, Scenario, Stage, Telling
+from tests.contract.scenarios import DEPLOY, SCENARIOS, STAGES
+from tests.contract.stage import Point, Scenario, ScenarioRun, Stage
 
 
-def points(whole: Telling) -> list[Point]:
+def points(whole: ScenarioRun) -> list[Point]:
     """Where to die: everywhere; or once for each kind of write, before and after by turns, and twice in each play."""
     writes = range(1, len(whole.writes) + 1)
     if os.environ.get("GPUAAS_EVERY_POINT"):
@@ -32,20 +32,20 @@ def points(whole: Telling) -> list[Point]:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name.replace(" ", "-"))
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name.replace(" ", "-"))
 def test_after_a_kill_anywhere_the_next_runner_reaches_the_same_end(
-    stages: "Queue[Stage]", story: Scenario, capsys: pytest.CaptureFixture[str]
+    stages: "Queue[Stage]", scenario: Scenario, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def play_out(point: Point | None) -> Telling:
+    def play_out(point: Point | None) -> ScenarioRun:
         stage = stages.get()
         try:
-            return stage.play_out(story, point)
+            return stage.play_out(scenario, point)
         finally:
             stages.put(stage)
 
     whole = play_out(None)
-    ended = whole.outcome["operations"][-1][1] if story is not DEPLOY else whole.outcome["instance"][0]
-    assert ended == story.ends, whole.outcome
+    ended = whole.outcome["operations"][-1][1] if scenario is not DEPLOY else whole.outcome["instance"][0]
+    assert ended == scenario.ends, whole.outcome
     told = [kind for kind in whole.outcome["events"] if kind != "apps.instance.failed"]
     assert told[:2] == ["apps.instance.requested", "apps.instance.running"]
     assert whole.outcome["left on disk"] == whole.outcome["left running"] == []
@@ -65,4 +65,6 @@ def test_after_a_kill_anywhere_the_next_runner_reaches_the_same_end(
     left = sum(one.left > 0 for one in tellings.values())
     every = 2 * len(whole.writes) + whole.moments
     with capsys.disabled():
-        sys.stdout.write(f"\n{story.name}: died at {len(chosen)} of {every} points, at {left} with files left behind ")
+        sys.stdout.write(
+            f"\n{scenario.name}: died at {len(chosen)} of {every} points, at {left} with files left behind "
+        )

@@ -12,7 +12,7 @@ from runner.model.errors import PlatformError
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
 from tests.commands import ends
-from tests.contract.hosts_in_mind import Hosts
+from tests.contract.simulated_hosts import Hosts
 from tests.platform_process import ACTION_KEYS_FILE, ROOT, Doc, Platform, Project, action_keys
 from tests.runner_process import answer, environment, gpuaas_slurm, settings
 

@@ -12,7 +12,7 @@ from runner.loop import run as loop
 from runner.platform import client as client_module
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
-from tests.contract.hosts_in_mind import Hosts, work
+from tests.contract.simulated_hosts import Hosts, work
 from tests.platform_process import Doc, Project
 from tests.runner_process import settings
 

@@ -10,7 +10,7 @@ from runner.loop import run as loop
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
 from tests.commands import ends
-from tests.contract.hosts_in_mind import Hosts
+from tests.contract.simulated_hosts import Hosts
 from tests.platform_process import Doc, Platform, Project, our_manifest
 from tests.runner_process import environment, gpuaas_slurm, settings
 

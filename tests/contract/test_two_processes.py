@@ -8,17 +8,17 @@ from queue import Queue
 
 import pytest
 
-from tests.contract.scenarios import FAIL, STORIES
+from tests.contract.scenarios import FAIL, SCENARIOS
 from tests.contract.stage import Scenario, Stage
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("story", [*STORIES, FAIL], ids=lambda story: story.name.replace(" ", "-"))
-def test_two_runners_at_once_reach_the_end_that_one_reaches(stages: "Queue[Stage]", story: Scenario) -> None:
+@pytest.mark.parametrize("scenario", [*SCENARIOS, FAIL], ids=lambda scenario: scenario.name.replace(" ", "-"))
+def test_two_runners_at_once_reach_the_end_that_one_reaches(stages: "Queue[Stage]", scenario: Scenario) -> None:
     stage = stages.get()
     try:
-        alone = stage.play_out(story)
-        both = stage.play_out(story, runners=("left", "right"))
+        alone = stage.play_out(scenario)
+        both = stage.play_out(scenario, runners=("left", "right"))
     finally:
         stages.put(stage)
     assert both.conflicts > 0, "they did not meet"

@@ -38,7 +38,7 @@ from runner.slurm.app import SLURM
 from runner.slurm.decide import decide
 from runner.slurm.decide.instance.queue import Verb
 from tests.commands import ends
-from tests.contract.hosts_in_mind import Hosts
+from tests.contract.simulated_hosts import Hosts
 from tests.platform_process import Doc, Platform, Project
 from tests.runner_process import environment, gpuaas_slurm, settings
 from tests.waits import until

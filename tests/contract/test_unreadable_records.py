@@ -13,7 +13,7 @@ from runner.observe.world import observe
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
 from tests.commands import ends
-from tests.contract.hosts_in_mind import Hosts, work
+from tests.contract.simulated_hosts import Hosts, work
 from tests.platform_process import Doc, Platform, Project
 from tests.runner_process import environment, gpuaas_slurm, settings
 

@@ -11,7 +11,7 @@ from runner.platform.client import Client
 from runner.slurm.app import SLURM
 from sandbox.fleet.keys import KeyPair
 from tests.commands import ends
-from tests.contract.hosts_in_mind import Hosts
+from tests.contract.simulated_hosts import Hosts
 from tests.platform_process import Doc, Project
 from tests.runner_process import answer, environment, gpuaas_slurm, settings
 

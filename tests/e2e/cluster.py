@@ -289,7 +289,7 @@ def nothing_is_claimed(cluster: Cluster) -> None:
 
 
 def happened_once(cluster: Cluster, *, workers: int) -> None:
-    """A story with interruptions ends like one without: no second member, no second event."""
+    """A scenario with interruptions ends like one without: no second member, no second event."""
     instance = cluster.instance()
     assert (instance["status"], instance["health"]) == ("running", "healthy"), instance["status_detail"]
     assert sorted(one["component_key"] for one in cluster.members()) == ["controller", *["worker"] * workers]

@@ -67,7 +67,7 @@ def deployed(request: pytest.FixtureRequest) -> Iterator[Deployed]:
 
 @pytest.fixture(scope="session", params=SUITES)
 def standing(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """gs-1 with workers gs-2 and gs-3, for stories that leave it as they found it, and for one that comes last."""
+    """gs-1 with workers gs-2 and gs-3, for scenarios that leave it as they found it, and for one that comes last."""
     with fleet_named(f"e2e-standing-{request.param}") as fleet:
         fleet.up(hosts=3, suite=request.param, warm=True)
         cluster = deploy(fleet, "gs-1", "gs-2,gs-3")

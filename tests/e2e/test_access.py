@@ -11,7 +11,7 @@ from tests.e2e.conftest import Equipped
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND, answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("equipped", independent=True)]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("equipped", independent=True)]
 
 
 def through_ssh(equipped: Equipped, commands: list[str]) -> list[tuple[int, str]]:

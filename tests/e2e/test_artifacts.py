@@ -1,6 +1,6 @@
 """Packages by the platform's word, on real hosts: what is denied touches none, and a private source leaves no trace.
 
-One story on one cluster: a worker is denied, then its source wants another password, then another key, then all is
+One scenario on one cluster: a worker is denied, then its source wants another password, then another key, then all is
 right and it joins, and moves with its cluster to a newer suite; at last it is removed.
 """
 
@@ -21,7 +21,7 @@ from tests.e2e.private_repository import USER, Repository, serve
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND, answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("story", independent=True)]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("scenario", independent=True)]
 
 RIGHT, WRONG = f"canary-right-{uuid.uuid4().hex}", f"canary-wrong-{uuid.uuid4().hex}"
 CREDENTIALS = [RIGHT, WRONG, *(base64.b64encode(f"{USER}:{one}".encode()).decode() for one in (RIGHT, WRONG))]
@@ -152,7 +152,7 @@ class Scenario:
 
 
 @pytest.fixture(scope="module")
-def story() -> Iterator[Scenario]:
+def scenario() -> Iterator[Scenario]:
     with fleet_named("artifacts") as fleet:
         fleet.ensure([HostSpec("gs-1", "trixie", warm=True), HostSpec(WORKER, "trixie")])
         yield run_scenario(fleet)
@@ -196,74 +196,76 @@ def run_scenario(fleet: Fleet) -> Scenario:
     return told
 
 
-def test_a_deny_names_its_rule_and_the_host_is_not_even_logged_in_to(story: Scenario) -> None:
-    error = story.errors["denied"]
+def test_a_deny_names_its_rule_and_the_host_is_not_even_logged_in_to(scenario: Scenario) -> None:
+    error = scenario.errors["denied"]
     assert (error["code"], error["class"]) == ("artifact_denied", "intervention")
     assert "global rule no-slurm" in error["message"] and "recalled" in error["message"]
     assert (error["host"], error["ledger"]) == ([], False)
-    operation = sorted(story.cluster.operations(), key=lambda one: one["created_at"])[0]
+    operation = sorted(scenario.cluster.operations(), key=lambda one: one["created_at"])[0]
     assert (operation["status"], operation["error"]["code"]) == ("failed", "artifact_denied")
-    assert "no-slurm" in str(answer(story.cluster.variables, "explain", operation["correlation_id"]))
+    assert "no-slurm" in str(answer(scenario.cluster.variables, "explain", operation["correlation_id"]))
 
 
-def test_wrong_password_and_wrong_key_have_different_codes_and_leave_nothing(story: Scenario) -> None:
-    denied, untrusted = story.errors["wrong password"], story.errors["wrong key"]
+def test_wrong_password_and_wrong_key_have_different_codes_and_leave_nothing(scenario: Scenario) -> None:
+    denied, untrusted = scenario.errors["wrong password"], scenario.errors["wrong key"]
     assert (denied["code"], denied["class"]) == ("package_source_denied", "retryable")
     assert (untrusted["code"], untrusted["class"]) == ("package_source_untrusted", "intervention")
-    assert (story.left["wrong password"], story.left["wrong key"]) == ([], [])
+    assert (scenario.left["wrong password"], scenario.left["wrong key"]) == ([], [])
 
 
-def test_a_worker_gets_slurm_from_the_private_source_and_the_rest_from_its_own(story: Scenario) -> None:
-    assert story.errors["right"].get("code") is None
-    versions = dict(story.versions["joined"])
+def test_a_worker_gets_slurm_from_the_private_source_and_the_rest_from_its_own(scenario: Scenario) -> None:
+    assert scenario.errors["right"].get("code") is None
+    versions = dict(scenario.versions["joined"])
     assert versions.pop("munge") != "99", "the private source is for Slurm alone"
     assert {"slurmd", "slurm-client"} <= set(versions)
     assert all(one.endswith("~private1") for one in versions.values()), versions
 
 
-def test_a_deny_holds_for_a_play_by_hand_and_an_allow_uses_its_source(story: Scenario) -> None:
-    code, output, there = story.by_hand["denied"]
+def test_a_deny_holds_for_a_play_by_hand_and_an_allow_uses_its_source(scenario: Scenario) -> None:
+    code, output, there = scenario.by_hand["denied"]
     assert code == 2 and "artifact_denied" in output and "rule no-slurm" in output
     assert not there.startswith("installed")
-    code, output, there = story.by_hand["allowed"]
+    code, output, there = scenario.by_hand["allowed"]
     assert code == 0 and there.startswith("installed ") and there.endswith("~private1"), output
-    assert [one for one in CREDENTIALS if one in output] == [] and story.left["by hand"] == []
+    assert [one for one in CREDENTIALS if one in output] == [] and scenario.left["by hand"] == []
 
 
-def test_an_upgrade_moves_all_to_what_the_private_source_has(story: Scenario) -> None:
-    operations = story.cluster.api.get(f"{story.cluster.path}/operations").json()["items"]
+def test_an_upgrade_moves_all_to_what_the_private_source_has(scenario: Scenario) -> None:
+    operations = scenario.cluster.api.get(f"{scenario.cluster.path}/operations").json()["items"]
     assert [(one["operation"], one["status"]) for one in operations] == [("upgrade", "succeeded")], operations
     for host in ("gs-1", WORKER):
-        versions = story.slurm(host)
+        versions = scenario.slurm(host)
         assert versions.pop("munge") != "99"
         assert all(one.endswith("+private2") for one in versions.values()), versions
-    story.cluster.runs_a_job_on_every_worker()
+    scenario.cluster.runs_a_job_on_every_worker()
 
 
-def test_the_credential_is_nowhere_on_the_host_afterwards_nor_in_a_process_meanwhile(story: Scenario) -> None:
-    looks, found, seen = story.watched
+def test_the_credential_is_nowhere_on_the_host_afterwards_nor_in_a_process_meanwhile(scenario: Scenario) -> None:
+    looks, found, seen = scenario.watched
     assert isinstance(looks, int) and looks > 10
     assert found == []
     assert seen == [["0o600", 0, "00-gpuaas-slurm.conf"]], "it was there for a while, for root alone"
-    assert (story.left["right"], story.left["upgrade"]) == ([], [])
-    assert story.errors["right"]["configuration"] == "as before"
+    assert (scenario.left["right"], scenario.left["upgrade"]) == ([], [])
+    assert scenario.errors["right"]["configuration"] == "as before"
 
 
-def test_the_credential_is_in_no_log_and_nowhere_in_the_api(story: Scenario) -> None:
-    control = story.cluster.fleet.control()
-    said = json.dumps([story.logs, story.cluster.members(), story.cluster.operations(), story.cluster.events()])
+def test_the_credential_is_in_no_log_and_nowhere_in_the_api(scenario: Scenario) -> None:
+    control = scenario.cluster.fleet.control()
+    said = json.dumps(
+        [scenario.logs, scenario.cluster.members(), scenario.cluster.operations(), scenario.cluster.events()]
+    )
     said += json.dumps([control.requests(), control.audit()])
     assert [one for one in CREDENTIALS if one in said] == []
 
 
-def test_a_removed_worker_has_neither_the_source_nor_what_a_killed_call_left(story: Scenario) -> None:
+def test_a_removed_worker_has_neither_the_source_nor_what_a_killed_call_left(scenario: Scenario) -> None:
     place = "/run/gpuaas-slurm/source/auth.conf.d"
-    story.on("sh", "-c", f"mkdir -p {place} && cat >{place}/x", stdin=RIGHT)
-    assert set(story.traces()) == {f"{place}/x", "/run/gpuaas-slurm/source"}, "the search finds what is there"
-    assert {"slurmd", "munge"} <= set(story.packages())
-    answer(story.cluster.variables, "op", "remove", story.cluster.instance_id, "--members", WORKER)
-    ends(story.cluster.run(), 0)
-    workers = [one["status"] for one in story.cluster.members() if one["component_key"] == "worker"]
+    scenario.on("sh", "-c", f"mkdir -p {place} && cat >{place}/x", stdin=RIGHT)
+    assert set(scenario.traces()) == {f"{place}/x", "/run/gpuaas-slurm/source"}, "the search finds what is there"
+    assert {"slurmd", "munge"} <= set(scenario.packages())
+    answer(scenario.cluster.variables, "op", "remove", scenario.cluster.instance_id, "--members", WORKER)
+    ends(scenario.cluster.run(), 0)
+    workers = [one["status"] for one in scenario.cluster.members() if one["component_key"] == "worker"]
     assert set(workers) == {"deleted"}
-    assert story.traces() == []
-    assert story.packages() == []
+    assert scenario.traces() == []
+    assert scenario.packages() == []

@@ -8,7 +8,7 @@ from tests.commands import ends
 from tests.e2e.cluster import Cluster, deploy, fleet_named, log_lines
 from tests.e2e.conftest import SUITES
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("bulk")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("bulk")]
 
 WHOLE = [f"gs-{number}" for number in (2, 3, 5, 6, 8, 9)]
 NO_MUNGE, NO_ANSWER = "gs-4", "gs-7"

@@ -14,7 +14,7 @@ from tests.e2e.conftest import Deployed
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("deployed", independent=True)]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("deployed", independent=True)]
 
 
 def expected(cluster: Cluster) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The life of a cluster in which every secret is known, with somebody looking all the while: a story in order.
+"""The life of a cluster in which every secret is known, with somebody looking all the while: a scenario in order.
 
 Looked at are arguments and environments of all processes, hosts' included, the files that the runner and Ansible write
 while they work, everything they say at their most talkative, every body of the API, and in the end whole file systems
@@ -24,7 +24,7 @@ from tests.e2e.cluster import Cluster, by_hand, fleet_named
 from tests.platform_process import ROOT, ApiClient
 from tests.runner_process import COMMAND, answer, own_processes
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("story")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("scenario")]
 
 HOSTS = ("gs-1", "gs-2", "gs-3", "gs-4", "gs-5")
 # The right place of each kind.
@@ -75,7 +75,7 @@ class Scenario:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
     """gs-1 with worker gs-2; on gs-3 the key has no room, on gs-4 sudo is refused, on gs-5 nobody answers."""
     settings = tmp_path_factory.mktemp("settings") / "settings.toml"
     with fleet_named("e2e-canary") as fleet, tempfile.TemporaryDirectory(prefix="canary-") as home:
@@ -97,103 +97,103 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
             yield one
 
 
-def test_a_deploy_leaves_each_secret_in_its_right_place_and_nowhere_else(story: Scenario) -> None:
-    ran = story.cluster.run()
+def test_a_deploy_leaves_each_secret_in_its_right_place_and_nowhere_else(scenario: Scenario) -> None:
+    ran = scenario.cluster.run()
     ends(ran, 0)
-    story.nothing_shows(ran)
-    assert story.on("gs-1") == ON_THE_CONTROLLER
-    assert story.on("gs-2") == ON_EVERY_HOST
+    scenario.nothing_shows(ran)
+    assert scenario.on("gs-1") == ON_THE_CONTROLLER
+    assert scenario.on("gs-2") == ON_EVERY_HOST
     for host, place in (("gs-1", "/etc/slurm/slurmdbd.conf"), ("gs-2", "/etc/munge/munge.key")):
-        assert story.cluster.on(host, "stat", "-c", "%a", place) in ("400", "600")
+        assert scenario.cluster.on(host, "stat", "-c", "%a", place) in ("400", "600")
 
 
-def test_a_leak_on_a_host_would_have_been_found(story: Scenario) -> None:
+def test_a_leak_on_a_host_would_have_been_found(scenario: Scenario) -> None:
     """The search itself is tried: in the journal, packed, and in a home directory."""
-    control = story.canaries.plant("control", f"planted-{uuid4().hex}")
+    control = scenario.canaries.plant("control", f"planted-{uuid4().hex}")
     for command in ("logger", "gzip >/var/log/old.log.1.gz", "cat >/home/ops/.bash_history"):
-        done = story.cluster.fleet.exec("gs-5", ["sh", "-c", command], stdin=f"a line\n{control}\n")
+        done = scenario.cluster.fleet.exec("gs-5", ["sh", "-c", command], stdin=f"a line\n{control}\n")
         ends(done, 0)
-    found = story.on("gs-5")
+    found = scenario.on("gs-5")
     assert found.keys() == {"control"}
     assert {"/home/ops/.bash_history", "/var/log/old.log.1.gz", "the journal"} <= set(found["control"])
 
 
-def test_a_new_munge_key_replaces_the_old_one_everywhere_and_shows_nowhere_else(story: Scenario) -> None:
-    answer(story.cluster.variables, "op", "rotate-credentials", story.cluster.instance_id)
-    ran = story.cluster.run()
+def test_a_new_munge_key_replaces_the_old_one_everywhere_and_shows_nowhere_else(scenario: Scenario) -> None:
+    answer(scenario.cluster.variables, "op", "rotate-credentials", scenario.cluster.instance_id)
+    ran = scenario.cluster.run()
     ends(ran, 0)
-    story.nothing_shows(ran)
-    assert story.on("gs-1") == ON_THE_CONTROLLER
-    assert story.on("gs-2") == ON_EVERY_HOST
+    scenario.nothing_shows(ran)
+    assert scenario.on("gs-1") == ON_THE_CONTROLLER
+    assert scenario.on("gs-2") == ON_EVERY_HOST
 
 
-def test_hosts_that_fail_show_no_secret_and_get_none(story: Scenario) -> None:
-    cluster = story.cluster
+def test_hosts_that_fail_show_no_secret_and_get_none(scenario: Scenario) -> None:
+    cluster = scenario.cluster
     cluster.on("gs-3", "mkdir", "-p", "/etc/munge/munge.key/in-the-way")
     cluster.on("gs-4", "mv", "/etc/sudoers.d/ops", "/root/ops")
     cluster.on("gs-5", "systemctl", "stop", "ssh")
     cluster.add("gs-3", "gs-4", "gs-5")
     ran = cluster.run(GPUAAS_MAX_ATTEMPTS="1")
     ends(ran, 1)
-    story.nothing_shows(ran)
+    scenario.nothing_shows(ran)
     workers = cluster.workers()
     codes = {host: workers[host]["adapter_detail"]["last_adapter_error"]["code"] for host in HOSTS[2:]}
     assert (codes["gs-3"], codes["gs-5"]) == ("path_in_the_way", "host_unreachable"), codes
     assert {workers[host]["status"] for host in HOSTS[2:]} == {"failed"}
     for host in HOSTS[2:]:
-        assert story.on(host).keys() <= {"control"}, host
+        assert scenario.on(host).keys() <= {"control"}, host
     cluster.on("gs-4", "mv", "/root/ops", "/etc/sudoers.d/ops")
     cluster.on("gs-5", "systemctl", "start", "ssh")
 
 
-def test_plays_by_hand_at_the_highest_verbosity_show_no_secret(story: Scenario) -> None:
-    cluster = story.cluster
+def test_plays_by_hand_at_the_highest_verbosity_show_no_secret(scenario: Scenario) -> None:
+    cluster = scenario.cluster
     limit = (f"controller-{cluster.controller()['id'][:8]}", f"worker-{cluster.workers()['gs-2']['id'][:8]}")
     cluster.on("gs-1", "sh", "-c", BREAK_MARIADB)
-    failed = story.playbook("deploy", *limit)
+    failed = scenario.playbook("deploy", *limit)
     fails(failed)
     assert "mariadb.service did not come up" in failed.stdout, failed.stdout[-3000:]
-    story.nothing_shows(failed)
+    scenario.nothing_shows(failed)
     cluster.on("gs-1", "rm", "/etc/mysql/mariadb.conf.d/99-broken.cnf")
-    done = story.playbook("deploy", *limit)
+    done = scenario.playbook("deploy", *limit)
     ends(done, 0)
     assert "ESTABLISH SSH CONNECTION" in done.stdout, done.stdout[-3000:]
-    story.nothing_shows(done)
+    scenario.nothing_shows(done)
     checkout = (str(one) for one in ROOT.iterdir() if one.name not in (".venv", ".git"))
-    assert story.canaries.on_disk(here, *checkout) == {}
+    assert scenario.canaries.on_disk(here, *checkout) == {}
     for words in (("status", "--json"), ("explain", cluster.instance()["correlation_id"]), ("access", "--json")):
-        story.nothing_shows(cluster.command(*words))
-    assert story.on("gs-1") == ON_THE_CONTROLLER
-    assert story.on("gs-2") == ON_EVERY_HOST
+        scenario.nothing_shows(cluster.command(*words))
+    assert scenario.on("gs-1") == ON_THE_CONTROLLER
+    assert scenario.on("gs-2") == ON_EVERY_HOST
     cluster.runs_a_job_on_every_worker()
 
 
-def test_after_a_decommission_no_host_holds_any(story: Scenario) -> None:
-    answer(story.cluster.variables, "op", "decommission", story.cluster.instance_id)
+def test_after_a_decommission_no_host_holds_any(scenario: Scenario) -> None:
+    answer(scenario.cluster.variables, "op", "decommission", scenario.cluster.instance_id)
     # Planted before: the vault forgets them now.
-    story.plant_what_is_known()
-    ran = story.cluster.run()
+    scenario.plant_what_is_known()
+    ran = scenario.cluster.run()
     ends(ran, 0)
-    assert story.canaries.seen_in(ran.stdout + ran.stderr) == set()
-    assert story.cluster.instance()["status"] == "deleted"
+    assert scenario.canaries.seen_in(ran.stdout + ran.stderr) == set()
+    assert scenario.cluster.instance()["status"] == "deleted"
     for host in HOSTS:
-        assert story.on(host).keys() <= {"control"}, host
+        assert scenario.on(host).keys() <= {"control"}, host
 
 
-def test_no_process_file_or_call_held_a_secret_that_it_does_not_need(story: Scenario) -> None:
-    story.watcher.__exit__()
-    story.canaries.plant_from(story.calls())
+def test_no_process_file_or_call_held_a_secret_that_it_does_not_need(scenario: Scenario) -> None:
+    scenario.watcher.__exit__()
+    scenario.canaries.plant_from(scenario.calls())
     short_lived = {"access_token", "wrapping_token", "client_token", "private_key"}
-    assert set(story.canaries.pieces) >= {
+    assert set(scenario.canaries.pieces) >= {
         *SLURM.runtime_secrets,
         *short_lived,
         "client_secret",
         "operator_token",
         "vault_secret_id",
     }
-    assert story.canaries.in_calls(story.calls()) == []
+    assert scenario.canaries.in_calls(scenario.calls()) == []
     # The watcher did look where it matters: at the play's own files, at Ansible, ssh and the hosts' processes.
-    places = " ".join(story.watcher.seen.values())
+    places = " ".join(scenario.watcher.seen.values())
     for looked_at in ("job_events", "ansible-playbook", "ssh-agent", "ssh -", "slurmctld", "munged"):
         assert looked_at in places, looked_at
-    assert story.watcher.leaks(story.canaries) == []
+    assert scenario.watcher.leaks(scenario.canaries) == []

@@ -13,7 +13,7 @@ from tests.e2e.conftest import Deployed, journals
 from tests.journal_table import TABLE, UNITS, Line, read_table, unexplained
 from tests.platform_process import Doc
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("deployed", independent=True)]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("deployed", independent=True)]
 
 CONTROLLER_PHASES = ["requested", "preflight", "munge", "accounting", "controller", "baseline", "serving"]
 WORKER_PHASES = ["requested", "preflight", "munge", "joining", "registering", "serving"]

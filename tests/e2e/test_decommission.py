@@ -22,7 +22,7 @@ from tests.e2e.host_picture import difference, picture
 from tests.platform_process import Doc
 from tests.runner_process import answer, gpuaas_slurm
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("story"), pytest.mark.story("in_pieces")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("scenario"), pytest.mark.scenario("in_pieces")]
 
 KEPT_LOGS = "/var/log/gpuaas-slurm"
 HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go"
@@ -75,7 +75,7 @@ def secrets_are_gone(cluster: Cluster) -> None:
 
 
 @pytest.fixture(scope="module", params=[("bookworm", False), ("trixie", True)], ids=["bookworm-bare", "trixie-warm"])
-def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
+def scenario(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
     """gs-1 with worker gs-2; on the warm suite gs-1 is a worker too, and the cluster has a user."""
     suite, warm = request.param
     users = tmp_path_factory.mktemp("users") / "users.json"
@@ -91,24 +91,26 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield one
 
 
-def test_a_server_that_was_there_is_neither_configured_nor_restarted(story: Scenario) -> None:
-    if not story.server:
+def test_a_server_that_was_there_is_neither_configured_nor_restarted(scenario: Scenario) -> None:
+    if not scenario.server:
         pytest.skip("MariaDB came with the cluster here")
-    assert server(story.fleet, "gs-1") == story.server
-    assert "slurm_acct_db" in sql(story.fleet, "gs-1", "SHOW DATABASES")
-    assert story.first.on("gs-1", "sacct", "--allusers", "--noheader", "--format=JobID") != ""
-    use_it_meanwhile(story.fleet, "gs-1")
-    story.server = replace(story.server, dump=server(story.fleet, "gs-1").dump)
+    assert server(scenario.fleet, "gs-1") == scenario.server
+    assert "slurm_acct_db" in sql(scenario.fleet, "gs-1", "SHOW DATABASES")
+    assert scenario.first.on("gs-1", "sacct", "--allusers", "--noheader", "--format=JobID") != ""
+    use_it_meanwhile(scenario.fleet, "gs-1")
+    scenario.server = replace(scenario.server, dump=server(scenario.fleet, "gs-1").dump)
     for host in ("gs-1", "gs-2"):
-        story.first.on(host, "sh", "-c", "echo draft >/home/ada/thesis")
+        scenario.first.on(host, "sh", "-c", "echo draft >/home/ada/thesis")
 
 
-def test_a_running_job_is_waited_for_and_named_while_the_instance_is_deleting(story: Scenario) -> None:
-    cluster = story.first
+def test_a_running_job_is_waited_for_and_named_while_the_instance_is_deleting(scenario: Scenario) -> None:
+    cluster = scenario.first
     job = start_job(cluster, "gs-2")
-    keep = ["--keep-logs", "--remove-homes"] if story.warm else []
+    keep = ["--keep-logs", "--remove-homes"] if scenario.warm else []
     terms = [["--reason", "end of the project"], ["--deadline", "0", "--on-deadline", "cancel"]]
-    story.asked = [answer(cluster.variables, "op", "decommission", cluster.instance_id, *keep, *one) for one in terms]
+    scenario.asked = [
+        answer(cluster.variables, "op", "decommission", cluster.instance_id, *keep, *one) for one in terms
+    ]
     ran = cluster.run()
     ends(ran, 0)
     instance = cluster.instance()
@@ -126,8 +128,8 @@ def test_a_running_job_is_waited_for_and_named_while_the_instance_is_deleting(st
     nothing_is_claimed(cluster)
 
 
-def test_after_the_jobs_every_member_is_removed_with_a_result(story: Scenario) -> None:
-    cluster = story.first
+def test_after_the_jobs_every_member_is_removed_with_a_result(scenario: Scenario) -> None:
+    cluster = scenario.first
     cluster.on("gs-2", "touch", "/tmp/go")
 
     def gone() -> bool:
@@ -141,7 +143,7 @@ def test_after_the_jobs_every_member_is_removed_with_a_result(story: Scenario) -
     assert all(member["adapter_detail"]["host_cleaned"] for member in members)
     assert all(member["adapter_detail"]["residue"] == [] for member in members)
     operations = instance_operations(cluster)
-    for asked in story.asked:
+    for asked in scenario.asked:
         ended = operations[asked["id"]]
         assert ended["status"] == "succeeded", ended
         assert set(ended["result"]["members"]) == {member["id"] for member in members}
@@ -151,47 +153,47 @@ def test_after_the_jobs_every_member_is_removed_with_a_result(story: Scenario) -
     secrets_are_gone(cluster)
 
 
-def test_the_servers_data_configuration_and_process_are_what_they_were(story: Scenario) -> None:
-    if not story.server:
+def test_the_servers_data_configuration_and_process_are_what_they_were(scenario: Scenario) -> None:
+    if not scenario.server:
         pytest.skip("MariaDB came with the cluster here")
-    assert server(story.fleet, "gs-1") == story.server
-    assert sql(story.fleet, "gs-1", OURS) == ""
+    assert server(scenario.fleet, "gs-1") == scenario.server
+    assert sql(scenario.fleet, "gs-1", OURS) == ""
 
 
-def test_homes_on_another_file_system_stay_though_their_removal_was_asked_for(story: Scenario) -> None:
-    if not story.warm:
+def test_homes_on_another_file_system_stay_though_their_removal_was_asked_for(scenario: Scenario) -> None:
+    if not scenario.warm:
         pytest.skip("no users here")
-    left = {one["id"]: one["adapter_detail"]["homes_left"] for one in story.first.members()}
-    worker = story.first.workers()["gs-2"]["id"]
+    left = {one["id"]: one["adapter_detail"]["homes_left"] for one in scenario.first.members()}
+    worker = scenario.first.workers()["gs-2"]["id"]
     assert left.pop(worker) == ["/home/ada: it is on another file system"]
     assert set(map(tuple, left.values())) == {()}
-    assert story.first.on("gs-2", "cat", "/home/ada/thesis") == "draft"
-    fails(story.fleet.exec("gs-1", ["ls", "/home/ada"]))
-    results = instance_operations(story.first)[story.asked[0]["id"]]["result"]["members"]
+    assert scenario.first.on("gs-2", "cat", "/home/ada/thesis") == "draft"
+    fails(scenario.fleet.exec("gs-1", ["ls", "/home/ada"]))
+    results = instance_operations(scenario.first)[scenario.asked[0]["id"]]["result"]["members"]
     assert results[worker]["homes_left"] == ["/home/ada: it is on another file system"]
 
 
 @pytest.mark.parametrize("host", ["gs-1", "gs-2"])
-def test_every_host_is_file_by_file_what_it_was_but_for_what_policy_keeps(story: Scenario, host: str) -> None:
-    kept = {"gs-1": [KEPT_LOGS], "gs-2": [KEPT_LOGS, "/home/ada"]}[host] if story.warm else []
-    now = picture(story.fleet, host)
-    assert [one for one in difference(story.before[host], now, *kept) if not one.startswith("+ database")] == []
-    if story.warm:
-        journals = story.first.on(host, "find", KEPT_LOGS, "-name", "journal.txt", "-size", "+0")
+def test_every_host_is_file_by_file_what_it_was_but_for_what_policy_keeps(scenario: Scenario, host: str) -> None:
+    kept = {"gs-1": [KEPT_LOGS], "gs-2": [KEPT_LOGS, "/home/ada"]}[host] if scenario.warm else []
+    now = picture(scenario.fleet, host)
+    assert [one for one in difference(scenario.before[host], now, *kept) if not one.startswith("+ database")] == []
+    if scenario.warm:
+        journals = scenario.first.on(host, "find", KEPT_LOGS, "-name", "journal.txt", "-size", "+0")
         assert len(journals.split()) == (2 if host == "gs-1" else 1), "one for each member that was here"
     else:
-        fails(story.fleet.exec(host, ["ls", KEPT_LOGS]))
+        fails(scenario.fleet.exec(host, ["ls", KEPT_LOGS]))
 
 
-def test_a_second_decommission_of_what_is_gone_is_answered_at_once(story: Scenario) -> None:
-    again = gpuaas_slurm(story.first.variables, "op", "decommission", story.first.instance_id)
+def test_a_second_decommission_of_what_is_gone_is_answered_at_once(scenario: Scenario) -> None:
+    again = gpuaas_slurm(scenario.first.variables, "op", "decommission", scenario.first.instance_id)
     ends(again, 2)
     assert "deleted" in again.stderr, again.stderr
 
 
-def test_the_same_hosts_serve_a_new_cluster_at_once(story: Scenario) -> None:
-    again = story.deploy()
-    assert again.instance_id != story.first.instance_id
+def test_the_same_hosts_serve_a_new_cluster_at_once(scenario: Scenario) -> None:
+    again = scenario.deploy()
+    assert again.instance_id != scenario.first.instance_id
 
     def accounted() -> set[str]:
         told = again.on("gs-1", "sacct", "--allusers", "--noheader", "--parsable2", "--format=JobID")

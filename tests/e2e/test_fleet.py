@@ -25,7 +25,7 @@ from tests.commands import ends, fails
 from tests.e2e.evidence import FleetEvidence
 from tests.post_mortem import watched
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("fleet")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("fleet")]
 
 
 @pytest.fixture(scope="module")

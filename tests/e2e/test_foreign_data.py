@@ -20,7 +20,7 @@ from tests.e2e.foreign import OURS, on, put_homes_elsewhere, serve_somebody, ser
 from tests.e2e.host_picture import difference, picture
 from tests.runner_process import answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("shared")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("shared")]
 
 
 @dataclass

@@ -6,7 +6,7 @@ from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Equipped
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("equipped")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("equipped")]
 
 TABLE = "/etc/sandbox-gpus"
 # Each job waits until it has seen the other, so that they hold their GPUs at the same time.

@@ -13,7 +13,7 @@ from sandbox.fleet.fleet import Fleet
 from tests.commands import ends
 from tests.e2e.cluster import Cluster, Runner, deploy, fleet_named, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("hanging")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("hanging")]
 
 SUITE = "bookworm"
 CONTROLLERS = [f"gs-{number}" for number in range(1, 6)]
@@ -87,7 +87,7 @@ class Hanging:
 
 
 @pytest.fixture(scope="module")
-def story() -> Iterator[Hanging]:
+def scenario() -> Iterator[Hanging]:
     quick = {"GPUAAS_WATCH_SECONDS": "2", "GPUAAS_LOG_LEVEL": "warning", "GPUAAS_RETRY_SECONDS": "5"}
     with fleet_named("e2e-hanging") as fleet:
         fleet.up(hosts=12, suite=SUITE, warm=True)
@@ -101,45 +101,45 @@ def story() -> Iterator[Hanging]:
             made.runner.kill()
 
 
-def test_the_usual_time_of_an_add_is_measured(story: Hanging) -> None:
-    watching = story.other.start_run("run", "--watch")
-    story.usual = story.seconds_to_ready(USUAL)
+def test_the_usual_time_of_an_add_is_measured(scenario: Hanging) -> None:
+    watching = scenario.other.start_run("run", "--watch")
+    scenario.usual = scenario.seconds_to_ready(USUAL)
     watching.terminate()
     watching.communicate(timeout=120)
     assert watching.returncode == 0
 
 
-def test_with_one_hanging_instance_an_add_takes_at_most_twice_its_usual_time(story: Hanging) -> None:
+def test_with_one_hanging_instance_an_add_takes_at_most_twice_its_usual_time(scenario: Hanging) -> None:
     """By `run`, as the timer starts it: it goes on for the others while it waits for the one that hangs."""
-    story.add_slow(0)
-    story.runner = story.other.start_run("run", "--json")
-    story.wait_for_apt(0)
+    scenario.add_slow(0)
+    scenario.runner = scenario.other.start_run("run", "--json")
+    scenario.wait_for_apt(0)
     time.sleep(LATER)
-    took = story.seconds_to_ready(WITH_ONE)
-    assert took <= 2 * story.usual, f"{took:.1f} s, usually {story.usual:.1f} s"
-    assert story.is_running and story.status(0) == "running", "the other one still hangs"
+    took = scenario.seconds_to_ready(WITH_ONE)
+    assert took <= 2 * scenario.usual, f"{took:.1f} s, usually {scenario.usual:.1f} s"
+    assert scenario.is_running and scenario.status(0) == "running", "the other one still hangs"
 
 
-def test_with_four_hanging_instances_an_add_takes_at_most_twice_its_usual_time(story: Hanging) -> None:
+def test_with_four_hanging_instances_an_add_takes_at_most_twice_its_usual_time(scenario: Hanging) -> None:
     for number in (1, 2, 3):
-        story.add_slow(number)
+        scenario.add_slow(number)
     for number in (1, 2, 3):
-        story.wait_for_apt(number)
+        scenario.wait_for_apt(number)
     time.sleep(LATER)
-    took = story.seconds_to_ready(WITH_FOUR)
-    assert took <= 2 * story.usual, f"{took:.1f} s, usually {story.usual:.1f} s"
-    assert story.is_running and [story.status(number) for number in range(4)] == ["running"] * 4
+    took = scenario.seconds_to_ready(WITH_FOUR)
+    assert took <= 2 * scenario.usual, f"{took:.1f} s, usually {scenario.usual:.1f} s"
+    assert scenario.is_running and [scenario.status(number) for number in range(4)] == ["running"] * 4
 
 
-def test_what_hung_is_retried_and_ends_well_once_the_source_does(story: Hanging) -> None:
+def test_what_hung_is_retried_and_ends_well_once_the_source_does(scenario: Hanging) -> None:
     for host in SLOW_WORKERS:
-        ends(story.fleet.exec(host, ["sh", "-c", MEND]), 0)
-    assert story.runner is not None
-    story.runner.communicate(timeout=600)
-    until(lambda: story.other.command("run").returncode == 0 and _all_ready(story), 600, "every worker is ready")
-    for cluster in (*story.slow, story.other):
+        ends(scenario.fleet.exec(host, ["sh", "-c", MEND]), 0)
+    assert scenario.runner is not None
+    scenario.runner.communicate(timeout=600)
+    until(lambda: scenario.other.command("run").returncode == 0 and _all_ready(scenario), 600, "every worker is ready")
+    for cluster in (*scenario.slow, scenario.other):
         cluster.runs_a_job_on_every_worker()
 
 
-def _all_ready(story: Hanging) -> bool:
-    return all(story.status(number) == "succeeded" for number in range(len(story.slow)))
+def _all_ready(scenario: Hanging) -> bool:
+    return all(scenario.status(number) == "succeeded" for number in range(len(scenario.slow)))

@@ -17,7 +17,7 @@ from tests.e2e.cluster import Cluster, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("patient")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("patient")]
 
 CONTROLLER, WITNESS, OTHER = "gs-1", "gs-2", "gs-3"
 STATE = "/var/lib/slurm/slurmctld"

@@ -14,7 +14,7 @@ from tests.e2e.cluster import Cluster, deploy, fleet_named, nothing_is_claimed
 from tests.e2e.test_cluster import answers_the_five_questions
 from tests.platform_process import Doc
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("partly_failed", independent=True)]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("partly_failed", independent=True)]
 
 SUITE = "bookworm"
 # Nothing listens on this port of the host itself, so apt fails at once and nobody else is asked.

@@ -13,7 +13,7 @@ from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, log_lines, until
 from tests.platform_process import Doc
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("cluster")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("cluster")]
 
 CONTROLLER, GOOD, REKEYED, SPARE = "gs-1", "gs-2", "gs-3", "gs-4"
 NEW_KEY = (

@@ -1,4 +1,4 @@
-"""A whole cluster is stopped, started and restarted: a story in order, on real hosts of both suites.
+"""A whole cluster is stopped, started and restarted: a scenario in order, on real hosts of both suites.
 
 What waits in the queue, what was accounted for and what runs is there before and after, by job id.
 """
@@ -14,7 +14,7 @@ from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND, answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("standing")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("standing")]
 
 # A job that ends when it is told to: no test waits for a clock.
 HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go"

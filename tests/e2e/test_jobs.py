@@ -1,6 +1,6 @@
 """Jobs are addressed exactly: an array, a heterogeneous job and jobs that wait for a worker by name, on real hosts.
 
-A story in order. What is drained is brought back by `op resume`; at the end two workers are removed from under jobs
+A scenario in order. What is drained is brought back by `op resume`; at the end two workers are removed from under jobs
 that ask for them by name.
 """
 
@@ -15,7 +15,7 @@ from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
 from tests.runner_process import answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("jobs")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("jobs")]
 
 SLEEP = "sleep 3000"
 HETEROGENEOUS = """#!/bin/sh

@@ -1,6 +1,6 @@
-"""Two clusters live the same life, chapter by chapter; the runners of one are killed in the middle of every playbook.
+"""Two clusters live the same life, step by step; the runners of one are killed in the middle of every playbook.
 
-After each chapter both clusters look the same: members, operations, events, Slurm, and what lies on their hosts. A job
+After each step both clusters look the same: members, operations, events, Slurm, and what lies on their hosts. A job
 runs across it all. In the end nothing is left of any runner, and the hosts are what they were. On one Debian only.
 """
 
@@ -27,7 +27,7 @@ from tests.leases import holder
 from tests.platform_process import Doc
 from tests.runner_process import answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("twins")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("twins")]
 
 # The cluster that is disturbed, and its twin. The second worker is a witness, the last host is in reserve.
 HOSTS = (("gs-1", "gs-2", "gs-3", "gs-4"), ("gs-5", "gs-6", "gs-7", "gs-8"))
@@ -48,7 +48,7 @@ true
 @dataclass
 class Twins:
     fleet: Fleet
-    mortal: Cluster
+    killed: Cluster
     twin: Cluster
     temporary: Path
     before: dict[str, set[str]]
@@ -64,7 +64,7 @@ class Twins:
         while time.monotonic() < deadline:
             assert not over(), f"it is over, and nobody came to {place!r}"
             dead = set(self._artifacts())
-            runner = self.mortal.start_run()
+            runner = self.killed.start_run()
             while runner.poll() is None:
                 if place in self._told(dead):
                     return runner
@@ -93,18 +93,18 @@ class Twins:
         self.killed_at.append(place)
         assert list(self.temporary.iterdir()), "a runner that was killed cannot have tidied up"
         if not lease_stands:
-            self.mortal.end_leases()
+            self.killed.end_leases()
 
-    # -- a chapter -------------------------------------------------------------------------------------------
+    # -- a step -------------------------------------------------------------------------------------------
 
-    def chapter(self, ask: Callable[[Cluster], Callable[[], bool]], *places: str) -> None:
+    def step(self, ask: Callable[[Cluster], Callable[[], bool]], *places: str) -> None:
         """Ask both for the same; the one's runners die at each of the places, the other's do not."""
         with ThreadPoolExecutor(1) as aside:
             undisturbed = aside.submit(self.undisturbed, ask)
-            over = ask(self.mortal)
+            over = ask(self.killed)
             for place in places:
                 self.kill_at(place, over)
-            self.finish(self.mortal, over)
+            self.finish(self.killed, over)
             undisturbed.result()
         self.compare()
 
@@ -123,15 +123,15 @@ class Twins:
     # -- what both must look like ------------------------------------------------------------------------------
 
     def compare(self) -> None:
-        ours, theirs = seen(self.mortal, HOSTS[0]), seen(self.twin, HOSTS[1])
+        ours, theirs = seen(self.killed, HOSTS[0]), seen(self.twin, HOSTS[1])
         assert sorted([f"+ {one}" for one in ours - theirs] + [f"- {one}" for one in theirs - ours]) == []
-        nothing_is_claimed(self.mortal)
+        nothing_is_claimed(self.killed)
         assert self.leftovers() == []
         if self.jobs:
-            assert self.mortal.on("gs-1", "squeue", "-hj", self.jobs["gs-1"], "-o", "%T %S") == self.began
+            assert self.killed.on("gs-1", "squeue", "-hj", self.jobs["gs-1"], "-o", "%T %S") == self.began
 
     def leftovers(self) -> list[str]:
-        """Files and processes of the mortal runners on this machine."""
+        """Files and processes of the killed runners on this machine."""
         # An agent takes a moment to end.
         until(lambda: not self.processes(), 10, "no process of a runner is left", seen=self.processes)
         return [*map(str, self.temporary.iterdir())]
@@ -219,26 +219,26 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
     with fleet_named("e2e-killed") as fleet:
         fleet.up(hosts=8, suite="trixie", warm=True)
         before = {host: picture(fleet, host) for host in ("gs-1", "gs-3")}
-        mortal = deploy(fleet, "gs-1", "gs-2,gs-3", **patient, GPUAAS_LEASE_SECONDS="10", TMPDIR=str(temporary))
-        mortal.own_process = True  # what its runners leave behind is found by their environment
+        killed = deploy(fleet, "gs-1", "gs-2,gs-3", **patient, GPUAAS_LEASE_SECONDS="10", TMPDIR=str(temporary))
+        killed.own_process = True  # what its runners leave behind is found by their environment
         twin = deploy(fleet, "gs-5", "gs-6,gs-7", **patient)
-        yield Twins(fleet, mortal, twin, temporary, before)
+        yield Twins(fleet, killed, twin, temporary, before)
 
 
 def test_a_runner_stops_its_play_after_the_second_signal(twins: Twins) -> None:
-    runner = twins.runner_at("munge : Run munge with the cluster's key", is_running(twins.mortal))
+    runner = twins.runner_at("munge : Run munge with the cluster's key", is_running(twins.killed))
     # Two of the same kind at once would count as one.
     runner.send_signal(signal.SIGTERM)
     runner.send_signal(signal.SIGINT)
     runner.communicate(timeout=60)
-    assert twins.mortal.instance()["status"] == "deploying"
-    nothing_is_claimed(twins.mortal)
+    assert twins.killed.instance()["status"] == "deploying"
+    nothing_is_claimed(twins.killed)
     assert twins.leftovers() == []
 
 
 def test_work_of_a_killed_runner_is_left_alone_while_its_lease_stands(twins: Twins) -> None:
-    twins.kill_at("munge : Run munge with the cluster's key", is_running(twins.mortal), lease_stands=True)
-    early = twins.mortal.run()
+    twins.kill_at("munge : Run munge with the cluster's key", is_running(twins.killed), lease_stands=True)
+    early = twins.killed.run()
     ends(early, 0)
     assert '"plays": 0' in early.stdout, early.stdout
     assert [line for line in log_lines(early.stderr) if line["event"] == "removed what a killed runner left"]
@@ -246,7 +246,7 @@ def test_work_of_a_killed_runner_is_left_alone_while_its_lease_stands(twins: Twi
 
 
 def test_deploy(twins: Twins) -> None:
-    twins.chapter(
+    twins.step(
         is_running,
         "slurmdbd : Run MariaDB and slurmdbd",
         "slurmctld : Try the configuration and put it live",
@@ -254,15 +254,15 @@ def test_deploy(twins: Twins) -> None:
     )
     for controller, witness, *_ in HOSTS:
         submit = ("sbatch", "--parsable", "--nodelist", witness, "--output=/dev/null", "--wrap", HELD)
-        job = twins.mortal.on(controller, *submit)
+        job = twins.killed.on(controller, *submit)
         asked = ("squeue", "-hj", job, "-o", "%T %S")
-        until(lambda: twins.mortal.on(controller, *asked).startswith("RUNNING"), 60, "the job runs")  # noqa: B023
+        until(lambda: twins.killed.on(controller, *asked).startswith("RUNNING"), 60, "the job runs")  # noqa: B023
         twins.jobs[controller] = job
-    twins.began = twins.mortal.on("gs-1", "squeue", "-hj", twins.jobs["gs-1"], "-o", "%T %S")
+    twins.began = twins.killed.on("gs-1", "squeue", "-hj", twins.jobs["gs-1"], "-o", "%T %S")
 
 
 def test_add(twins: Twins) -> None:
-    twins.chapter(
+    twins.step(
         asks("add", "--allocations", "3"),
         "munge : Report that munge is being set up",
         "slurmd : Report that the worker is joining",
@@ -272,61 +272,61 @@ def test_add(twins: Twins) -> None:
 def test_a_runner_finishes_its_step_after_the_first_signal(twins: Twins) -> None:
     with ThreadPoolExecutor(1) as aside:
         undisturbed = aside.submit(twins.undisturbed, asks("restart"))
-        over = asks("restart")(twins.mortal)
+        over = asks("restart")(twins.killed)
         twins.kill_at("Restart the controller", over)
         runner = twins.runner_at("Restart the controller", over)
-        before = twins.mortal.process("gs-2", "slurmd")
+        before = twins.killed.process("gs-2", "slurmd")
         runner.send_signal(signal.SIGTERM)
         _, log = runner.communicate(timeout=120)
         assert runner.returncode == 0, log
         assert [line["event"] for line in log_lines(log)].count("ending after this step") == 1
-        assert twins.mortal.process("gs-2", "slurmd") != before, "workers come later in the same play"
-        twins.finish(twins.mortal, over)
+        assert twins.killed.process("gs-2", "slurmd") != before, "workers come later in the same play"
+        twins.finish(twins.killed, over)
         undisturbed.result()
     twins.compare()
 
 
 def test_drain(twins: Twins) -> None:
-    twins.chapter(asks("drain", "--members", "2", "--reason", "old"), "drain : Change the nodes and take a snapshot")
+    twins.step(asks("drain", "--members", "2", "--reason", "old"), "drain : Change the nodes and take a snapshot")
 
 
 def test_remove(twins: Twins) -> None:
     clean = "decommission : Restore the former state of the host"
-    twins.chapter(asks("remove", "--members", "2"), "decommission : Stop and disable slurmd", clean)
+    twins.step(asks("remove", "--members", "2"), "decommission : Stop and disable slurmd", clean)
     assert difference(twins.before["gs-3"], picture(twins.fleet, "gs-3")) == []
 
 
 def test_rotate_credentials(twins: Twins) -> None:
     def keys() -> set[str]:
-        return {twins.mortal.on(host, "sha256sum", "/etc/munge/munge.key") for host in ("gs-1", "gs-2", "gs-4")}
+        return {twins.killed.on(host, "sha256sum", "/etc/munge/munge.key") for host in ("gs-1", "gs-2", "gs-4")}
 
     def processes() -> list[str]:
         daemons = (("gs-1", "slurmctld"), ("gs-1", "slurmdbd"), ("gs-2", "slurmd"), ("gs-4", "slurmd"))
-        return [twins.mortal.process(host, unit) for host, unit in daemons]
+        return [twins.killed.process(host, unit) for host, unit in daemons]
 
     before, running = keys(), processes()
     moment = "Promote the new key and set each host's timer"
-    twins.chapter(asks("rotate-credentials"), "Stage the new key beside the live one", moment)
+    twins.step(asks("rotate-credentials"), "Stage the new key beside the live one", moment)
     assert len(keys()) == len(before) == 1 and keys() != before
     assert processes() == running, "a daemon was restarted"
-    twins.mortal.runs_a_job_on_every_worker()
+    twins.killed.runs_a_job_on_every_worker()
 
 
 def test_stop(twins: Twins) -> None:
     for controller, witness, *_ in HOSTS:
-        twins.mortal.on(witness, "touch", "/tmp/go")
+        twins.killed.on(witness, "touch", "/tmp/go")
         state = ("sacct", "-XnPj", twins.jobs.pop(controller), "--format=State")
-        until(lambda: twins.mortal.on(controller, *state) == "COMPLETED", 60, "the job ends as it would have")  # noqa: B023
-    twins.chapter(asks("stop"), "Stop the worker's services", "Stop the controller's services")
+        until(lambda: twins.killed.on(controller, *state) == "COMPLETED", 60, "the job ends as it would have")  # noqa: B023
+    twins.step(asks("stop"), "Stop the worker's services", "Stop the controller's services")
 
 
 def test_start(twins: Twins) -> None:
-    twins.chapter(asks("start"), "slurmdbd : Run MariaDB and slurmdbd")
-    twins.mortal.runs_a_job_on_every_worker()
+    twins.step(asks("start"), "slurmdbd : Run MariaDB and slurmdbd")
+    twins.killed.runs_a_job_on_every_worker()
 
 
 def test_decommission(twins: Twins) -> None:
     clean = "decommission : Restore the former state of the host"
-    twins.chapter(asks("decommission"), clean, "PLAY [Remove the controller from its host]")
+    twins.step(asks("decommission"), clean, "PLAY [Remove the controller from its host]")
     assert difference(twins.before["gs-1"], picture(twins.fleet, "gs-1")) == []
     assert len(twins.killed_at) == 17

@@ -18,7 +18,7 @@ from tests.lies import EVERY_LIE
 from tests.platform_process import Doc
 from tests.runner_process import answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("lair")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("lair")]
 
 SUITE = "bookworm"
 CONTROLLER, VICTIM, LIAR, THIEF = "controller", "victim", "liar", "thief"

@@ -1,4 +1,4 @@
-"""Workers come and go while others work: a story in order, on real hosts of both suites.
+"""Workers come and go while others work: a scenario in order, on real hosts of both suites.
 
 Two jobs run on two workers from the beginning to the end. Whatever is done to the other workers, these jobs go on, and
 neither slurmctld nor any other slurmd is restarted.
@@ -17,7 +17,7 @@ from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND, answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("life")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("life")]
 
 WITNESSES = ("gs-2", "gs-3")
 # A job that ends when it is told to: no test waits for a clock.

@@ -18,7 +18,7 @@ from tests.e2e.host_picture import difference, picture
 from tests.platform_process import Doc
 from tests.runner_process import answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("neighbours")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("neighbours")]
 
 SUITE = "bookworm"
 MARK = "/etc/gpuaas-slurm/owner.json"

@@ -1,4 +1,4 @@
-"""A running cluster gets a new munge key: a story in order, on real hosts of both suites.
+"""A running cluster gets a new munge key: a scenario in order, on real hosts of both suites.
 
 A batch job and an interactive one run from the beginning to the end. Whatever happens to the key, they go on, and no
 Slurm daemon is restarted.
@@ -23,7 +23,7 @@ from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND, answer, own_processes
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("standing")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("standing")]
 
 HOSTS = ("gs-1", "gs-2", "gs-3")
 LIVE, STAGED = "/etc/munge/munge.key", "/etc/munge/munge.key.next"
@@ -114,7 +114,7 @@ class Scenario:
 
 
 @pytest.fixture(scope="module")
-def story(standing: Cluster) -> Scenario:
+def scenario(standing: Cluster) -> Scenario:
     """gs-1 with workers gs-2 and gs-3, on each of which a job runs."""
     changes = {"GPUAAS_LOG_LEVEL": "debug", "GPUAAS_MAX_ATTEMPTS": "1", "GPUAAS_LEASE_SECONDS": "10"}
     one = Scenario(standing.changed(**changes), standing.suite)
@@ -122,94 +122,100 @@ def story(standing: Cluster) -> Scenario:
     return one
 
 
-def test_a_host_that_cannot_be_prepared_stops_the_rotation_on_all_hosts(story: Scenario) -> None:
-    before = story.digests()
-    story.cluster.on("gs-3", "mkdir", STAGED)
+def test_a_host_that_cannot_be_prepared_stops_the_rotation_on_all_hosts(scenario: Scenario) -> None:
+    before = scenario.digests()
+    scenario.cluster.on("gs-3", "mkdir", STAGED)
     try:
-        ended, _ = story.rotate()
+        ended, _ = scenario.rotate()
         assert (ended["status"], ended["error"]["code"]) == ("failed", "rotation_not_prepared")
-        assert story.name_of("gs-3") in ended["error"]["message"] and "path_in_the_way" in ended["error"]["message"]
-        done = story.play("ansible-playbook", "-i", "gpuaas.yml", "playbooks/rotate.yml", "--limit", story.group)
+        assert scenario.name_of("gs-3") in ended["error"]["message"] and "path_in_the_way" in ended["error"]["message"]
+        done = scenario.play("ansible-playbook", "-i", "gpuaas.yml", "playbooks/rotate.yml", "--limit", scenario.group)
         ends(done, 2)
         # The recap has a line for each host; nobody came through without saying that nothing was changed.
         recap = {line.split()[0]: line for line in done.stdout.partition("PLAY RECAP")[2].splitlines() if ":" in line}
-        names = {f"controller-{story.cluster.controller()['id'][:8]}", story.name_of("gs-2"), story.name_of("gs-3")}
+        names = {
+            f"controller-{scenario.cluster.controller()['id'][:8]}",
+            scenario.name_of("gs-2"),
+            scenario.name_of("gs-3"),
+        }
         assert set(recap) == names
         assert all("failed=0" not in line and "unreachable=0" in line for line in recap.values()), recap
     finally:
-        story.cluster.on("gs-3", "rmdir", STAGED)
-    assert story.digests() == before
+        scenario.cluster.on("gs-3", "rmdir", STAGED)
+    assert scenario.digests() == before
     for host in HOSTS:
-        assert story.cluster.on(host, "find", "/etc/munge", "-name", "*.next") == ""
-    assert set(story.in_the_vault()) == {"jwt_key", "munge_key", "slurmdbd_password"}
+        assert scenario.cluster.on(host, "find", "/etc/munge", "-name", "*.next") == ""
+    assert set(scenario.in_the_vault()) == {"jwt_key", "munge_key", "slurmdbd_password"}
 
 
 def test_a_rotation_under_load_loses_no_job_restarts_no_daemon_and_leaks_no_key(
-    story: Scenario, record_property: Callable[[str, object], None]
+    scenario: Scenario, record_property: Callable[[str, object], None]
 ) -> None:
-    before, old = story.digests(), story.key()
-    stale = story.cluster.on("gs-2", "munge", "--no-input")
-    submitting = threading.Thread(target=lambda: story.cluster.on("gs-1", "sh", "-c", SUBMIT), daemon=True)
+    before, old = scenario.digests(), scenario.key()
+    stale = scenario.cluster.on("gs-2", "munge", "--no-input")
+    submitting = threading.Thread(target=lambda: scenario.cluster.on("gs-1", "sh", "-c", SUBMIT), daemon=True)
     submitting.start()
     try:
         until(
-            lambda: story.slurm("sh", "-c", "cat /tmp/sbatch /tmp/srun 2>/dev/null || true"), 60, "jobs are submitted"
+            lambda: scenario.slurm("sh", "-c", "cat /tmp/sbatch /tmp/srun 2>/dev/null || true"),
+            60,
+            "jobs are submitted",
         )
         count = "grep -c '^[0-9]' /tmp/sbatch || true"
-        earlier = int(story.slurm("sh", "-c", count))
+        earlier = int(scenario.slurm("sh", "-c", count))
         with own_processes(), Watcher() as watcher:
-            ended, log = story.rotate()
-        assert int(story.slurm("sh", "-c", count)) > earlier, "nothing was submitted meanwhile"
+            ended, log = scenario.rotate()
+        assert int(scenario.slurm("sh", "-c", count)) > earlier, "nothing was submitted meanwhile"
     finally:
-        story.slurm("touch", "/tmp/stop")
+        scenario.slurm("touch", "/tmp/stop")
         submitting.join(300)
     assert not submitting.is_alive()
     assert ended["status"] == "succeeded", (ended, log)
 
     # One key everywhere, and not the one before.
-    after = story.digests()
+    after = scenario.digests()
     assert len(set(after.values())) == 1 and set(after.values()) != set(before.values())
     assert len(ended["result"]["rotated"]) == len(HOSTS) and ended["result"]["missed"] == {}
     for host in HOSTS:
-        assert story.cluster.on(host, "stat", "-c", "%U %a", LIVE) == "munge 400"
-        assert story.cluster.on(host, "find", "/etc/munge", "-type", "f") == LIVE
+        assert scenario.cluster.on(host, "stat", "-c", "%U %a", LIVE) == "munge 400"
+        assert scenario.cluster.on(host, "find", "/etc/munge", "-type", "f") == LIVE
         # What the old key made is worth nothing any more.
-        refused = story.cluster.fleet.exec(host, ["unmunge"], stdin=stale)
+        refused = scenario.cluster.fleet.exec(host, ["unmunge"], stdin=stale)
         fails(refused)
         assert "Invalid credential" in refused.stdout + refused.stderr, refused.stderr
-    assert story.in_the_vault()["munge_key"] == base64.b64encode(story.key()).decode()
+    assert scenario.in_the_vault()["munge_key"] == base64.b64encode(scenario.key()).decode()
 
     # Nothing was restarted, and what ran runs.
-    assert story.now_running() == story.processes
-    assert story.running() == story.began
+    assert scenario.now_running() == scenario.processes
+    assert scenario.running() == scenario.began
 
     # What was accepted was done.
-    submitted = [line for line in story.slurm("cat", "/tmp/sbatch").splitlines() if line.isdigit()]
-    refusals = [line for line in story.slurm("cat", "/tmp/sbatch", "/tmp/srun").splitlines() if "refused" in line]
-    ran = story.slurm("grep", "-c", "ran", "/tmp/srun")
+    submitted = [line for line in scenario.slurm("cat", "/tmp/sbatch").splitlines() if line.isdigit()]
+    refusals = [line for line in scenario.slurm("cat", "/tmp/sbatch", "/tmp/srun").splitlines() if "refused" in line]
+    ran = scenario.slurm("grep", "-c", "ran", "/tmp/srun")
     moments = sorted(float(one) for one in ended["result"]["rotated"].values())
     # For who wants to know (docs/usage/rotation.md has a table of these); no test depends on how fast a machine is.
     record_property(
         "rotation",
-        f"{story.suite}: hosts changed within {moments[-1] - moments[0]:.3f} s; {len(submitted)} sbatch and"
+        f"{scenario.suite}: hosts changed within {moments[-1] - moments[0]:.3f} s; {len(submitted)} sbatch and"
         f" {ran} srun meanwhile, {len(refusals)} refused: {sorted(set(refusals))}",
     )
     assert len(submitted) > earlier
 
     def states() -> set[str]:
-        listed = story.slurm("sacct", "-XnPj", ",".join(submitted), "--format=State").splitlines()
+        listed = scenario.slurm("sacct", "-XnPj", ",".join(submitted), "--format=State").splitlines()
         return {line.split(" ")[0] for line in listed} if len(listed) == len(submitted) else {"PENDING"}
 
     # One whose launch met the switch after all is held back two minutes by Slurm itself.
     until(lambda: not states() & {"PENDING", "RUNNING", "COMPLETING", "REQUEUED"}, 400, "every job ends", every=1)
     assert states() == {"COMPLETED"}
-    _shows_neither(story, watcher, log, (old, story.key()))
-    story.cluster.runs_a_job_on_every_worker()
+    _shows_neither(scenario, watcher, log, (old, scenario.key()))
+    scenario.cluster.runs_a_job_on_every_worker()
 
 
-def _shows_neither(story: Scenario, watcher: Watcher, log: str, keys: tuple[bytes, ...]) -> None:
+def _shows_neither(scenario: Scenario, watcher: Watcher, log: str, keys: tuple[bytes, ...]) -> None:
     """No key, raw or encoded, where it does not belong."""
-    one, canaries = story.cluster, Canaries()
+    one, canaries = scenario.cluster, Canaries()
     for key in keys:
         canaries.plant("munge_key", base64.b64encode(key).decode())
     api = str([one.instance(), one.members(), one.operations(), one.events(), one._get("/operations")])
@@ -221,46 +227,46 @@ def _shows_neither(story: Scenario, watcher: Watcher, log: str, keys: tuple[byte
         assert found == {"munge_key": [LIVE]}, host
 
 
-def test_a_person_rotates_by_hand_in_one_run(story: Scenario) -> None:
-    if story.suite != SUITES[0]:
+def test_a_person_rotates_by_hand_in_one_run(scenario: Scenario) -> None:
+    if scenario.suite != SUITES[0]:
         pytest.skip("does not depend on the version of Slurm")
-    before = story.digests()
-    done = story.play("ansible-playbook", "-i", "gpuaas.yml", "playbooks/rotate.yml", "--limit", story.group)
+    before = scenario.digests()
+    done = scenario.play("ansible-playbook", "-i", "gpuaas.yml", "playbooks/rotate.yml", "--limit", scenario.group)
     ends(done, 0)
-    after = story.digests()
+    after = scenario.digests()
     assert len(set(after.values())) == 1 and set(after.values()) != set(before.values())
-    assert story.in_the_vault()["munge_key"] == base64.b64encode(story.key()).decode()
-    assert base64.b64encode(story.key()).decode() not in done.stdout + done.stderr
-    assert story.now_running() == story.processes and story.running() == story.began
+    assert scenario.in_the_vault()["munge_key"] == base64.b64encode(scenario.key()).decode()
+    assert base64.b64encode(scenario.key()).decode() not in done.stdout + done.stderr
+    assert scenario.now_running() == scenario.processes and scenario.running() == scenario.began
 
 
-def test_what_ran_all_the_while_ends_as_it_would_have(story: Scenario) -> None:
+def test_what_ran_all_the_while_ends_as_it_would_have(scenario: Scenario) -> None:
     for host in ("gs-2", "gs-3"):
-        story.cluster.on(host, "touch", "/tmp/go")
-    until(lambda: story.slurm("squeue", "-h") == "", 180, "both jobs end")
+        scenario.cluster.on(host, "touch", "/tmp/go")
+    until(lambda: scenario.slurm("squeue", "-h") == "", 180, "both jobs end")
     # Srun may have said before that it waits for its node.
-    assert story.slurm("tail", "-n1", "/tmp/interactive") == "survived"
-    assert story.cluster.on("gs-2", "cat", "/tmp/held") == "survived"
-    assert story.slurm("sacct", "-XnPj", story.jobs[0], "--format=State") == "COMPLETED"
+    assert scenario.slurm("tail", "-n1", "/tmp/interactive") == "survived"
+    assert scenario.cluster.on("gs-2", "cat", "/tmp/held") == "survived"
+    assert scenario.slurm("sacct", "-XnPj", scenario.jobs[0], "--format=State") == "COMPLETED"
 
 
-def test_a_silent_worker_is_named_and_the_next_deploy_play_brings_it_the_key(story: Scenario) -> None:
-    story.cluster.fleet.pause("gs-3")
+def test_a_silent_worker_is_named_and_the_next_deploy_play_brings_it_the_key(scenario: Scenario) -> None:
+    scenario.cluster.fleet.pause("gs-3")
     try:
-        ended, _ = story.rotate()
+        ended, _ = scenario.rotate()
     finally:
-        story.cluster.fleet.unpause("gs-3")
+        scenario.cluster.fleet.unpause("gs-3")
     assert (ended["status"], ended["error"]["code"]) == ("failed", "rotation_partly")
-    assert ended["result"]["missed"] == {story.name_of("gs-3"): "host_unreachable"}
-    assert story.name_of("gs-3") in ended["error"]["message"]
-    digests = story.digests()
+    assert ended["result"]["missed"] == {scenario.name_of("gs-3"): "host_unreachable"}
+    assert scenario.name_of("gs-3") in ended["error"]["message"]
+    digests = scenario.digests()
     assert digests["gs-1"] == digests["gs-2"] != digests["gs-3"]
 
-    ping = ("ansible", "-i", "gpuaas.yml", story.name_of("gs-3"), "-m", "ansible.builtin.ping")
-    until(lambda: story.play(*ping).returncode == 0, 120, "the host answers again")
-    limit = f"controller-{story.cluster.controller()['id'][:8]},{story.name_of('gs-3')}"
+    ping = ("ansible", "-i", "gpuaas.yml", scenario.name_of("gs-3"), "-m", "ansible.builtin.ping")
+    until(lambda: scenario.play(*ping).returncode == 0, 120, "the host answers again")
+    limit = f"controller-{scenario.cluster.controller()['id'][:8]},{scenario.name_of('gs-3')}"
     deploys = ("ansible-playbook", "-i", "gpuaas.yml", "playbooks/deploy.yml", "--limit", limit)
     # slurmctld may give the node up in the very seconds in which the play runs, which the next one puts right.
-    until(lambda: story.play(*deploys).returncode == 0, 300, "the deploy play brings it the key")
-    assert len(set(story.digests().values())) == 1
-    story.cluster.runs_a_job_on_every_worker()
+    until(lambda: scenario.play(*deploys).returncode == 0, 300, "the deploy play brings it the key")
+    assert len(set(scenario.digests().values())) == 1
+    scenario.cluster.runs_a_job_on_every_worker()

@@ -19,7 +19,7 @@ from tests.e2e.host_picture import difference, picture
 from tests.platform_process import Doc
 from tests.runner_process import answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("taken")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("taken")]
 
 DAEMONS = {
     "gs-1": ("munge", "mariadb", "slurmdbd", "slurmctld"),

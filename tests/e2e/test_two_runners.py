@@ -21,7 +21,7 @@ from tests.e2e.host_picture import difference, picture
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND, answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("pair")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("pair")]
 
 REPAIRED, WITNESS = "gs-2", "gs-3"
 

@@ -14,7 +14,7 @@ from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Equipped
 from tests.runner_process import answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("equipped")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("equipped")]
 
 
 def as_user(cluster: Cluster, name: str, *argv: str) -> "subprocess.CompletedProcess[str]":

@@ -1,6 +1,6 @@
 """Faults of hosts, each caused for real: what is on record while they last, and the right end once they are over.
 
-One cluster whose hosts are named after what is done to them, many at a time in one tick. A story in order: workers
+One cluster whose hosts are named after what is done to them, many at a time in one tick. A scenario in order: workers
 join, serve, drain and leave, each in trouble of its own. On one Debian only: none of this depends on which.
 """
 
@@ -16,7 +16,7 @@ from tests.e2e.cluster import Cluster, deploy, fleet_named, log_lines, nothing_i
 from tests.platform_process import ROOT, Doc
 from tests.runner_process import answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.story("ward")]
+pytestmark = [pytest.mark.e2e, pytest.mark.scenario("ward")]
 
 SUITE = "trixie"
 CONTROLLER, WITNESS, LATE = "controller", "witness", "late"

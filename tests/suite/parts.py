@@ -1,7 +1,7 @@
 """The parts of the test suite: the command, the Debian and the tier of each.
 
 A tier is a set of parts. `fast` is for every change, `test` guards a merge, `full` is everything. A larger tier
-has all parts of the smaller ones. tests/README.md says which stories run on Debian 13 in `test`, and why.
+has all parts of the smaller ones. tests/README.md says which scenarios run on Debian 13 in `test`, and why.
 """
 
 import difflib
@@ -74,7 +74,7 @@ class EndToEnd:
         made = []
         for suite, tier in self.tiers.items():
             images = (f"{suite}:warm", *([suite] if self.bare else []), *self.more_images)
-            # A story of one Debian names it in its own fixture; one of both is narrowed to the part's.
+            # A scenario of one Debian names it in its own fixture; one of both is narrowed to the part's.
             narrowed = ("--suite", suite) if len(self.tiers) > 1 else ()
             made.append(pytest(f"e2e {self.modules} {suite}", tier, self.seconds, files, *narrowed, images=images))
         return made
@@ -130,11 +130,11 @@ KILL_POINTS = (
 )
 
 
-def _kill_points(stories: str) -> Part:
+def _kill_points(scenarios: str) -> Part:
     file = "tests/contract/test_killed_anywhere.py"
     name = "test_after_a_kill_anywhere_the_next_runner_reaches_the_same_end"
-    chosen = [f"{file}::{name}[{story}]" for story in stories.split(",")]
-    return pytest(f"kill-points {stories}", "full", 900, chosen, GPUAAS_EVERY_POINT="1")
+    chosen = [f"{file}::{name}[{scenario}]" for scenario in scenarios.split(",")]
+    return pytest(f"kill-points {scenarios}", "full", 900, chosen, GPUAAS_EVERY_POINT="1")
 
 
 LINT = {
@@ -158,7 +158,7 @@ def all_parts() -> list[Part]:
         ),
         *(part for one in END_TO_END for part in one.parts()),
         *molecule_parts(),
-        *(_kill_points(stories) for stories in KILL_POINTS),
+        *(_kill_points(scenarios) for scenarios in KILL_POINTS),
     ]
 
 

@@ -195,13 +195,13 @@ def test_unknown_words_and_more_fields_are_read_and_left_alone() -> None:
 @given(
     hostile.anything, hostile.anything, st.sampled_from(["runner_on_ok", "runner_on_failed", "runner_on_unreachable"])
 )
-def test_whatever_a_host_answers_its_story_is_told_and_fits_its_record(said: Any, error: Any, kind: str) -> None:
+def test_whatever_a_host_answers_its_scenario_is_told_and_fits_its_record(said: Any, error: Any, kind: str) -> None:
     members = {"worker-1": MemberReports(UUID(int=1), "worker")}
     for result in (said, {"member_report": said}, {"member_report": {"phase": said, "detail": {"x": said}}}):
         answer = {**result, "adapter_error": error} if isinstance(result, dict) else result
         data = {"host": "worker-1", "task": said, "task_action": "member_report", "res": answer}
         event = {"event": kind, "event_data": data}
-        story = translate.add_event(translate.RunResult(), translate.parse_event(event, members))
-        for outcome in story.outcomes.values():
+        scenario = translate.add_event(translate.RunResult(), translate.parse_event(event, members))
+        for outcome in scenario.outcomes.values():
             shown = outcome.error.as_detail(NOW) if outcome.error else {}
             assert len(json.dumps([outcome.detail, outcome.phase, shown], allow_nan=False)) < 16_000

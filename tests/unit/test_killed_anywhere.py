@@ -1,6 +1,6 @@
 """The runner is ended before every single write and at every point inside every play; the end is always the same.
 
-Each story is told once undisturbed. Then it is told again for each moment at which something changes somewhere (on the
+Each scenario runs once undisturbed. Then it runs again for each moment at which something changes somewhere (on the
 platform, in Slurm, on a host, in Vault), with a runner that dies right there and never comes back; another one takes
 over when the lease has run out.
 """
@@ -32,7 +32,7 @@ NEVER = 10**9
 
 @dataclass
 class Theatre:
-    """One telling of a story: the platform's store, the cluster, and a runner that may die."""
+    """One telling of a scenario: the platform's store, the cluster, and a runner that may die."""
 
     world: World
     slurm: FakeSlurm
@@ -78,7 +78,7 @@ class Theatre:
         raise AssertionError("does not settle")
 
     def outcome(self) -> dict[str, Any]:
-        """How the story ended, without the times and tries by which the tellings differ."""
+        """How the scenario ended, without the times and tries by which the tellings differ."""
         return {
             "operations": self.ended,
             "results": self.results,
@@ -195,7 +195,7 @@ def upgrade() -> Theatre:
 
 
 def rollback() -> Theatre:
-    """Of an upgrade that a story before this one carried out."""
+    """Of an upgrade that a scenario before this one carried out."""
     earlier = UUID(int=0xDEF)
     told = Theatre(*_cluster(instance=(ask_whole("upgrade", id=earlier),))).run()
     assert told.ended == {earlier: "succeeded"}
@@ -220,7 +220,7 @@ def _by_place(member: Member) -> UUID:
     return UUID(int=(member.allocation_id.int if member.allocation_id else 0) << 100)
 
 
-STORIES = [
+SCENARIOS = [
     add,
     drain,
     drain_given_up,
@@ -238,7 +238,7 @@ STORIES = [
     rotate_with_a_silent_host,
     upgrade,
 ]
-# How each ends, so that no story is compared with a telling that went wrong itself.
+# How each ends, so that no scenario is compared with a telling that went wrong itself.
 ENDS = {add: "succeeded", drain: "succeeded", remove: "succeeded", replace: "succeeded", rotate: "succeeded"} | {
     remove_with_a_waiting_job_unpinned: "succeeded",
     remove_with_jobs_cancelled: "succeeded",
@@ -254,14 +254,14 @@ ENDS = {add: "succeeded", drain: "succeeded", remove: "succeeded", replace: "suc
 }
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-def test_a_story_cut_off_at_any_moment_ends_like_one_that_was_not(story: Callable[[], Theatre]) -> None:
-    whole = story().run()
-    assert whole.ended[OPERATION] == ENDS[story]
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_a_scenario_cut_off_at_any_moment_ends_like_one_that_was_not(scenario: Callable[[], Theatre]) -> None:
+    whole = scenario().run()
+    assert whole.ended[OPERATION] == ENDS[scenario]
     assert whole.outcome()["open"] == []
     assert whole.moments > 5
     for moment in range(1, whole.moments + 1):
-        cut = story()
+        cut = scenario()
         cut.dies_at = moment
         cut.run()
         assert cut.deaths == 1

@@ -210,16 +210,16 @@ def failed_event(error: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(("named", "read_as"), [(str(OTHER), OTHER), ("../../x", None), (7, None), (None, None)])
 def test_the_instance_that_a_host_names_is_read_as_an_id_or_not_at_all(named: Any, read_as: UUID | None) -> None:
     error = {"code": "host_in_use", "message": "in use", "class": "intervention", "instance": named}
-    story = translate([failed_event(error)], {"worker-1": MemberReports(UUID(int=5), "worker")})
-    known = story.outcomes[UUID(int=5)].error
+    scenario = translate([failed_event(error)], {"worker-1": MemberReports(UUID(int=5), "worker")})
+    known = scenario.outcomes[UUID(int=5)].error
     assert known is not None and known.instance == read_as
     assert known.as_detail(NOW).get("instance") == (str(read_as) if read_as else None)
 
 
 def error_after(answer: Any, code: str = "host_in_use") -> AdapterError:
     error = AdapterError(code, "as the host said", instance=OTHER)
-    story = left_over.name_left_over_hosts(Platform(answer), RunResult({UUID(int=5): Outcome(error=error)}))  # type: ignore[arg-type]
-    known = story.outcomes[UUID(int=5)].error
+    scenario = left_over.name_left_over_hosts(Platform(answer), RunResult({UUID(int=5): Outcome(error=error)}))  # type: ignore[arg-type]
+    known = scenario.outcomes[UUID(int=5)].error
     assert known is not None
     return known
 

@@ -1,4 +1,4 @@
-"""The tasks at which the end-to-end story kills a runner exist under these names in roles and playbooks."""
+"""The tasks at which the end-to-end scenario kills a runner exist under these names in roles and playbooks."""
 
 import ast
 import re
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-STORY = ROOT / "tests" / "e2e" / "test_killed_anywhere.py"
-KILLS = ("chapter", "kill_at", "runner_at")
+SCENARIO = ROOT / "tests" / "e2e" / "test_killed_anywhere.py"
+KILLS = ("step", "kill_at", "runner_at")
 
 
 def places() -> Iterator[str]:
     """Text arguments of the calls that kill a runner, also those that are named first."""
-    for function in ast.walk(ast.parse(STORY.read_text())):
+    for function in ast.walk(ast.parse(SCENARIO.read_text())):
         if not isinstance(function, ast.FunctionDef) or not function.name.startswith("test_"):
             continue
         named = {

@@ -61,11 +61,11 @@ def heard(event: dict[str, Any]) -> MemberEvent:
 
 
 def test_the_clusters_snapshot_comes_from_the_controllers_member_alone() -> None:
-    story = translate([report("worker-1", phase="serving", snapshot=SEEN)], MEMBERS)
-    assert story.snapshot is None
+    scenario = translate([report("worker-1", phase="serving", snapshot=SEEN)], MEMBERS)
+    assert scenario.snapshot is None
     assert heard(report("worker-1", phase="serving", snapshot=SEEN)).dropped == ("snapshot",)
-    story = translate([report("controller-1", phase="serving", snapshot=SEEN)], MEMBERS)
-    assert story.snapshot is not None and story.snapshot.controller.ping == "UP"
+    scenario = translate([report("controller-1", phase="serving", snapshot=SEEN)], MEMBERS)
+    assert scenario.snapshot is not None and scenario.snapshot.controller.ping == "UP"
 
 
 def test_a_report_that_a_module_returned_is_not_one() -> None:
@@ -193,10 +193,10 @@ def test_an_error_of_a_host_is_one_bounded_printable_line() -> None:
 def test_a_snapshot_has_finite_numbers_and_bounded_text() -> None:
     bad = {"state": "IDLE", "reason": "x" * 50_000 + "\ud800", "cpus": 1}
     given = {**SEEN, "controller": {"clock_skew_seconds": float("nan"), "ping": "UP"}, "nodes": {"w": bad}}
-    story = translate([report("controller-1", phase="serving", snapshot=given)], MEMBERS)
-    assert story.snapshot is not None and story.snapshot.nodes is not None
-    assert story.snapshot.controller.clock_skew_seconds is None
-    assert len(story.snapshot.nodes["w"].reason or "") <= host_data.OUTPUT_BYTES
+    scenario = translate([report("controller-1", phase="serving", snapshot=given)], MEMBERS)
+    assert scenario.snapshot is not None and scenario.snapshot.nodes is not None
+    assert scenario.snapshot.controller.clock_skew_seconds is None
+    assert len(scenario.snapshot.nodes["w"].reason or "") <= host_data.OUTPUT_BYTES
 
 
 def snapshot_of(created: str = "2026-01-02T03:04:06+00:00", **changes: Any) -> Snapshot | None:
@@ -320,11 +320,11 @@ def hostile_reports(draw: st.DrawFn) -> dict[str, Any]:
 @thorough
 @given(st.lists(hostile_reports(), max_size=12))
 def test_whatever_hosts_report_each_record_can_be_sent_and_fits(events: list[dict[str, Any]]) -> None:
-    story = RunResult()
+    scenario = RunResult()
     for event in events:
-        story = add_event(story, parse_event(event, MEMBERS))
+        scenario = add_event(scenario, parse_event(event, MEMBERS))
     for member in MEMBERS.values():
-        outcome = story.outcomes.get(member.id)
+        outcome = scenario.outcomes.get(member.id)
         if outcome is None:
             continue
         assert not set(outcome.detail) & set(STEERING)

@@ -12,7 +12,7 @@ from tests.unit.lifecycle import ask, ask_whole, cluster, serving, tick
 from tests.unit.worlds import mine, of_kind
 
 
-def story(**changes: Any) -> tuple[World, FakeSlurm, Operation]:
+def scenario(**changes: Any) -> tuple[World, FakeSlurm, Operation]:
     """A cluster of a controller and two workers, asked to rotate."""
     operation = ask_whole("rotate_credentials", **changes)
     live = dict.fromkeys(("controller", "w2", "w3"), "key-0")
@@ -34,7 +34,7 @@ def workers(now: World) -> dict[str, Member]:
 
 
 def test_one_tick_stages_then_switches_then_succeeds() -> None:
-    now, slurm, operation = story()
+    now, slurm, operation = scenario()
     now, steps, plays = tick(now, slurm)
     assert steps_of(plays) == ["stage", "switch"]
     assert slurm.keys == FakeKeys("key-1", None, dict.fromkeys(("controller", "w2", "w3"), "key-1"), {}, 1)
@@ -46,20 +46,20 @@ def test_one_tick_stages_then_switches_then_succeeds() -> None:
 
 
 def test_the_cluster_is_called_healthy_all_the_while_for_it_serves() -> None:
-    now, slurm, _ = story()
+    now, slurm, _ = scenario()
     now, steps, _ = tick(now, slurm)
     assert {step.health for step in of_kind(steps, SetInstance)} == {"healthy"}
     assert now.instance.status_detail["unsettled"] is False  # type: ignore[index]
 
 
 def test_no_note_result_or_step_holds_a_key() -> None:
-    now, slurm, _ = story()
+    now, slurm, _ = scenario()
     now, steps, _ = tick(now, slurm)
     assert "key-" not in f"{steps}{now}"
 
 
 def test_the_note_says_switching_before_the_play_that_switches() -> None:
-    now, slurm, _ = story()
+    now, slurm, _ = scenario()
     seen: list[str] = []
     usual = slurm.run
 
@@ -73,7 +73,7 @@ def test_the_note_says_switching_before_the_play_that_switches() -> None:
 
 
 def test_a_host_that_cannot_be_prepared_stops_everything_and_nothing_is_left_staged() -> None:
-    now, slurm, _ = story()
+    now, slurm, _ = scenario()
     slurm.breaks_on_host = {"w3"}
     now, steps, plays = tick(now, slurm)
     assert steps_of(plays) == ["stage", "drop"]
@@ -85,7 +85,7 @@ def test_a_host_that_cannot_be_prepared_stops_everything_and_nothing_is_left_sta
 
 
 def test_a_key_that_hosts_have_seen_and_that_came_to_nothing_is_never_used() -> None:
-    now, slurm, _ = story()
+    now, slurm, _ = scenario()
     slurm.breaks_on_host = {"w3"}
     now, _, _ = tick(now, slurm)
     slurm.breaks_on_host = set()
@@ -95,7 +95,7 @@ def test_a_key_that_hosts_have_seen_and_that_came_to_nothing_is_never_used() -> 
 
 
 def test_a_silent_worker_without_jobs_is_left_out_and_the_others_keep_the_new_key() -> None:
-    now, slurm, _ = story()
+    now, slurm, _ = scenario()
     slurm.hosts_down = {"w3"}
     now, steps, plays = tick(now, slurm)
     assert steps_of(plays) == ["stage", "switch"]
@@ -108,7 +108,7 @@ def test_a_silent_worker_without_jobs_is_left_out_and_the_others_keep_the_new_ke
 
 
 def test_a_silent_worker_with_jobs_holds_the_rotation_until_tries_are_used_up() -> None:
-    now, slurm, _ = story()
+    now, slurm, _ = scenario()
     now = now.later(policy=Policy(max_attempts=2, retry_seconds=30))
     slurm.hosts_down, slurm.nodes["w3"].jobs = {"w3"}, {7}
     now, steps, plays = tick(now, slurm)
@@ -122,7 +122,7 @@ def test_a_silent_worker_with_jobs_holds_the_rotation_until_tries_are_used_up() 
 
 
 def test_a_silent_worker_that_answers_again_is_prepared_with_the_rest() -> None:
-    now, slurm, _ = story()
+    now, slurm, _ = scenario()
     slurm.hosts_down, slurm.nodes["w3"].jobs = {"w3"}, {7}
     now, _, _ = tick(now, slurm)
     slurm.hosts_down = set()
@@ -132,7 +132,7 @@ def test_a_silent_worker_that_answers_again_is_prepared_with_the_rest() -> None:
 
 
 def test_the_next_try_is_not_made_before_it_is_due() -> None:
-    now, slurm, _ = story()
+    now, slurm, _ = scenario()
     slurm.hosts_down, slurm.nodes["w3"].jobs = {"w3"}, {7}
     now, _, _ = tick(now, slurm, seconds=5)
     now, steps, plays = tick(now, slurm)
@@ -140,7 +140,7 @@ def test_the_next_try_is_not_made_before_it_is_due() -> None:
 
 
 def test_a_worker_that_falls_silent_between_the_two_plays_is_tried_again_then_named() -> None:
-    now, slurm, _ = story()
+    now, slurm, _ = scenario()
     now = now.later(policy=Policy(max_attempts=2, retry_seconds=0))
     usual = slurm.run
 
@@ -158,7 +158,7 @@ def test_a_worker_that_falls_silent_between_the_two_plays_is_tried_again_then_na
 
 
 def test_a_silent_controller_stops_it_and_says_that_nothing_changed() -> None:
-    now, slurm, _ = story()
+    now, slurm, _ = scenario()
     now = now.later(policy=Policy(max_attempts=1))
     slurm.hosts_down = {"controller"}
     _, steps, _ = tick(now, slurm)
@@ -168,7 +168,7 @@ def test_a_silent_controller_stops_it_and_says_that_nothing_changed() -> None:
 
 
 def test_a_worker_that_missed_it_gets_the_key_by_joining_anew() -> None:
-    now, slurm, _ = story()
+    now, slurm, _ = scenario()
     slurm.hosts_down = {"w3"}
     now, _, _ = tick(now, slurm)
     slurm.hosts_down = set()
@@ -180,7 +180,7 @@ def test_a_worker_that_missed_it_gets_the_key_by_joining_anew() -> None:
 
 
 def test_cancelled_before_the_switch_it_is_undone() -> None:
-    now, slurm, operation = story()
+    now, slurm, operation = scenario()
     slurm.hosts_down, slurm.nodes["w3"].jobs = {"w3"}, {7}
     now, _, _ = tick(now, slurm)
     assert slurm.keys.coming
@@ -190,7 +190,7 @@ def test_cancelled_before_the_switch_it_is_undone() -> None:
 
 
 def test_cancelled_after_the_switch_began_it_is_brought_to_its_end() -> None:
-    now, slurm, operation = story()
+    now, slurm, operation = scenario()
     now = now.later(instance_operations=(mine(operation),))
     status = dict(now.instance.status_detail or {})
     status["lifecycle"] = {"operation_id": str(operation.id), "verb": "rotate_credentials", "verdict": None}
@@ -203,7 +203,7 @@ def test_cancelled_after_the_switch_began_it_is_brought_to_its_end() -> None:
 
 
 def test_operations_on_members_wait_for_it() -> None:
-    now, slurm, _ = story()
+    now, slurm, _ = scenario()
     slurm.hosts_down, slurm.nodes["w3"].jobs = {"w3"}, {7}
     now = now.later(operations=(ask("add", allocations=(5,)),))
     now, _, plays = tick(now, slurm, seconds=5)
@@ -216,20 +216,20 @@ def test_operations_on_members_wait_for_it() -> None:
 
 
 def test_parameters_are_refused_and_nothing_is_touched() -> None:
-    now, slurm, _ = story(parameters={"key": "mine"})
+    now, slurm, _ = scenario(parameters={"key": "mine"})
     _, steps, plays = tick(now, slurm)
     assert plays == [] and of_kind(steps, Refuse)[0].code == "parameters_invalid"
 
 
 def test_members_that_are_not_in_service_are_not_part_of_it() -> None:
-    now, slurm, _ = story()
+    now, slurm, _ = scenario()
     failed = serving(4, status="failed")
     _, _, plays = tick(now.later(members=(*now.members, failed)), slurm)
     assert all(failed not in play.members for play in plays)
 
 
 def test_allowed_only_while_the_instance_runs() -> None:
-    now, slurm, _ = story(age=0)
+    now, slurm, _ = scenario(age=0)
     stopped = now.instance.model_copy(update={"status": "stopped"})
     _, steps, plays = tick(now.later(instance=stopped), slurm)
     assert plays == [] and of_kind(steps, Refuse)[0].code == "instance_state"
@@ -244,7 +244,7 @@ def switching(now: World, operation: Operation, **note: Any) -> World:
 
 
 def test_a_rotation_that_version_1_0_began_is_finished_without_the_hosts_it_left_out() -> None:
-    now, slurm, operation = story()
+    now, slurm, operation = scenario()
     silent = workers(now)["w3"]
     slurm.keys.coming, slurm.keys.staged = "key-1", {"controller": "key-1", "w2": "key-1"}
     now = switching(now, operation, without={f"worker-{silent.id.hex[:8]}": "host_unreachable"})
@@ -255,7 +255,7 @@ def test_a_rotation_that_version_1_0_began_is_finished_without_the_hosts_it_left
 
 
 def test_whom_the_switch_goes_without_stands_in_each_workers_own_record() -> None:
-    now, slurm, operation = story()
+    now, slurm, operation = scenario()
     many = tuple(serving(number) for number in range(2, 402))
     silent = {f"w{number}" for number in range(3, 402)}
     slurm.nodes = {f"w{number}": FakeNode() for number in range(2, 402)}
@@ -271,7 +271,7 @@ def test_whom_the_switch_goes_without_stands_in_each_workers_own_record() -> Non
 
 
 def test_a_worker_that_an_earlier_rotation_left_out_takes_part_in_the_next() -> None:
-    now, slurm, _ = story()
+    now, slurm, _ = scenario()
     slurm.hosts_down = {"w3"}
     now, _, _ = tick(now, slurm)
     slurm.hosts_down = set()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.fleet.images import SUITES
-from tests.contract.scenarios import STORIES as KILLED_STORIES
+from tests.contract.scenarios import SCENARIOS as KILLED_SCENARIOS
 from tests.suite import __main__ as suite
 from tests.suite import other_python, parts
 from tests.suite.parts import KILL_POINTS, TIERS, Part, UnknownPartError, all_parts, choose, forgotten_files
@@ -68,9 +68,9 @@ def test_full_runs_every_file_with_debian_parameters_on_both() -> None:
         assert whole or narrowed == set(SUITES), name
 
 
-def test_kill_points_name_every_story_once() -> None:
+def test_kill_points_name_every_scenario_once() -> None:
     listed = [name for group in KILL_POINTS for name in group.split(",")]
-    assert sorted(listed) == sorted(story.name.replace(" ", "-") for story in KILLED_STORIES)
+    assert sorted(listed) == sorted(scenario.name.replace(" ", "-") for scenario in KILLED_SCENARIOS)
 
 
 def test_full_runs_the_unit_tests_on_the_python_of_debian_13() -> None:

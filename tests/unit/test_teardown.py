@@ -65,7 +65,7 @@ def books(plays: list[Play]) -> list[str]:
     return [play.playbook for play in plays]
 
 
-# -- the plain story -----------------------------------------------------------------------------------------
+# -- the plain scenario -----------------------------------------------------------------------------------------
 
 
 def test_an_idle_cluster_is_drained_cleaned_forgotten_and_gone_in_one_tick() -> None:

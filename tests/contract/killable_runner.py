@@ -27,12 +27,12 @@ from runner.model.platform import Member
 from runner.model.world import Outcome, World
 from runner.translate import MemberEvent, RunResult
 from tests import fork_server
-from tests.contract.hosts_in_mind import Numbers, changed_by
+from tests.contract.simulated_hosts import Numbers, changed_by
 from tests.fork_server import Start, apply_start, current_umask, exit_code
 from tests.unit.fake_keys import FakeKeys, _name
 from tests.unit.fake_slurm import FakeSlurm
 
-__all__ = ["NEVER", "PaperHosts", "VaultKeys", "exit_code", "start"]
+__all__ = ["NEVER", "FileHosts", "VaultKeys", "exit_code", "start"]
 
 NEVER = 0
 _TOLD_FIRST = {"remove_worker": "stopping", "decommission": "stopping"}
@@ -40,7 +40,7 @@ _TOLD_FIRST = {"remove_worker": "stopping", "decommission": "stopping"}
 
 @dataclass
 class VaultKeys(FakeKeys):
-    """munge keys of hosts on paper; the right one is in the real Vault."""
+    """munge keys of simulated hosts; the right one is in the real Vault."""
 
     ask: Callable[[str], str] = str
 
@@ -61,7 +61,7 @@ class VaultKeys(FakeKeys):
 
 
 @dataclass
-class PaperHosts(FakeSlurm):
+class FileHosts(FakeSlurm):
     keys: FakeKeys = field(default_factory=VaultKeys)
     moments: int = 0  # so far, over all runners
     busy: dict[UUID, int] = field(default_factory=dict)  # the process whose play changes that member's host now
@@ -79,8 +79,8 @@ class PaperHosts(FakeSlurm):
         new.rename(path)
 
     @staticmethod
-    def load(path: Path) -> "PaperHosts":
-        found: PaperHosts = pickle.loads(path.read_bytes())
+    def load(path: Path) -> "FileHosts":
+        found: FileHosts = pickle.loads(path.read_bytes())
         found.clock = lambda: datetime.now(UTC) + timedelta(seconds=2)  # a daemon takes its time to start
         return found
 
@@ -98,9 +98,9 @@ class PaperHosts(FakeSlurm):
             self.busy.pop(member, None)
 
     def _clean(self, play: Play, member: Member) -> Outcome:
-        told = super()._clean(play, member)
+        result = super()._clean(play, member)
         self.keys.live.pop(_name(member), None)
-        return told
+        return result
 
 
 def start(variables: Mapping[str, str], hosts: Path, log: Path, dies_at: int = NEVER, lasts: float = 0) -> Any:
@@ -128,17 +128,15 @@ def _plays_on(path: Path, dies_at: int, lasts: float) -> Callable[..., RunResult
                 hosts.begin(step)
             time.sleep(lasts)
             with _alone(path) as hosts:
-                told = carry_out(hosts, step, world, access, on_member_event)
+                result = carry_out(hosts, step, world, access, on_member_event)
                 hosts.end(step)
                 hosts.ends.append(hosts.moments)
-            for member_id, outcome in told.outcomes.items():
+            for member_id, outcome in result.outcomes.items():
                 on_member_event(MemberEvent(member_id, outcome.phase, outcome.detail, error=outcome.error))
-        seen = told.snapshot and told.snapshot.model_copy(update={"observed_at": datetime.now(UTC)})
-        return RunResult(told.outcomes, seen)
+        seen = result.snapshot and result.snapshot.model_copy(update={"observed_at": datetime.now(UTC)})
+        return RunResult(result.outcomes, seen)
 
-    def carry_out(
-        hosts: PaperHosts, step: Play, world: World, access: Mapping[str, str], on_member_event: Any
-    ) -> World:
+    def carry_out(hosts: FileHosts, step: Play, world: World, access: Mapping[str, str], on_member_event: Any) -> World:
         def moment() -> None:
             hosts.moments += 1
             hosts.save(path)
@@ -165,10 +163,10 @@ def _plays_on(path: Path, dies_at: int, lasts: float) -> Callable[..., RunResult
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[PaperHosts]:
+def _alone(path: Path) -> Iterator[FileHosts]:
     """The hosts, with no other runner at them; kept as they are afterwards."""
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        hosts = PaperHosts.load(path)
+        hosts = FileHosts.load(path)
         yield hosts
         hosts.save(path)

@@ -104,7 +104,7 @@ class Hosts:
             if stopped:
                 error = plays.stalled_error(runner)
                 return RunResult() if give_up() else plays.stopped_result(RunResult(), step, error, SLURM.final_phases)
-            self._tell_slurm(step)
+            self._update_slurm(step)
             return RunResult({m.id: self._outcome(step, m, world) for m in step.members}, self.snapshot())
 
     def _hang(self, instance_id: str, give_up: Callable[[], bool], slot: PlaySlot) -> bool:
@@ -126,7 +126,7 @@ class Hosts:
     def misnumbered(self) -> list[tuple[UUID, list[tuple[str, int]]]]:
         return misnumbered(self.numbers)
 
-    def _tell_slurm(self, step: Play) -> None:
+    def _update_slurm(self, step: Play) -> None:
         for order in step.work.get("drain", []):
             for name in order["nodes"]:
                 known = self.nodes[name]
@@ -147,11 +147,11 @@ class Hosts:
         if step.playbook == "remove_worker":
             self.nodes.pop(name, None)
             return Outcome("removed", {"residue": []})
-        told = {"config_version": self.config_version, "users_version": users}
+        reported = {"config_version": self.config_version, "users_version": users}
         if step.playbook == "follow":
-            return Outcome("serving", told)
+            return Outcome("serving", reported)
         self.nodes.setdefault(name, Node(state="IDLE", cpus=2, memory_mb=1000))
-        return Outcome("registering", {"worker_hostname": name, "cpus": 2, "memory_mb": 1000, "gpus": 0, **told})
+        return Outcome("registering", {"worker_hostname": name, "cpus": 2, "memory_mb": 1000, "gpus": 0, **reported})
 
     def snapshot(self) -> Snapshot:
         active = dict.fromkeys(("munge", "slurmctld", "slurmdbd", "mariadb"), "active")

@@ -75,7 +75,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
 
         trees = []
         try:
-            loaded = settings.load()
+            loaded = settings.load(SLURM.settings)
             fences = manual.read_claims(os.environ.get(manual.CLAIMS_VARIABLE))
             with Client(loaded, person=loaded.client_secret is None) as client:
                 wanted = self.get_option("instance")

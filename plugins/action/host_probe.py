@@ -3,12 +3,16 @@
 The module runs on the host, so a compromised host can answer anything. Roles load files and address nodes by these
 values: the name of the system comes from a list of ours, and a worker that has joined keeps its node's name.
 
+It has one argument more than the module: `cluster_nodes`, the nodes of the cluster that the host joins, which stay on
+the Ansible side.
+
 Hosts of one run are checked in parallel, so the first of two hosts with the same name keeps it.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ class ActionModule(Claimed):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         from runner.slurm.reports import read_probe
 
+        nodes = self._task.args.pop("cluster_nodes", {})
         answer: dict[str, Any] = super().run(tmp, task_vars)
         if answer.get("failed") or answer.get("unreachable"):
             return answer
@@ -48,6 +53,14 @@ class ActionModule(Claimed):  # type: ignore[misc]
                 f"The host is called {name}, but member {holder} has the node of that name. Rename the host, or remove"
                 " that worker first.",
             )
+        own = [name, self._templar.template(variables.get("ansible_host")), *found["addresses"]]
+        address = other_machine(nodes, name, own)
+        if address:
+            return _refused(
+                "hostname_taken",
+                f"The host is called {name}, but the cluster already has a node of that name at {address}. Rename the"
+                " host, or remove that worker first.",
+            )
         other = first_in_run(name, variables)
         if other:
             return _refused(
@@ -56,6 +69,14 @@ class ActionModule(Claimed):  # type: ignore[misc]
                 " run. Nothing was changed. Rename one of them, then retry.",
             )
         return {"changed": False, **found}
+
+
+def other_machine(nodes: Mapping[str, Any], name: str, own: Collection[object]) -> str | None:
+    """The address of another machine that has the node of this name. An existing node may be the same host's."""
+    if name not in nodes:
+        return None
+    address = nodes[name].get("address")
+    return None if address and address in own else str(address or "an unknown address")
 
 
 def first_in_run(name: str, variables: dict[str, Any], directory: Path | None = None) -> str | None:

@@ -55,7 +55,7 @@ class LookupModule(LookupBase):  # type: ignore[misc]
             path = os.environ.get(play_secrets.SOCKET_VARIABLE)
             if path:
                 return [play_secrets.fetch_secret(path, instance, name, step) for name in terms]
-            vault = Vault(settings.load(), SLURM.runtime_secrets)
+            vault = Vault(settings.load(SLURM.settings), SLURM.runtime_secrets)
             return [vault.runtime_secret(UUID(instance), name, step) for name in terms]
         except (SecretsError, settings.SettingsError, OSError, ValueError) as error:
             raise AnsibleLookupError(f"runtime secret not available: {error}") from None

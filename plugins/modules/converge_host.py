@@ -22,7 +22,7 @@ from ansible.module_utils.host.lock import host_lock
 from ansible.module_utils.host.package_source import SOURCE_ARGUMENTS, clear_source, package_source
 from ansible.module_utils.host.packages import converge_packages, installed_versions
 from ansible.module_utils.host.proofs import run_proofs
-from ansible.module_utils.host.units import dropin_path, note_units, show
+from ansible.module_utils.host.units import UNIT_OPTIONS, dropin_path, note_units, show
 from ansible.module_utils.host.users import converge_users
 
 DOCUMENTATION = r"""
@@ -254,14 +254,11 @@ def main() -> None:
             "units": {
                 **several,
                 "options": {
-                    "name": {"type": "str", "required": True},
+                    **UNIT_OPTIONS,
                     "dropin": {"type": "str"},
                     "enabled": {"type": "bool", "default": True},
                     "restart": {"type": "bool", "default": False},
                     "watches": {"type": "list", "elements": "str", "default": []},
-                    "ready_port": {"type": "int"},
-                    "ready_path": {"type": "path"},
-                    "timeout": {"type": "float", "default": 45},
                     "package": {"type": "str"},
                 },
             },

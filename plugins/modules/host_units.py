@@ -16,7 +16,7 @@ from ansible.module_utils.host.ledger import LEDGER, Document, read
 from ansible.module_utils.host.lock import host_lock
 from ansible.module_utils.host.restore.entries import of_kind
 from ansible.module_utils.host.unit_actions import found_running, restart_older, stop_in_order
-from ansible.module_utils.host.units import show, started_monotonic
+from ansible.module_utils.host.units import UNIT_OPTIONS, show, started_monotonic
 
 DOCUMENTATION = r"""
 module: host_units
@@ -39,6 +39,7 @@ options:
     suboptions:
       name: {type: str, required: true, description: Without .service.}
       ready_port: {type: int, description: Up when it listens here.}
+      ready_path: {type: path, description: Up when this exists.}
       timeout: {type: float, default: 45, description: Seconds to come up.}
   since:
     type: str
@@ -99,16 +100,7 @@ def main() -> None:
         argument_spec={
             **CLAIM_ARGUMENT,
             "stop": {"type": "list", "elements": "str", "default": []},
-            "restart": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "ready_port": {"type": "int"},
-                    "timeout": {"type": "float", "default": 45},
-                },
-            },
+            "restart": {"type": "list", "elements": "dict", "default": [], "options": UNIT_OPTIONS},
             "since": {"type": "str"},
             "younger_than": {"type": "float"},
         },

@@ -24,7 +24,7 @@ module: munge_rotate
 short_description: Stage a new munge key, switch to it on all hosts at one time, and check the result
 description:
   - munged reads its key at its start and has one key only. So the key is put beside the live one first, and a timer
-    of the host's own systemd moves it into place and restarts munged at the moment that all hosts were result.
+    of the host's own systemd moves it into place and restarts munged at the time that all hosts were given.
   - Every mode may be run again. A host that has the key already is left alone.
 options:
   mode:

@@ -71,23 +71,23 @@ class Sacctmgr:
     def rows(self, *query: str) -> list[list[str]]:
         return [line.split("|") for line in self._checked("show", *query).splitlines()]
 
-    def change(self, *words: str) -> None:
-        self._checked("--immediate", *words)
+    def change(self, *arguments: str) -> None:
+        self._checked("--immediate", *arguments)
 
-    def _checked(self, *words: str) -> str:
-        answer = self._run(*words)
+    def _checked(self, *arguments: str) -> str:
+        answer = self._run(*arguments)
         if answer.returncode != 0:
             raise AdapterError(
                 "accounting_failed",
-                f"`sacctmgr {' '.join(words)}` failed: {last_line(answer.stderr or answer.stdout)}."
+                f"`sacctmgr {' '.join(arguments)}` failed: {last_line(answer.stderr or answer.stdout)}."
                 " Run it by hand on the controller to see why.",
                 REPAIRABLE,
             )
         return answer.stdout
 
-    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["sacctmgr", "--noheader", "--parsable2", *words],
+            ["sacctmgr", "--noheader", "--parsable2", *arguments],
             capture_output=True,
             text=True,
             check=False,

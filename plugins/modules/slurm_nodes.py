@@ -106,7 +106,7 @@ snapshot: {type: dict, returned: success, description: As slurm_snapshot gives i
 """
 
 
-SILENT = "slurm_silent"
+NO_ANSWER = "slurm_silent"
 ANSWER_SECONDS = 10.0
 CHANGES = ("drain", "resume", "hold_down", "requeue", "unpin", "cancel", "delete")
 POLL_SECONDS = 0.2
@@ -120,7 +120,6 @@ class Call:
         self._dry = dry
         self._command = nodes_command()
         self.nodes: dict[str, Verdict] = {}
-        self.jobs: dict[str, Verdict] = {}
         self.changes: list[str] = []
 
     def run(self) -> dict[str, Any]:
@@ -128,17 +127,17 @@ class Call:
         if self._params["hold_down"]:
             self._hold_down()
         self._drain(self._params["drain"])
-        self._evict()
+        jobs = self._evict()
         self._verify(self._params["verify_delete"])
         self._delete(self._params["delete"])
         snapshot = look(self._command)
         if snapshot["nodes"] is None and not self._only_holds():
-            _silent("after the changes")
+            _fail_without_answer(" after the changes")
         nodes = snapshot["nodes"] or {}
-        drains = {name: _drain(node) for name, node in nodes.items() if "DRAIN" in node["flags"]}
+        drains = {name: _describe_drain(node) for name, node in nodes.items() if "DRAIN" in node["flags"]}
         return {
             "nodes": self.nodes,
-            "jobs": self.jobs,
+            "jobs": jobs,
             "drains": drains,
             "changes": self.changes,
             "snapshot": snapshot,
@@ -154,23 +153,26 @@ class Call:
             names, owner = check_names(order["nodes"]), order["owner"]
             wanted, left = to_resume(names, owner, self._seen()["nodes"])
             self.nodes.update(left)
-            complaint = self._do(wanted, f"nodes {','.join(wanted)} resumed", "update", "State=UNDRAIN")
+            if not wanted:
+                continue
+            complaint = self._change(wanted, "resumed", "update", "State=UNDRAIN")
             after = self._answering(wanted)
             for name in wanted:
                 node = after.get(name)
-                held = node is not None and "DRAIN" in node["flags"] and owns(owner, node["reason"])
                 if node is None:
                     self.nodes[name] = verdict("absent", f"Node {name} was deleted meanwhile.")
+                elif "DRAIN" in node["flags"] and owns(owner, node["reason"]):
+                    self.nodes[name] = verdict("kept", complaint)
                 else:
-                    self.nodes[name] = verdict("kept", complaint) if held else verdict("resumed")
+                    self.nodes[name] = verdict("resumed")
 
     def _answering(self, names: list[str]) -> dict[str, Any]:
         """The nodes once these have answered slurmctld, which shows a resumed node as not responding until then."""
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             nodes: dict[str, Any] = self._seen()["nodes"]
-            silent = [name for name in names if name in nodes and "NOT_RESPONDING" in nodes[name]["flags"]]
-            if not silent or self._dry or time.monotonic() > deadline:
+            waiting = [name for name in names if name in nodes and "NOT_RESPONDING" in nodes[name]["flags"]]
+            if not waiting or self._dry or time.monotonic() > deadline:
                 return nodes
             time.sleep(POLL_SECONDS)
 
@@ -179,9 +181,9 @@ class Call:
             names, reason = check_names(order["nodes"]), check_reason(order["reason"])
             wanted, left = to_drain(names, self._seen()["nodes"])
             self.nodes.update(left)
-            complaint = self._do(
-                wanted, f"nodes {','.join(wanted)} drained", "update", "State=DRAIN", f"Reason={reason}"
-            )
+            if not wanted:
+                continue
+            complaint = self._change(wanted, "drained", "update", "State=DRAIN", f"Reason={reason}")
             after = self._seen()["nodes"]
             for name in wanted:
                 node = after.get(name)
@@ -201,12 +203,12 @@ class Call:
         held = hold_down(lambda: look(self._command)["nodes"], self._run)
         self.nodes.update({name: verdict("held", reason) for name, reason in held.items()})
 
-    def _evict(self) -> None:
+    def _evict(self) -> dict[str, Verdict]:
         evictions = Evictions(lambda: self._seen()["jobs"], self._run)
         evictions.requeue(self._params["requeue"])
         evictions.unpin(self._params["unpin"])
         evictions.cancel(self._params["cancel"])
-        self.jobs = evictions.verdicts
+        return evictions.verdicts
 
     def _run(self, change: str, command: tuple[str, ...]) -> str:
         """The error text of Slurm, if any. The next look shows whether the command worked."""
@@ -228,26 +230,27 @@ class Call:
         found = {name: obstacle(name, seen) for name in names}
         wanted = [name for name in names if found[name] is None]
         self.nodes.update({name: kept for name, kept in found.items() if kept})
-        complaint = self._do(wanted, f"nodes {','.join(wanted)} deleted", "delete")
+        if not wanted:
+            return
+        complaint = self._change(wanted, "deleted", "delete")
         after = self._seen()["nodes"]
         for name in wanted:
             self.nodes[name] = verdict("kept", complaint, "state_unknown") if name in after else verdict("deleted")
 
-    def _do(self, names: list[str], change: str, verb: str, *settings: str) -> str:
+    def _change(self, names: list[str], done: str, verb: str, *settings: str) -> str:
         """One scontrol call for all names. Returns the error text of Slurm, or a text for a command without effect."""
-        if not names:
-            return ""
-        complaint = self._run(change, ("scontrol", verb, f"NodeName={','.join(names)}", *settings))
+        listed = ",".join(names)
+        complaint = self._run(f"nodes {listed} {done}", ("scontrol", verb, f"NodeName={listed}", *settings))
         return complaint or "Slurm accepted the command, but the node did not change. The adapter retries."
 
     def _seen(self) -> dict[str, Any]:
         seen: dict[str, Any] = look_at_nodes(self._command)
         if seen["nodes"] is None:
-            _silent("")
+            _fail_without_answer()
         return seen
 
 
-def _drain(node: dict[str, Any]) -> dict[str, Any]:
+def _describe_drain(node: dict[str, Any]) -> dict[str, Any]:
     return {
         "reason": node["reason"],
         "held_by": drain_holder(node["flags"], node["reason"], node["reason_by"]),
@@ -255,30 +258,27 @@ def _drain(node: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _silent(when: str) -> NoReturn:
+def _fail_without_answer(when: str = "") -> NoReturn:
     raise AdapterError(
-        SILENT,
-        f"slurmctld does not answer on the controller{f' {when}' if when else ''}, so its nodes and jobs"
+        NO_ANSWER,
+        f"slurmctld does not answer on the controller{when}, so its nodes and jobs"
         " are unknown. The adapter retries; if the error stays, read `journalctl -u slurmctld` there.",
         RETRYABLE,
     )
 
 
 def main() -> None:
-    names: dict[str, Any] = {"type": "list", "elements": "str", "required": True}
     orders: dict[str, Any] = {"type": "list", "elements": "dict", "default": []}
-    jobs: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
+    names: dict[str, Any] = {"type": "list", "elements": "str", "required": True}
+    text = {"type": "str", "required": True}
+    texts = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
         argument_spec={
             **CLAIM_ARGUMENT,
-            "drain": {**orders, "options": {"nodes": names, "reason": {"type": "str", "required": True}}},
-            "resume": {**orders, "options": {"nodes": names, "owner": {"type": "str", "required": True}}},
+            "drain": {**orders, "options": {"nodes": names, "reason": text}},
+            "resume": {**orders, "options": {"nodes": names, "owner": text}},
             "hold_down": {"type": "bool", "default": False},
-            "requeue": jobs,
-            "unpin": jobs,
-            "cancel": jobs,
-            "verify_delete": {"type": "list", "elements": "str", "default": []},
-            "delete": {"type": "list", "elements": "str", "default": []},
+            **dict.fromkeys(("requeue", "unpin", "cancel", "verify_delete", "delete"), texts),
         },
         supports_check_mode=True,
     )
@@ -288,7 +288,7 @@ def main() -> None:
             result = Call(module.params, module.check_mode).run()
         except AdapterError as error:
             # The states of daemons are known without Slurm. The runner can start a slurmctld that does not run.
-            seen = {"phase": "controller", "snapshot": look(nodes_command())} if error.code == SILENT else None
+            seen = {"phase": "controller", "snapshot": look(nodes_command())} if error.code == NO_ANSWER else None
             module.fail_json(msg=error.message, adapter_error=error.as_dict(), member_report=seen)
     module.exit_json(changed=bool(result["changes"]), **result)
 

@@ -12,6 +12,7 @@ from ansible.module_utils.host.ledger import Ledger
 from ansible.module_utils.host.lock import host_lock
 from ansible.module_utils.host.package_source import SOURCE_ARGUMENTS, package_source
 from ansible.module_utils.host.packages import refresh_index
+from ansible.module_utils.host.units import UNIT_OPTIONS
 from ansible.module_utils.slurm.backups import of_change
 from ansible.module_utils.slurm.conversion import Patience, StillConverting
 from ansible.module_utils.slurm.join_terms import series
@@ -61,6 +62,7 @@ moves: {type: bool, description: Whether these differ., returned: success}
 changes: {type: list, description: What was done., returned: success}
 from: {type: str, description: The version before the move that is or was under way., returned: by plan}
 backup: {type: str, description: The backup of a move that an earlier run began., returned: by plan}
+needs_backup: {type: bool, description: Whether to take a backup before the move., returned: by plan}
 conversion: {type: dict, description: Progress of the conversion., returned: while slurmdbd converts}
 """
 
@@ -84,7 +86,15 @@ def plan(params: dict[str, Any]) -> dict[str, Any]:
     # A database that an interrupted move converted in part is still of the former series.
     check_window(target, before, params["window"])
     Mover(kept, Ledger(params["owner"])).check(target)
-    return {"now": now, "target": target, "moves": target != now, "from": before, "backup": backup}
+    return {
+        "now": now,
+        "target": target,
+        "moves": target != now,
+        "from": before,
+        "backup": backup,
+        # A move that an earlier run started has its backup. A new one would contain the unfinished move.
+        "needs_backup": target != now and not backup,
+    }
 
 
 def begun(kept: Kept, change: str) -> tuple[str, str]:
@@ -175,12 +185,10 @@ def main() -> None:
                 "elements": "dict",
                 "default": [],
                 "options": {
-                    "name": {"type": "str", "required": True},
+                    **UNIT_OPTIONS,
+                    "timeout": {"type": "float", "default": 60},
                     "enabled": {"type": "bool", "default": False},
                     "watches": {"type": "list", "elements": "str", "default": []},
-                    "ready_port": {"type": "int"},
-                    "ready_path": {"type": "path"},
-                    "timeout": {"type": "float", "default": 60},
                     "converts": {"type": "bool", "default": False},
                 },
             },

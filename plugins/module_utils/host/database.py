@@ -212,7 +212,7 @@ def drop_databases(noted: Mapping[str, Mapping[str, Any]], *, may_start: bool) -
     for name, user in sorted(ours.items()):
         try:
             there = _rows(PRESENCE, name=name, user=user)
-            # The user first: a database that is left tells the next attempt that the removal is not complete.
+            # The user first: a database that is left shows the next attempt that the removal is not complete.
             _rows("DROP USER IF EXISTS '{user}'@'localhost'; DROP DATABASE IF EXISTS `{name}`;", name=name, user=user)
             left = _rows(PRESENCE, name=name, user=user)
         except AdapterError as error:

@@ -22,6 +22,13 @@ POLL_SECONDS = 0.05
 POLLS_PER_SHOW = 10
 TOLERATED_RESTARTS = 2
 LISTENING = "0A"
+# Options of a module for each unit that it restarts: those that `restart` reads.
+UNIT_OPTIONS: dict[str, Any] = {
+    "name": {"type": "str", "required": True},
+    "ready_port": {"type": "int"},
+    "ready_path": {"type": "path"},
+    "timeout": {"type": "float", "default": 45},
+}
 
 
 def dropin_path(unit: str) -> str:

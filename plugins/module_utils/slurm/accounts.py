@@ -17,7 +17,7 @@ class Sacctmgr(Protocol):
 
     def rows(self, *query: str) -> list[list[str]]: ...
 
-    def change(self, *words: str) -> None: ...
+    def change(self, *arguments: str) -> None: ...
 
 
 class Accounts:
@@ -75,10 +75,10 @@ class Accounts:
         if not self._dry:
             self._ledger.save()
 
-    def _change(self, name: str, *words: str) -> None:
+    def _change(self, name: str, *arguments: str) -> None:
         self.changes.append(name)
         if not self._dry:
-            self._sacctmgr.change(*words)
+            self._sacctmgr.change(*arguments)
 
 
 def converge(sacctmgr: Sacctmgr, params: dict[str, Any], ledger: Ledger, dry: bool) -> list[str]:

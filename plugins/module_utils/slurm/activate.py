@@ -1,7 +1,7 @@
 """Put a configuration live: write it, load it, watch the controller, then confirm or revert it.
 
 The document `trial` is on the host from before the swap until the controller serves. After a run that was killed it
-tells the next run that the live configuration was not confirmed.
+shows the next run that the live configuration was not confirmed.
 """
 
 from __future__ import annotations

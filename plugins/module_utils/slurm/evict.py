@@ -48,13 +48,13 @@ class Evictions:
                     self._run(f"job {one} unpinned", ("scontrol", "update", f"JobId={one}", "NodeList="))
                     for one in given
                 ]
-                complaints[address] = next(filter(None, replies), "")
+                complaints[address] = next(filter(None, replies), f"Job {address} still names its nodes.")
         still = [job for job in self._look() if _is_pinned(job)]
         for address in asked:
             if address not in complaints:
                 self.verdicts[address] = _not_found(address, jobs)
             elif _still_pinned(pinned[address], still):
-                self.verdicts[address] = verdict("kept", complaints[address] or f"Job {address} still names its nodes.")
+                self.verdicts[address] = verdict("kept", complaints[address])
             else:
                 self.verdicts[address] = verdict("unpinned")
 
@@ -73,11 +73,9 @@ class Evictions:
             if target and not (requeues and all(before[one]["state"] in ending for one in target["ids"]))
         ]
         given = list(dict.fromkeys(one for target in to_do for one in target["given"]))
-        complaint = ""
-        if given:
-            command = ("scontrol", "requeue", ",".join(given)) if requeues else ("scancel", *given)
-            more = f" and {len(given) - NAMED} more" if len(given) > NAMED else ""
-            complaint = self._run(f"jobs {','.join(given[:NAMED])}{more} {done}", command)
+        command = ("scontrol", "requeue", ",".join(given)) if requeues else ("scancel", *given)
+        more = f" and {len(given) - NAMED} more" if len(given) > NAMED else ""
+        complaint = self._run(f"jobs {','.join(given[:NAMED])}{more} {done}", command) if given else ""
         after = {job["id"]: job["state"] for job in self._look()}
         for address, target in targets.items():
             if target is None:

@@ -18,23 +18,22 @@ Nodes = Mapping[str, Any]
 
 def hold_down(look: Callable[[], Nodes | None], run: Callable[[str, tuple[str, ...]], str]) -> dict[str, str]:
     """Drain the nodes that a person set DOWN; returns them with their reasons. Empty if slurmctld does not answer."""
-    nodes = look()
-    wanted = set_down_by_person(nodes) if nodes is not None else {}
+    wanted = set_down_by_person(look() or {})
+    if not wanted:
+        return {}
+    check_names(wanted)
     complaints = {
         name: run(f"node {name} held", ("scontrol", "update", f"NodeName={name}", "State=DRAIN", f"Reason={reason}"))
         for name, reason in wanted.items()
-        if check_names([name])
     }
-    if not wanted:
-        return {}
     after = look() or {}
     for name in wanted:
         if name in after and "DRAIN" not in after[name]["flags"]:
             raise AdapterError(
                 "not_held",
                 f"Node {name} was set down by a person ({wanted[name]}) and could not be drained"
-                f" ({complaints[name] or 'Slurm gave no reason'}). A restart would put it back to work, so nothing was"
-                " restarted. It is tried again.",
+                f" ({complaints[name] or 'Slurm gave no reason'}). A restart would return the node to service, so"
+                " nothing was restarted. The adapter retries.",
                 RETRYABLE,
             )
     return wanted

@@ -150,9 +150,9 @@ def _target(job: Job, jobs: Sequence[Job], whole: bool) -> Target:
 
 
 def _job(raw: dict[str, Any]) -> Job:
-    words = [str(word).upper() for word in as_list(raw["job_state"])]
+    states = [str(state).upper() for state in as_list(raw["job_state"])]
     # 23.02 and later list COMPLETING beside the end state: the job has not ended yet.
-    state = "COMPLETING" if "COMPLETING" in words else words[0]
+    state = "COMPLETING" if "COMPLETING" in states else states[0]
     job_id = int(raw["job_id"])
     het = number(raw.get("het_job_id")) or None
     offset = number(raw.get("het_job_offset")) if het else None

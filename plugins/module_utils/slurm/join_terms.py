@@ -1,7 +1,7 @@
 """Conditions of a controller for a host that joins as a worker. Pure.
 
 Slurm's own errors about them do not name the cause ("Zero Bytes were transmitted"), or there is none: a newer slurmd
-tries for ever. So they are checked before the join.
+tries without limit. So they are checked before the join.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from .node_rules import ANY_OPERATION, OUR_PREFIX, delete_obstacle, is_set_down_
 
 _OPERATION = re.compile(rf"{OUR_PREFIX}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}(?![0-9A-Za-z-])")
 NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?")
-# scontrol reads these as every node there is.
-EVERY_NODE = frozenset({"all"})
+# scontrol reads this name, in upper or lower case, as every node.
+EVERY_NODE = "all"
 REASON_LENGTH = 200
 
 
@@ -35,7 +35,7 @@ def check_names(names: Iterable[str]) -> list[str]:
     """Sorted and without duplicates. A name that Slurm would read as more than one node is refused."""
     listed = sorted(set(names))
     for name in listed:
-        if not NODE_NAME.fullmatch(name) or name.lower() in EVERY_NODE:
+        if not NODE_NAME.fullmatch(name) or name.lower() == EVERY_NODE:
             raise AdapterError(
                 "node_name_refused",
                 f"{name!r} is not the name of one node. Correct the member's record, then retry.",
@@ -71,8 +71,9 @@ def to_drain(names: Iterable[str], nodes: Mapping[str, Any]) -> tuple[list[str],
 
 
 def standing_drain(node: Mapping[str, Any]) -> Verdict:
-    ours = (node["reason"] or "").startswith(OUR_PREFIX)
-    return verdict("already_draining" if ours else "held_by_person", node["reason"])
+    reason = node["reason"]
+    ours = reason and reason.startswith(OUR_PREFIX)
+    return verdict("already_draining" if ours else "held_by_person", reason)
 
 
 def to_resume(names: Iterable[str], owner: str, nodes: Mapping[str, Any]) -> tuple[list[str], dict[str, Verdict]]:
@@ -93,9 +94,11 @@ def to_resume(names: Iterable[str], owner: str, nodes: Mapping[str, Any]) -> tup
 
 def owns(owner: str, reason: str | None) -> bool:
     """Whether a drain with this reason is the owner's. `gpuaas:` owns every drain of the adapter, also by hand."""
+    if not reason:
+        return False
     if owner == ANY_OPERATION:
-        return bool(_OPERATION.match(reason or ""))
-    if not owner.startswith(OUR_PREFIX) or not reason or not reason.startswith(owner):
+        return bool(_OPERATION.match(reason))
+    if not owner.startswith(OUR_PREFIX) or not reason.startswith(owner):
         return False
     # One operation's id may be the start of another's.
     return owner.endswith(":") or reason[len(owner) :][:1] in ("", ":", " ")
@@ -103,16 +106,18 @@ def owns(owner: str, reason: str | None) -> bool:
 
 def obstacle(name: str, seen: Mapping[str, Any]) -> Verdict | None:
     """Why the node may not be deleted now; None if it may be."""
-    nodes, jobs, reservations = seen["nodes"], seen["jobs"], seen["reservations"]
-    if nodes is None or jobs is None or reservations is None:
-        what = "nodes" if nodes is None else "jobs" if jobs is None else "reservations"
-        return verdict("unknown", f"The controller did not list its {what}. The adapter retries.", "state_unknown")
-    node = nodes.get(name)
+    for kind in ("nodes", "jobs", "reservations"):
+        if seen[kind] is None:
+            return verdict("unknown", f"The controller did not list its {kind}. The adapter retries.", "state_unknown")
+    node = seen["nodes"].get(name)
     if node is None:
         return verdict("absent")
-    reserved_by = [one["name"] for one in reservations if name in one["nodes"]]
-    found = delete_obstacle(name, node["state"], node["flags"], node["jobs"], naming(name, jobs), reserved_by)
-    return verdict("unknown" if found.code == "state_unknown" else "kept", found.message, found.code) if found else None
+    named_by = naming(name, seen["jobs"])
+    reserved_by = [one["name"] for one in seen["reservations"] if name in one["nodes"]]
+    found = delete_obstacle(name, node["state"], node["flags"], node["jobs"], named_by, reserved_by)
+    if found is None:
+        return None
+    return verdict("unknown" if found.code == "state_unknown" else "kept", found.message, found.code)
 
 
 def set_down_by_person(nodes: Mapping[str, Any]) -> dict[str, str]:

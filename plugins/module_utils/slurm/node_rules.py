@@ -34,13 +34,13 @@ HOLDING_FLAGS = frozenset(
         "REBOOT_REQUESTED",
     }
 )
-# Reasons that start with this are the adapter's own. What follows is the id of the operation, or BY_HAND.
+# Reasons that start with this are the adapter's own. The id of the operation follows, or `manual:` (BY_HAND_PREFIX).
 OUR_PREFIX = "gpuaas:"
-# A drain that a person set with the adapter's playbook: it is the person's.
+# A drain that a person set with the adapter's playbook; it counts as the person's.
 BY_HAND_PREFIX = f"{OUR_PREFIX}manual:"
-# The owner of every drain that an operation set, but of none that a person set, with our playbook or without.
+# Stands for all drains that operations set, and for none that a person set, with our playbook or without.
 ANY_OPERATION = f"{OUR_PREFIX}*"
-# slurmd drains its own node as root, like a person; only these words tell them apart.
+# slurmd drains its own node as root, like a person; only these reasons show which of the two did.
 SLURM_REASONS = ("Kill task failed",)
 # A message must fit into the record of one operation, however many jobs there are.
 NAMES_SHOWN = 20
@@ -55,12 +55,12 @@ class Obstacle(NamedTuple):
 
 
 def is_serving(state: str, flags: Collection[str]) -> bool:
-    """Registered with values that Slurm accepts, and free to be given work."""
+    """Registered with values that Slurm accepts, and open for jobs."""
     return state in SERVING_STATES and not HOLDING_FLAGS.intersection(flags)
 
 
 def is_held(state: str, flags: Collection[str]) -> bool:
-    """Registered and answering, and kept from work by nothing but a drain."""
+    """Registered and answering, and closed for jobs by nothing but a drain."""
     return state in SERVING_STATES and HOLDING_FLAGS.intersection(flags) == {"DRAIN"}
 
 
@@ -70,25 +70,26 @@ def is_drained(state: str, flags: Collection[str], jobs: Collection[object]) -> 
 
 def drain_obstacle(name: str, state: str, flags: Collection[str], jobs: Collection[object]) -> Obstacle | None:
     """Why this node does not count as drained; None if it does. `jobs` are those that are on the node."""
-    words = "+".join([state, *sorted(flags)])
+    shown = "+".join([state, *sorted(flags)])
     if "DRAIN" not in flags or NOT_DRAINED_FLAGS.intersection(flags):
-        return Obstacle("not_drained", f"Node {name} is {words}, not drained. Drain it first.")
+        return Obstacle("not_drained", f"Node {name} is {shown}, not drained. Drain it first.")
     if jobs:
-        message = f"Node {name} is {words} with job {_listed(jobs)}. Wait for its jobs, or end them."
+        message = f"Node {name} is {shown} with job {_listed(jobs)}. Wait for its jobs, or end them."
         return Obstacle("not_drained", message)
     if state in BUSY_STATES or BUSY_FLAGS.intersection(flags):
-        return Obstacle("not_drained", f"Node {name} is {words}: a job on it is still being cleared away. Wait for it.")
+        return Obstacle("not_drained", f"Node {name} is {shown}: a job on the node is still completing. Wait for it.")
     if state not in SETTLED_STATES:
-        return Obstacle("state_unknown", f"Node {name} is {words}, which says nothing about jobs on it.")
+        message = f"Node {name} is {shown}, so it is unknown whether a job is on the node. The adapter retries."
+        return Obstacle("state_unknown", message)
     return None
 
 
 def _listed(names: Collection[object]) -> str:
     """The first names, and how many more there are; a long list of array elements is cut."""
     texts = [str(name) for name in names]
-    shown = [text if len(text) <= NAME_CHARS else f"{text[: NAME_CHARS - 3]}..." for text in texts[:NAMES_SHOWN]]
+    first = [text if len(text) <= NAME_CHARS else f"{text[: NAME_CHARS - 3]}..." for text in texts[:NAMES_SHOWN]]
     more = f" and {len(texts) - NAMES_SHOWN} more" if len(texts) > NAMES_SHOWN else ""
-    return ", ".join(shown) + more
+    return ", ".join(first) + more
 
 
 def delete_obstacle(
@@ -132,12 +133,12 @@ def is_held_by_person(state: str, flags: Collection[str], reason: str | None, re
 
 
 def is_set_down_by_person(state: str, flags: Collection[str], reason: str | None, reason_by: str | None) -> bool:
-    """DOWN by a person's hand and not drained: the next registration of its slurmd would put it back to work."""
+    """Set to DOWN by a person and not drained: the next registration of its slurmd would return it to service."""
     return state == "DOWN" and "DRAIN" not in flags and is_held_by_person(state, flags, reason, reason_by)
 
 
 def drain_holder(flags: Collection[str], reason: str | None, reason_by: str | None) -> str:
-    """Whose drain this is: none, us, person or slurm."""
+    """Who set the drain: us, person or slurm; none if it is not drained."""
     if "DRAIN" not in flags:
         return "none"
     if is_held_by_person("", flags, reason, reason_by):

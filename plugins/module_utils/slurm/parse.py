@@ -28,6 +28,7 @@ class Node(TypedDict):
     cpus: int
     memory_mb: int
     gres: str
+    gres_used: str
     address: str
     slurm_version: str | None
     slurmd_started_at: str | None
@@ -125,17 +126,18 @@ def read_list(answer: str | None, key: str) -> list[dict[str, Any]] | None:
 
 
 def _node(raw: dict[str, Any]) -> Node:
-    words = [str(word).upper() for word in as_list(raw["state"])]
-    words += [str(flag).upper() for flag in raw.get("state_flags") or []]
-    base = [word for word in words if word in BASE_STATES]
+    names = [str(name).upper() for name in as_list(raw["state"])]
+    names += [str(flag).upper() for flag in raw.get("state_flags") or []]
+    base = [name for name in names if name in BASE_STATES]
     return {
         "state": base[0] if base else "UNKNOWN",
-        "flags": sorted({word for word in words if word not in BASE_STATES}),
+        "flags": sorted({name for name in names if name not in BASE_STATES}),
         "reason": raw.get("reason") or None,
         "reason_by": raw.get("reason_set_by_user") or None,
         "cpus": int(raw["cpus"]),
         "memory_mb": int(raw["real_memory"]),
         "gres": str(raw.get("gres") or ""),
+        "gres_used": str(raw.get("gres_used") or ""),
         "address": str(raw.get("address") or ""),
         "slurm_version": raw.get("slurmd_version") or raw.get("version") or None,
         "slurmd_started_at": read_time(raw.get("slurmd_start_time")),

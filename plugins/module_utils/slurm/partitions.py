@@ -17,8 +17,8 @@ def parse_partitions(answer: str | None) -> dict[str, str] | None:
         return None
     found: dict[str, str] = {}
     for line in answer.splitlines():
-        words = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
-        name, state = words.get("PartitionName"), words.get("State")
+        fields = dict(field.partition("=")[::2] for field in line.split() if "=" in field)
+        name, state = fields.get("PartitionName"), fields.get("State")
         if not name or state not in STATES:
             return {} if line.strip() == "No partitions in the system" else None
         found[name] = state

@@ -1,8 +1,8 @@
 """How a changed configuration goes live: by `scontrol reconfigure`, or by a restart of slurmctld. Pure.
 
 Up to 23.02 a reconfigure re-reads the file inside the running daemon: many keys have no effect, a wrong key ends the
-daemon, and a dynamic node with a running job stays allocated for ever (seen with 22.05). From 23.11 on it starts a new
-process, which takes over only if it comes up. Keys that need a restart even then are listed here.
+daemon, and a dynamic node with a running job stays allocated permanently (seen with 22.05). From 23.11 on it starts a
+new process, which takes over only if it comes up. Keys that need a restart even then are listed here.
 """
 
 from __future__ import annotations

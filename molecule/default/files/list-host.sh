@@ -1,6 +1,6 @@
 #!/bin/sh
-# Everything on the host that an install could leave behind, one line a thing. The records that apt, dpkg and their
-# helpers keep of their own doings are left out, and so is what any login leaves.
+# Everything on the host that an installation could leave behind, one per line. Not listed: records of apt, dpkg and their
+# helpers about their own work, and files that any login leaves.
 dpkg-query --show --showformat='package ${Package} ${db:Status-Status}\n'
 getent passwd | sed 's/^/user /'
 getent group | sed 's/^/group /'

@@ -1,18 +1,24 @@
 """All settings: from the environment first, then from the file that GPUAAS_CONFIG names."""
 
 import os
+import re
 import socket
 import tomllib
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, field_validator
+from pydantic import AnyHttpUrl, BaseModel, Field, SecretStr, ValidationError, create_model, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 # Read once at start, then removed from the environment, so that child processes do not inherit them.
 SECRET_VARIABLES = ("GPUAAS_CLIENT_SECRET", "GPUAAS_OPERATOR_TOKEN", "VAULT_SECRET_ID", "VAULT_TOKEN")
 MOUNT = r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$"
+
+
+T = TypeVar("T", bound=BaseModel)
 
 
 class SettingsError(Exception):
@@ -35,6 +41,14 @@ def _default_state_directory() -> Path:
     if os.geteuid() == 0:
         return Path("/var/lib/gpuaas-slurm")
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "gpuaas-slurm"
+
+
+def read_listen_address(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`, `[IPV6]:PORT` or `PORT`. Without a host it is loopback."""
+    found = re.fullmatch(r"(?:(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[A-Za-z0-9.-]*)):)?(?P<port>[0-9]{1,5})", text)
+    if found is None or int(found["port"]) > 65535:
+        raise ValueError("must be a port, HOST:PORT or [IPV6]:PORT")
+    return found["v6"] or found["host"] or "127.0.0.1", int(found["port"])
 
 
 class Settings(BaseSettings):
@@ -81,21 +95,12 @@ class Settings(BaseSettings):
     observe_seconds: int = Field(45, ge=0, description="age of an observation after which a cluster is observed again")
     repair: bool = Field(True, description="whether drift of a running cluster is repaired, a bounded number of times")
     min_free_mb: int = Field(
-        1024, ge=0, le=1_048_576, description="free space on the controller, in MiB, below which it is nearly full"
+        1024, ge=0, le=1_048_576, description="free space on the lead's host, in MiB, below which it is nearly full"
     )
     artifact_policy: Literal["platform", "none"] = Field(
-        "platform", description="who says where Slurm's packages come from; none: the platform has no such policy"
+        "platform", description="who says where the app's packages come from; none: the platform has no such policy"
     )
     play_timeout_seconds: int = Field(1800, ge=30, le=86400)
-    conversion_look_seconds: int = Field(
-        45, ge=5, le=600, description="how long one tick waits for a slurmdbd that converts its database"
-    )
-    conversion_idle_seconds: int = Field(
-        900, ge=30, le=86400, description="how long slurmdbd may do nothing before it listens, in an upgrade"
-    )
-    conversion_limit_seconds: int = Field(
-        7 * 86400, ge=300, le=90 * 86400, description="how long slurmdbd may convert its database in all"
-    )
     api_timeout_seconds: float = Field(10, gt=0, le=300)
     api_patience_seconds: float = Field(30, ge=0, le=600, description="how long one call is retried in all")
     parallel_instances: int = Field(
@@ -108,8 +113,29 @@ class Settings(BaseSettings):
     )
     stall_seconds: int = Field(60, ge=1, le=3600, description="a play without an event for this long counts as stalled")
     watch_seconds: float = Field(15, ge=0.2, le=3600, description="time from one pass over the instances to the next")
+    metrics_listen: str | None = Field(None, description="address of the metrics endpoint of run --watch; none: off")
+    metrics_file: Path | None = Field(None, description="text file with metrics for node_exporter; none: off")
     log_format: Literal["auto", "json", "text"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("metrics_listen")
+    @classmethod
+    def _listenable(cls, address: str | None) -> str | None:
+        if address is not None:
+            read_listen_address(address)
+        return address
+
+    @field_validator("metrics_file")
+    @classmethod
+    def _for_node_exporter(cls, path: Path | None) -> Path | None:
+        if path is not None and (path.suffix != ".prom" or not path.is_absolute()):
+            raise ValueError("must be an absolute path that ends in .prom: node_exporter reads no other file")
+        return path
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Host and port of the metrics endpoint."""
+        return read_listen_address(self.metrics_listen) if self.metrics_listen is not None else None
 
     @field_validator("ca_bundle", "vault_cacert")
     @classmethod
@@ -153,8 +179,12 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (env_settings, init_settings)  # the file's values come in as init values: environment wins
 
+    def of_app(self, kind: type[T]) -> T:
+        """The app's own settings alone: decisions get them, and no secret of the runner."""
+        return kind(**{name: getattr(self, name) for name in kind.model_fields if hasattr(self, name)})
 
-def _file_values(path: Path) -> dict[str, Any]:
+
+def _file_values(path: Path, fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
     """The settings file: the same names in lower case, VAULT_* ones as vault_*."""
     try:
         values = tomllib.loads(path.read_text())
@@ -162,18 +192,22 @@ def _file_values(path: Path) -> dict[str, Any]:
         raise SettingsError([f"GPUAAS_CONFIG: cannot read {path}: {error.strerror}"]) from None
     except tomllib.TOMLDecodeError as error:
         raise SettingsError([f"GPUAAS_CONFIG: {path} is not TOML: {error}"]) from None
-    unknown = sorted(set(values) - set(Settings.model_fields))
+    unknown = sorted(set(values) - set(fields))
     if unknown:
         raise SettingsError([f"{path}: unknown setting {name!r}" for name in unknown])
-    return {(Settings.model_fields[name].validation_alias or name): value for name, value in values.items()}  # type: ignore[misc]
+    return {(fields[name].validation_alias or name): value for name, value in values.items()}  # type: ignore[misc]
 
 
-def load() -> Settings:
-    """Read and validate. SettingsError names every wrong setting, and quotes no value that could be a secret."""
+def load(of_app: type[BaseModel]) -> Settings:
+    """Read and validate the runner's settings and those of the app.
+
+    SettingsError names every wrong setting, and quotes no value that could be a secret.
+    """
+    kind: type[Settings] = create_model("Settings", __base__=(Settings, of_app))  # type: ignore[arg-type]
     config = os.environ.get("GPUAAS_CONFIG")
-    values = _file_values(Path(config)) if config else {}
+    values = _file_values(Path(config), kind.model_fields) if config else {}
     try:
-        return Settings(**values)
+        return kind(**values)
     except ValidationError as error:
         raise SettingsError([_message(problem["loc"], problem["msg"]) for problem in error.errors()]) from None
 

@@ -159,11 +159,11 @@ def _failed(event: PlayEvent) -> AdapterError:
     if _is_refused_by_sudo(event):
         message = (
             f"the login user may not become root: {host_data.message(event.message)}. Install"
-            " deploy/sudoers.d/gpuaas-slurm on the host, with that user's name, then ask again"
+            " deploy/sudoers.d/gpuaas-slurm on the host, with that user's name, then request it again"
         )
         return AdapterError("not_root", message, "intervention", event.host, event.task)
     problem = NO_SECRET_MESSAGES[0] if event.is_hidden else host_data.message(event.message)
-    message = f"{event.task}: {problem}. Look at the host, then ask again"
+    message = f"{event.task}: {problem}. Look at the host, then request it again"
     return AdapterError(TASK_FAILED, message, "intervention", event.host, event.task)
 
 

@@ -36,8 +36,8 @@ class Refusal:
 def resolve_hosts(tree: dict[str, Any], app: App) -> dict[str, Refusal]:
     """Replace each host name of an inventory by its address; remove and return the hosts that are refused.
 
-    Plays connect to the address that was checked, and workers get the same one for their controller: a second look-up,
-    by the runner or by a host, might return another machine.
+    Plays connect to the address that was checked, and members get the same one for their lead: a second look-up, by the
+    runner or by a host, might return another machine.
     """
     hosts: dict[str, dict[str, Any]] = tree["all"]["hosts"]
     addresses, refused = resolve({name: variables["ansible_host"] for name, variables in hosts.items()})
@@ -52,9 +52,9 @@ def resolve_hosts(tree: dict[str, Any], app: App) -> dict[str, Refusal]:
         for name in refused:
             group["hosts"].pop(name, None)
         shared = group.get("vars", {})
-        controller, address = app.controller_variables
+        lead, address = app.lead_variables
         if address in shared:
-            shared[address] = hosts.get(shared[controller], {}).get("ansible_host", "")
+            shared[address] = hosts.get(shared[lead], {}).get("ansible_host", "")
     return refused
 
 

@@ -1,5 +1,7 @@
 """Steps that are not writes to the platform: read host keys, ask package policy, delete secrets."""
 
+from dataclasses import replace
+
 from runner import log
 from runner.act import keyscan, package_policy
 from runner.act.vault import SecretsError, Vault
@@ -13,9 +15,9 @@ from runner.platform.client import Client
 from runner.settings import Settings
 
 
-def delete_secrets(step: ForgetSecrets, world: World, settings: Settings, app: App) -> World:
+def delete_secrets(step: ForgetSecrets, world: World, client: Client, settings: Settings, app: App) -> World:
     try:
-        Vault(settings, app.runtime_secrets).delete_secrets(world.instance.id)
+        Vault(settings, app.runtime_secrets, client.meter).delete_secrets(world.instance.id)
     except SecretsError as error:
         log.get().warning("secrets not deleted", problem=error.message)
         return world.later(not_forgotten=AdapterError(error.code, error.message, "retryable"))
@@ -39,9 +41,10 @@ def read_host_keys(step: Pin, world: World) -> tuple[World, list[Step]]:
     for name, found in scanned.items():
         fingerprints = ", ".join(fingerprint(key.split()[1]) for key in found.keys)
         log.get(member_id=members[name].id).warning(
-            "host keys pinned at first sight", address=found.address, keys=fingerprints
+            "host keys pinned at first contact", address=found.address, keys=fingerprints
         )
         pinned = pin(found.keys, found.address, stamp(world.now))
         why = f"{found.address} showed {fingerprints}"
-        writes.append(SetMember(why, members[name], members[name].status, pinned, consumes_outcome=False))
+        pinning = SetMember(why, members[name], members[name].status, pinned, consumes_outcome=False)
+        writes.append(replace(pinning, operation=step.operation, rule=step.rule, play_rule=step.play_rule))
     return world, writes

@@ -11,7 +11,7 @@ from uuid import UUID
 from runner.intent.connection import read_target, ssh_options
 from runner.intent.errors import IntentError
 from runner.model.app import App
-from runner.model.names import CONTROLLER, WORKER, host_name, instance_group, touched
+from runner.model.names import host_name, instance_group, touched
 from runner.model.platform import Allocation, AppInstance, Member
 
 MAX_GPUS = 1024
@@ -55,14 +55,16 @@ def build(
     fences: Mapping[UUID, int] | None = None,
     first: Container[UUID] = (),
     on_record: Iterable[Member] | None = None,
+    correlation: Mapping[UUID, str] | None = None,
 ) -> tuple[dict[str, Any], dict[UUID, IntentError]]:
     """The instance's inventory, and the error of each member that cannot be in it.
 
     `members` are those of one play, `on_record` all members of the instance. `fences` has the number of each member
-    whose host may be changed (runner/model/claims.py), `first` the members whose hosts have nothing of this instance.
+    whose host may be changed (runner/model/claims.py), `first` the members whose hosts have nothing of this instance,
+    `correlation` the correlation id of what is done to each; without it, the deploy's holds for all.
     """
     hosts: dict[str, dict[str, Any]] = {}
-    groups: dict[str, list[str]] = {CONTROLLER: [], WORKER: []}
+    groups: dict[str, list[str]] = {key: [] for key in app.components.keys}
     problems: dict[UUID, IntentError] = {}
     members = list(members)
     recorded = members if on_record is None else list(on_record)
@@ -76,9 +78,13 @@ def build(
         **(terms or {}),
     }
     for member in sorted(members, key=lambda one: (one.component_key, str(one.id))):
-        if member.component_key not in groups:
-            continue
         try:
+            if member.component_key not in groups:
+                known_keys = ", ".join(groups)
+                raise IntentError(
+                    "component_unknown",
+                    f"component {member.component_key!r} of member {member.id} is not one of this app's ({known_keys})",
+                )
             variables = host_vars(member, _active_allocation(member, allocations))
             if variables["ansible_user"] in variables_of_app.reserved_logins:
                 raise IntentError(
@@ -90,14 +96,16 @@ def build(
             problems[member.id] = problem
             continue
         variables |= variables_of_app.of_member.get(member.id, {})
+        if correlation:
+            variables["gpuaas_correlation_id"] = correlation[member.id]
         variables["gpuaas_host_touched"] = member.allocation_id in known
         if fences and member.id in fences:
             variables |= {"gpuaas_fence": fences[member.id], "gpuaas_first_play": member.id in first}
         name = host_name(member)
         hosts[name] = variables
         groups[member.component_key].append(name)
-        if member.component_key == CONTROLLER:
-            shared |= dict(zip(app.controller_variables, (name, variables["ansible_host"]), strict=True))
+        if app.components.is_lead(member):
+            shared |= dict(zip(app.lead_variables, (name, variables["ansible_host"]), strict=True))
             if work:
                 variables[app.work_variable] = dict(work)
     children: dict[str, Any] = {key: {"hosts": {name: {} for name in names}} for key, names in groups.items()}

@@ -1,4 +1,4 @@
-"""Reads the ssh keys of hosts with ssh-keyscan. Keys that are pinned at first sight come from here."""
+"""Reads the ssh keys of hosts with ssh-keyscan. Keys that are pinned at first contact come from here."""
 
 import os
 import subprocess

@@ -20,11 +20,11 @@ from runner.platform.client import Client
 from runner.settings import Settings
 
 SOURCE_VARIABLE = "GPUAAS_PACKAGE_SOURCE"
-NOT_ASKED = "policy was not asked: run the play through gpuaas-slurm exec"
+NOT_ASKED = "package policy was not queried: run the play through gpuaas-slurm exec"
 
 
 class PolicyPresent(PlatformError):
-    """The setting says that there is no policy, and there is one."""
+    """GPUAAS_ARTIFACT_POLICY is none, but the platform has a policy."""
 
 
 def resolve(client: Client, settings: Settings, app: App, instance: AppInstance) -> Resolution:
@@ -48,15 +48,15 @@ def for_manual_command(
     Anything but a clear allow is treated as deny, as in a tick: plays may run, and they install nothing.
     """
     if read_only:
-        return _environment(instance, {"denied": "the command was to be read-only"}), None
+        return _environment(instance, {"denied": "exec --read-only installs nothing"}), None
     try:
         resolution = resolve(client, settings, app, instance)
         source = package_source.read(resolution)
     except PolicyPresent:
         raise
     except PlatformError as error:
-        log.get().warning("package policy could not be asked: nothing can be installed", problem=str(error))
-        return _environment(instance, {"denied": f"policy could not be asked: {error.code}"}), None
+        log.get().warning("package policy could not be queried: nothing can be installed", problem=str(error))
+        return _environment(instance, {"denied": f"package policy could not be queried: {error.code}"}), None
     except IntentError as denial:
         log.get().warning("package policy: nothing can be installed", code=denial.code, problem=denial.message)
         return _environment(instance, {"denied": f"rule {package_source.rule_of(resolution)}"}), None

@@ -2,6 +2,9 @@
 
 A play that has sent no event for a while is stalled. It no longer counts against the bound on plays, so that hosts that
 hang do not keep others waiting. Together plays never exceed twice the bound: the oldest stalled one is stopped then.
+
+A play on many hosts leaves memory for a small play at each place that is still free. So memory for one small play per
+place is enough for plays that work. Where stalled plays use up the memory, the oldest of them is stopped.
 """
 
 import threading
@@ -9,8 +12,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from runner.telemetry.meter import PlayCounts
+
 # Memory of an ansible-playbook process and of each of its forks, measured as proportional set size, rounded up.
 PLAY_MB, FORK_MB = 70, 28
+# An add of one member: its host and that of the lead.
+SMALL_PLAY_MB = PLAY_MB + 2 * FORK_MB
 # How often a play that waits looks whether another one has stalled meanwhile.
 LOOK_SECONDS = 1.0
 
@@ -22,9 +29,10 @@ class Bounds:
     memory_mb: int
     stall_seconds: float
 
-    def forks_for(self, hosts: int) -> int:
-        """How many hosts a play works on at once, within the bounds on forks and on memory."""
-        return max(1, min(self.forks, hosts, (self.memory_mb - PLAY_MB) // FORK_MB))
+    def forks_for(self, hosts: int, free_mb: int, free_places: int) -> int:
+        """How many hosts a play works on at once, if `free_places` are left for other plays beside it."""
+        own_mb = free_mb - free_places * SMALL_PLAY_MB
+        return max(1, min(self.forks, hosts, (own_mb - PLAY_MB) // FORK_MB))
 
 
 @dataclass(eq=False)
@@ -32,8 +40,9 @@ class PlaySlot:
     """The place of one play, first in the queue and then among those that run."""
 
     requested: bool
-    forks: int
-    number: int
+    hosts: int
+    number: int = 0
+    forks: int = 1  # set when it starts
     clock: Callable[[], float] = time.monotonic
     last_event: float | None = None  # None while it waits
     is_to_stop: bool = False  # because others wait for its place, or the run ends
@@ -64,7 +73,7 @@ class PlayQueue:
 
     def join(self, *, requested: bool, hosts: int) -> PlaySlot:
         self._count += 1
-        slot = PlaySlot(requested, self.bounds.forks_for(hosts), self._count, self._clock)
+        slot = PlaySlot(requested, hosts, self._count, clock=self._clock)
         self.waiting.append(slot)
         return slot
 
@@ -80,9 +89,10 @@ class PlayQueue:
             active = [one for one in self.running if not self.is_stalled(one)]
             if len(active) >= self.bounds.plays:
                 return
-            memory = sum(one.megabytes for one in self.running)
+            free_mb = self.bounds.memory_mb - sum(one.megabytes for one in self.running)
+            slot.forks = self.bounds.forks_for(slot.hosts, free_mb, self.bounds.plays - len(active) - 1)
             full = len(self.running) >= 2 * self.bounds.plays
-            if full or (self.running and memory + slot.megabytes > self.bounds.memory_mb):
+            if full or (self.running and slot.megabytes > free_mb):
                 self._stop_oldest()
                 return
             self.waiting.remove(slot)
@@ -92,9 +102,10 @@ class PlayQueue:
     def is_stalled(self, slot: PlaySlot) -> bool:
         return slot.last_event is not None and self._clock() - slot.last_event >= self.bounds.stall_seconds
 
-    def stop_stalled(self) -> None:
+    def stop_stalled(self, *, requested: bool) -> None:
         for slot in self.running:
-            slot.is_to_stop = slot.is_to_stop or self.is_stalled(slot)
+            if self.is_stalled(slot) and (requested or not slot.requested):
+                slot.is_to_stop = True
 
     def _stop_oldest(self) -> None:
         """One at a time: a stopped play keeps its place until its processes have ended."""
@@ -129,7 +140,12 @@ class PlayGate:
             self._queue.leave(slot)
             self._changed.notify_all()
 
-    def stop_stalled(self) -> None:
-        """Stop every stalled play, because the run is about to end."""
+    def counts(self) -> PlayCounts:
         with self._changed:
-            self._queue.stop_stalled()
+            queue = self._queue
+            return PlayCounts(len(queue.running), len(queue.waiting), sum(map(queue.is_stalled, queue.running)))
+
+    def stop_stalled(self, *, requested: bool) -> None:
+        """Stop stalled routine looks, because the run is about to end; with `requested`, every stalled play."""
+        with self._changed:
+            self._queue.stop_stalled(requested=requested)

@@ -167,11 +167,11 @@ def access(
     for command, package in (("ssh-agent", "openssh-client"), ("setpriv", "util-linux")):
         if not shutil.which(command):
             raise SecretsError("agent_failed", f"{command} is not installed: install {package}")
-    vault = Vault(settings, app.runtime_secrets)
-    key = vault.unwrap_private_key(_deliver(client, instance, instance.access_credential_id, "access credential"))
+    vault = Vault(settings, app.runtime_secrets, client.meter)
+    key = vault.unwrap_private_key(_deliver(client, instance.access_credential_id, "access credential"))
     given = {}
     if package_credential:
-        delivery = _deliver(client, instance, package_credential, "package source's credential")
+        delivery = _deliver(client, package_credential, "package source's credential")
         given[PACKAGE_LOGIN] = vault.unwrap_login(delivery)
     # The path of a socket must be short, and the socket must not outlive this process: hence a scratch directory.
     with (
@@ -183,9 +183,9 @@ def access(
         yield {"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(server)}
 
 
-def _deliver(client: Client, instance: AppInstance, credential: UUID, what: str) -> Delivery:
+def _deliver(client: Client, credential: UUID, what: str) -> Delivery:
     try:
-        return client.deliver_credential(credential, correlation_id=instance.correlation_id)
+        return client.deliver_credential(credential)
     except (Conflict, NotFound, Rejected) as refusal:
         problem = f"the {what} is not available: {refusal.message}. Give the instance a current one"
         raise SecretsError("credential_unavailable", problem) from None

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from runner.act import dns, inventory
 from runner.act.bundle import bundle_dir
 from runner.act.play_queue import PlaySlot
 from runner.act.scratch import SOCKETS, end_processes, scratch
+from runner.model import cause
 from runner.model.app import App
-from runner.model.names import CONTROLLER, host_name
+from runner.model.names import host_name
 from runner.model.plan import AdapterError, Play
 from runner.model.platform import MemberStatus
 from runner.model.world import Outcome, World
@@ -53,6 +54,7 @@ def play(
         step.fences,
         step.first,
         world.members,
+        {member.id: cause.of_member(step, member.id, world).correlation_id for member in step.members},
     )
     refused = dns.resolve_hosts(hosts, app)
     errors = {
@@ -65,8 +67,8 @@ def play(
     readers = app.report_readers(step.members, world.members)
     members = {host_name(one): readers[one.id] for one in step.members if one.id not in errors}
     result = RunResult({member_id: Outcome(error=error) for member_id, error in errors.items()})
-    controller_failed = any(m.id in errors and m.component_key == CONTROLLER for m in step.members)
-    if not members or (controller_failed and step.needs_controller):
+    lead_failed = any(one.id in errors and app.components.is_lead(one) for one in step.members)
+    if not members or (lead_failed and step.needs_lead):
         return result
 
     is_own = OwnEvents()
@@ -84,6 +86,7 @@ def play(
         return False  # ansible-runner keeps no event in a file
 
     with _run_directory() as (directory, environment):
+        slot.record_event()  # names and secrets may have taken a while: a stall is counted from here
         run = ansible_runner.run(
             private_data_dir=str(directory),
             playbook=str(bundle_dir() / "playbooks" / f"{step.playbook}.yml"),
@@ -100,10 +103,10 @@ def play(
         if run.status == "canceled":
             end_processes(directory)  # Ansible's forks are not in its process group
             # After a signal or a lost lease the next tick starts from what it observes.
-            return RunResult() if give_up() else stopped_result(result, step, stalled_error(settings), app.final_phases)
+            return RunResult() if give_up() else stopped_result(result, step, stalled_error(settings), app)
         if run.status == "timeout":
             end_processes(directory)
-            return stopped_result(result, step, OUT_OF_TIME, app.final_phases)
+            return stopped_result(result, step, timeout_error(settings), app)
         if result.no_hosts_matched and not result.outcomes:
             raise PlayError(f"playbooks/{step.playbook}.yml matched no host: nothing was done")
         if run.rc != 0 and not any(outcome.error for outcome in result.outcomes.values()):
@@ -131,30 +134,35 @@ class OwnEvents:
         return False
 
 
-OUT_OF_TIME = AdapterError("play_timeout", "the play took too long and was stopped before its end", "retryable")
+def timeout_error(settings: Settings) -> AdapterError:
+    message = (
+        f"the play took longer than {settings.play_timeout_seconds} s (GPUAAS_PLAY_TIMEOUT_SECONDS) and was stopped. It"
+        " is retried. If it happens again, find what hangs on the host"
+    )
+    return AdapterError("play_timeout", message, "retryable")
 
 
 def stalled_error(settings: Settings) -> AdapterError:
     message = (
-        f"the play reported nothing for {settings.stall_seconds} s and was stopped, because others were waiting. It is"
-        " retried. If that does not help, find out what hangs on the host"
+        f"the play reported nothing for {settings.stall_seconds} s and was stopped, because others were waiting or the"
+        " run was ending. It is retried. If that does not help, find out what hangs on the host"
     )
     return AdapterError("play_stalled", message, "retryable")
 
 
-def stopped_result(result: RunResult, step: Play, error: AdapterError, final_phases: Collection[str]) -> RunResult:
+def stopped_result(result: RunResult, step: Play, error: AdapterError, app: App) -> RunResult:
     """The result of a stopped play: an error for each member that had not finished.
 
-    A ready controller in a play for workers only answers questions: without an event of its own it gets no error.
+    A ready lead in a play for others only answers questions: without an event of its own it gets no error.
     """
     outcomes = dict(result.outcomes)
     for member in step.members:
         known = outcomes.get(member.id)
-        only_asked = member.component_key == CONTROLLER and member.status == MemberStatus.READY
+        only_asked = app.components.is_lead(member) and member.status == MemberStatus.READY
         if known is None and only_asked and len(step.members) > 1:
             continue
         known = known or Outcome()
-        if known.phase not in final_phases:
+        if known.phase not in app.final_phases:
             outcomes[member.id] = replace(known, error=known.error or error)
     return replace(result, outcomes=outcomes)
 

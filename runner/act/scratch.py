@@ -11,12 +11,14 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from runner import log
 
 PREFIX = "gpuaas-runner-"
+END_SECONDS = 10.0  # a killed process that is in the kernel ends when its call returns
 SOCKETS = "cp"  # for the ssh masters of a play; short, because the path of a socket must be
 
 
@@ -65,14 +67,30 @@ def _open(directory: Path) -> int:
 def end_processes(directory: Path) -> None:
     """End the processes of a stopped play, or of a dead runner's play: Ansible does not end with its parent.
 
-    The processes of a play, and no others, have paths of its directory in their environment.
+    The processes of a play, and no others, have paths of its directory in their environment. A process may start another
+    one while the list is read, and a killed process takes a moment to end: look again until none is left.
     """
+    deadline = time.monotonic() + END_SECONDS
+    logged: set[int] = set()
+    while found := set(_processes_of(directory)):
+        for process in found:
+            with contextlib.suppress(OSError):  # it has ended
+                os.kill(process, signal.SIGKILL)
+        for process in sorted(found - logged):
+            log.get().info("ended a process that a play left", process=process)
+        logged |= found
+        if time.monotonic() > deadline:
+            log.get().warning("processes of a play do not end", processes=sorted(found))
+            return
+        time.sleep(0.02)
+
+
+def _processes_of(directory: Path) -> Iterator[int]:
     marker = f"={directory}/".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
             if marker in (process / "environ").read_bytes():
-                os.kill(int(process.name), signal.SIGKILL)
-                log.get().info("ended a process that a play left", process=int(process.name))
+                yield int(process.name)
 
 
 def _remove(directory: Path) -> None:

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import re
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from uuid import UUID
 
 from pydantic import SecretStr
 
-from runner.act import secret_files
+from runner.act import secret_files, vault_calls
 from runner.act.key_rotation import STEPS
 from runner.model.app import RuntimeSecret
+from runner.model.plan import AdapterError
 from runner.model.platform import Delivery
 from runner.settings import Settings
+from runner.telemetry.meter import Meter
 
 # SPENT means that another party used the ssh key's token: an alarm.
 SPENT, DENIED = "wrapping_token_spent", "vault_denied"
@@ -34,11 +37,17 @@ class SecretsError(Exception):
         self.message = message
         self.klass = klass
 
+    @property
+    def for_member(self) -> AdapterError:
+        return AdapterError(self.code, self.message, "retryable" if self.klass == "retryable" else "intervention")
+
 
 class Vault:
     """The KV v2 part of Vault that holds one path for each app instance."""
 
-    def __init__(self, settings: Settings, runtime_secrets: Mapping[str, RuntimeSecret]) -> None:
+    def __init__(
+        self, settings: Settings, runtime_secrets: Mapping[str, RuntimeSecret], meter: Meter | None = None
+    ) -> None:
         import hvac  # here, because an idle tick does not need it, and loading it takes longer than the tick
 
         if settings.vault_addr is None:
@@ -56,6 +65,10 @@ class Vault:
         # hvac may have found a token in the environment or a home directory: only the settings count.
         self._client.token = None
         self._logged_in = False
+        self._meter = meter or Meter()
+        self._expiry_shown = False
+        if self._meter.is_on:
+            vault_calls.measure(self._client.session, self._meter)
 
     def runtime_secret(self, instance_id: UUID, name: str, step: str = "current") -> str:
         """The instance's secret of that name, generated on first use, after the given step of its rotation.
@@ -175,7 +188,17 @@ class Vault:
                 "vault_login_missing",
                 "Vault needs a login: set VAULT_TOKEN_FILE, VAULT_TOKEN, or VAULT_ROLE_ID and VAULT_SECRET_ID",
             )
+        if token is not None and self._meter.is_on and not self._expiry_shown:
+            self._show_expiry("vault_file" if settings.vault_token is None else "vault")
         self._logged_in = True
+
+    def _show_expiry(self, name: str) -> None:
+        """Report the end of a token that the runner cannot renew. A policy may not allow the question."""
+        self._expiry_shown = True
+        with contextlib.suppress(SecretsError, _NotFound, _Refused, KeyError, TypeError):
+            ttl = self._call(self._client.auth.token.lookup_self)["data"]["ttl"]
+            if ttl > 0:  # 0: it never expires
+                self._meter.token(name, time.time() + ttl)
 
     def _login_by_role(self, role_id: str) -> None:
         settings = self._settings

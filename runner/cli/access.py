@@ -29,13 +29,13 @@ def access(target: Target, as_json: Json = False) -> None:
 def lines(bundle: Detail) -> list[str]:
     """The bundle as text. Absent parts are left out: an older runner may have written less."""
     cluster = f"cluster {bundle.get('cluster_name')}, as of {bundle.get('observed_at')}"
-    shown = [cluster, *_pairs("versions", bundle), "", "log in", *_indented(_part(bundle, "ssh").get("command"))]
-    shown += [f"  key: {_part(bundle, 'ssh').get('key')}", "", "hosts", *_hosts(bundle)]
+    shown = [cluster, *_pairs("versions", bundle), "", "log in", *_login(_part(bundle, "ssh"))]
+    shown += ["", "hosts", *_hosts(bundle)]
     shown += ["", "submit", *_pairs("submit", bundle, ("batch", "interactive"))]
     shown += [
         f"  user {one.get('name')}: account {one.get('account')}" for one in _list(_part(bundle, "submit"), "users")
     ]
-    for title, part in (("commands", "commands"), ("is it healthy", "health")):
+    for title, part in (("commands", "commands"), ("health checks", "health")):
         shown += ["", title]
         for one in _list(bundle, part):
             shown += [f"  $ {one.get('command')}   # {one.get('about')}", *_indented(one.get("output"), "    ")]
@@ -43,6 +43,14 @@ def lines(bundle: Detail) -> list[str]:
     for where, paths in _part(bundle, "paths").items():
         shown += ["", f"paths on a {where}", *(f"  {path}  {what}" for what, path in dict(paths).items())]
     return [*shown, "", *(f"- {note}" for note in bundle.get("notes") or [])]
+
+
+def _login(ssh: Detail) -> list[str]:
+    """The line for ssh, and the line by which ssh knows the host. An older bundle has the key in its command."""
+    shown = [*_indented(ssh.get("command")), f"  key: {ssh.get('key')}"]
+    if ssh.get("known_hosts_file"):
+        shown += [f"  first add this line to {ssh['known_hosts_file']}:", *_indented(ssh.get("known_hosts"))]
+    return shown
 
 
 def _hosts(bundle: Detail) -> list[str]:

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from runner import log, settings
 from runner.platform.client import Client
 from runner.settings import Settings
+from runner.slurm.app import SLURM
 
-OK, FAILED, CANNOT_RUN, HELD_BY_OTHER = 0, 1, 2, 3
+OK, FAILED, CANNOT_RUN, HELD_BY_OTHER, TIME_OVER = 0, 1, 2, 3, 4
+INTERRUPTED = 130  # as a shell reports Ctrl-C
 
 
 def load() -> Settings:
-    loaded = settings.load()
+    loaded = settings.load(SLURM.settings)
     settings.clear_secrets()
     _clear_ansible_settings()
     log.configure(loaded)

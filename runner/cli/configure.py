@@ -8,7 +8,7 @@ import typer
 from runner.cli import requests, view
 from runner.cli.commands import as_operator
 from runner.cli.instance_operations import request
-from runner.cli.options import Json, Parameter, Target, given, read_pairs
+from runner.cli.options import Answer, Json, Parameter, Target, Timeout, Wait, given, read_pairs
 from runner.model.errors import RequestError
 from runner.observe.find import find_instance
 
@@ -16,9 +16,9 @@ from runner.observe.find import find_instance
 def configure(
     target: Target,
     slurm: Annotated[list[str] | None, typer.Option(help="A slurm.conf setting KEY=VALUE, repeatable.")] = None,
-    unset: Annotated[list[str] | None, typer.Option(help="A setting to take back, repeatable.")] = None,
+    unset: Annotated[list[str] | None, typer.Option(help="A setting to remove, repeatable.")] = None,
     users: Annotated[Path | None, typer.Option(help="A JSON file with the whole list of users.")] = None,
-    app_version: Annotated[str | None, typer.Option(help="Version of the app to have.")] = None,
+    app_version: Annotated[str | None, typer.Option(help="Desired version of the app.")] = None,
     access_credential: Annotated[
         str | None,
         typer.Option(
@@ -66,18 +66,22 @@ def upgrade(
     accept_no_way_back: NoWayBack = False,
     parameter: Parameter = None,
     as_json: Json = False,
+    wait: Wait = False,
+    timeout: Timeout = None,
 ) -> None:
     """Move Slurm's packages to a newer version, controller first; jobs run on.
 
     Within a series a failed upgrade is undone; across series it stops and names its backup.
     """
     terms = {"slurm_version": slurm_version, "accept_no_way_back": accept_no_way_back or None}
-    request("upgrade", target, as_json, given(terms, parameter))
+    request("upgrade", target, Answer(as_json, wait, timeout), given(terms, parameter))
 
 
-def rollback(target: Target, parameter: Parameter = None, as_json: Json = False) -> None:
+def rollback(
+    target: Target, parameter: Parameter = None, as_json: Json = False, wait: Wait = False, timeout: Timeout = None
+) -> None:
     """Return to the packages and the configuration from before the last upgrade or change."""
-    request("rollback", target, as_json, given({}, parameter))
+    request("rollback", target, Answer(as_json, wait, timeout), given({}, parameter))
 
 
 def add_to(app: typer.Typer, op: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""gpuaas-slurm explain: one request from every side, from the API alone.
+"""gpuaas-slurm explain: everything about one request, from the API alone.
 
 Five questions: which instance, which operation, which members, which correlation id, and what the runtime shows.
 """
@@ -11,6 +11,7 @@ import typer
 from runner.cli import requests, view
 from runner.cli.commands import as_reader
 from runner.cli.options import Json
+from runner.model import claims
 from runner.model.errors import RequestError
 from runner.model.names import host_name
 from runner.model.plan import Detail
@@ -36,7 +37,7 @@ def explain(
     correlation: Annotated[str, typer.Argument(help="A correlation id, or its start (six characters or more).")],
     as_json: Json = False,
 ) -> None:
-    """One request from every side: its instance, operations and members, and what the runtime shows of them."""
+    """Everything about one request: its instance, operations and members, and what the runtime shows of them."""
     with as_reader() as (client, loaded):
         found = [
             account
@@ -71,20 +72,16 @@ def matches(correlation_id: str, asked: str) -> bool:
 
 def is_about(member: Member, operations: Sequence[Operation], correlation: str) -> bool:
     """Whether one of the operations made the member, names it, or drains or removes it."""
-    ids, stored = {operation.id for operation in operations}, member.notes
-    return (
-        matches(member.correlation_id or "", correlation)
-        or any(member.id in operation.member_ids for operation in operations)
-        or stored.operation_id in ids
-        or (stored.leave is not None and stored.leave.operation_id in ids)
+    return matches(member.correlation_id or "", correlation) or any(
+        claims.is_about(operation, member) for operation in operations
     )
 
 
 def explanation(
     instance: AppInstance, operations: Sequence[Operation], members: Sequence[Member], events: Sequence[Detail]
 ) -> Detail:
-    shown = instance.notes
-    runtime = shown.model_dump(mode="json", include=RUNTIME_OF_INSTANCE, exclude_none=True)
+    shown = notes.instance(instance)
+    runtime = {key: value for key, value in shown.stored_fields(RUNTIME_OF_INSTANCE).items() if value is not None}
     carried = {one.correlation_id for one in operations} or {instance.correlation_id}
     return {
         "correlation_ids": sorted(carried),
@@ -93,7 +90,7 @@ def explanation(
             "name": instance.name,
             "status": instance.status,
             "health": instance.health,
-            "reasons": shown.reasons or [],
+            "reasons": [one.stored() for one in shown.reasons or []],
             "lifecycle": shown.lifecycle,
         },
         "operations": [
@@ -115,7 +112,7 @@ def explanation(
                 "host": notes.of(one).hostname,
                 "status": one.status,
                 "error": error.stored() if (error := one.notes.last_adapter_error) else None,
-                "runtime": {key: seen[key] for seen in (notes.of(one).changes,) for key in RUNTIME if key in seen},
+                "runtime": _runtime(one),
             }
             for one in members
         ],
@@ -124,12 +121,17 @@ def explanation(
     }
 
 
+def _runtime(member: Member) -> Detail:
+    seen = notes.of(member).stored_fields(RUNTIME)
+    return {key: seen[key] for key in RUNTIME if key in seen}
+
+
 def lines(account: Detail) -> list[str]:
     """The explanation as lines of text: the five answers, each with its error if there is one."""
     instance = account["instance"]
     shown = [f"correlation  {', '.join(account['correlation_ids'])}"]
     shown += [f"instance     {instance['id']} {instance['name'] or ''} is {instance['status']}, {instance['health']}"]
-    shown += [f"             {reason.get('code')}: {reason.get('message')}" for reason in instance["reasons"]]
+    shown += [line for reason in instance["reasons"] for line in _error_lines(reason)]
     for one in account["operations"]:
         shown += [
             f"operation    {one['operation']} {one['of']} {one['id']} is {one['status']}",

@@ -4,17 +4,17 @@ from typing import Annotated, Any
 
 import typer
 
-from runner.cli import requests, view
+from runner.cli import follow, requests
 from runner.cli.commands import as_operator
-from runner.cli.options import Deadline, Json, OnDeadline, Parameter, RemoveHomes, Target, given
+from runner.cli.options import Answer, Deadline, Json, OnDeadline, Parameter, RemoveHomes, Target, Timeout, Wait, given
 from runner.observe.find import find_instance
 
 
-def request(verb: str, target: str, as_json: bool, parameters: dict[str, Any]) -> None:
+def request(verb: str, target: str, answer: Answer, parameters: dict[str, Any]) -> None:
     with as_operator() as (client, loaded):
         instance = find_instance(client, loaded, target)
         made = requests.request_of_instance(client, instance, verb, parameters)
-    view.show_operation(made, as_json=as_json)
+        follow.answer_operation(client, loaded, instance, made, answer)
 
 
 def stop(
@@ -24,15 +24,19 @@ def stop(
     reason: Annotated[str | None, typer.Option(help="A reason; it is shown while the stop is under way.")] = None,
     parameter: Parameter = None,
     as_json: Json = False,
+    wait: Wait = False,
+    timeout: Timeout = None,
 ) -> None:
     """Let running jobs end and start no others, then stop every daemon. Waiting jobs and accounting are kept."""
     terms = {"deadline_seconds": deadline, "on_deadline": on_deadline, "reason": reason}
-    request("stop", target, as_json, given(terms, parameter))
+    request("stop", target, Answer(as_json, wait, timeout), given(terms, parameter))
 
 
-def start(target: Target, parameter: Parameter = None, as_json: Json = False) -> None:
+def start(
+    target: Target, parameter: Parameter = None, as_json: Json = False, wait: Wait = False, timeout: Timeout = None
+) -> None:
     """Bring a stopped cluster back with the nodes it had."""
-    request("start", target, as_json, given({}, parameter))
+    request("start", target, Answer(as_json, wait, timeout), given({}, parameter))
 
 
 def restart(
@@ -42,9 +46,11 @@ def restart(
     ] = None,
     parameter: Parameter = None,
     as_json: Json = False,
+    wait: Wait = False,
+    timeout: Timeout = None,
 ) -> None:
     """Restart slurmdbd, slurmctld and every slurmd. Running jobs run on."""
-    request("restart", target, as_json, given({"patience_seconds": patience}, parameter))
+    request("restart", target, Answer(as_json, wait, timeout), given({"patience_seconds": patience}, parameter))
 
 
 def decommission(
@@ -63,6 +69,8 @@ def decommission(
     reason: Annotated[str | None, typer.Option(help="A reason; it is part of the nodes' drain reason.")] = None,
     parameter: Parameter = None,
     as_json: Json = False,
+    wait: Wait = False,
+    timeout: Timeout = None,
 ) -> None:
     """Take the whole cluster down and leave every host as it was found. This cannot be undone."""
     terms = {
@@ -74,17 +82,17 @@ def decommission(
         "host_patience_seconds": host_patience,
         "reason": reason,
     }
-    request("decommission", target, as_json, given(terms, parameter))
+    request("decommission", target, Answer(as_json, wait, timeout), given(terms, parameter))
 
 
-def retry(target: Target, as_json: Json = False) -> None:
+def retry(target: Target, as_json: Json = False, wait: Wait = False, timeout: Timeout = None) -> None:
     """Try a failed deploy again. Members that are ready stay as they are."""
-    request("retry", target, as_json, {})
+    request("retry", target, Answer(as_json, wait, timeout), {})
 
 
-def rotate_credentials(target: Target, as_json: Json = False) -> None:
+def rotate_credentials(target: Target, as_json: Json = False, wait: Wait = False, timeout: Timeout = None) -> None:
     """Give every host of a running cluster a new munge key at the same moment. Jobs run on."""
-    request("rotate_credentials", target, as_json, {})
+    request("rotate_credentials", target, Answer(as_json, wait, timeout), {})
 
 
 def add_to(op: typer.Typer) -> None:

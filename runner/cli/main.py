@@ -5,15 +5,17 @@ import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 
 from runner.act import bundle
 from runner.act.vault import SecretsError
-from runner.cli import access, configure, instance_operations, member_operations, requests, trust, view
+from runner.cli import access, configure, follow, instance_operations, live, member_operations, requests, trust, view
 from runner.cli.commands import CANNOT_RUN, FAILED, HELD_BY_OTHER, OK, as_reader, load
 from runner.cli.explain import explain
-from runner.cli.options import MEMBER_NAMES, Json, OneOrAll, Which, split_list
+from runner.cli.options import MEMBER_NAMES, Form, Json, OneOrAll, Output, Which, chosen_form, split_list
+from runner.cli.tables import INSTANCES, MEMBERS, OPERATIONS, PLAN, Section
 from runner.loop import hardening, manual
 from runner.loop import run as loop
 from runner.loop.dry_run import dry_run
@@ -26,8 +28,9 @@ from runner.model.platform import AppInstance, Member
 from runner.observe.find import find_instance, find_member
 from runner.observe.world import observe
 from runner.platform.client import Client
-from runner.settings import SettingsError
+from runner.settings import Settings, SettingsError
 from runner.slurm.app import SLURM
+from runner.telemetry.start import metering
 
 app = typer.Typer(
     epilog="Settings come from the environment or from the file named by GPUAAS_CONFIG: see docs/usage/settings.md.",
@@ -57,7 +60,7 @@ def options(
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Turn GPUaaS allocations into Slurm clusters, as the platform's records ask for."""
+    """Turn GPUaaS allocations into Slurm clusters, as the platform's records request."""
 
 
 def main() -> None:
@@ -92,15 +95,19 @@ def run(
 
     Ends when the work is done. As long as one instance is being worked on, the others are observed again.
 
-    Exit code 0: nothing failed; 1: an operation failed; 2: could not run; 3: left to another runner on this machine.
+    Exit code 0: nothing failed; 1: an operation failed; 2: could not run; 3: the platform sends no ETags and another
+    runner holds the lock on this machine.
     """
     loaded = load()
     signals = Signals()
     signals.install()
-    with Client(loaded) as client, ProcessLock(loaded) as process_lock:
+    with (
+        metering(loaded, SLURM.metrics, stays=watch) as meter,
+        Client(loaded, meter=meter) as client,
+        ProcessLock(loaded) as process_lock,
+    ):
         only = find_instance(client, loaded, instance).id if instance else None
         with view.Progress() if progress else contextlib.nullcontext() as shown:
-            watcher = shown.show if shown else None
             total = loop.run(
                 client,
                 loaded,
@@ -108,7 +115,7 @@ def run(
                 only=only,
                 forever=watch,
                 signals=signals,
-                watch=watcher,
+                on_progress=shown.show if shown else None,
                 process_lock=process_lock,
             )
     if as_json:
@@ -121,39 +128,61 @@ def run(
 @app.command()
 def plan(
     instance: OneOrAll = None,
-    live: Annotated[bool, typer.Option("--live", help="Look at the controllers first, read-only.")] = False,
+    live_look: Annotated[bool, typer.Option("--live", help="Look at the controllers first, read-only.")] = False,
     as_json: Json = False,
+    output: Output = Form.TABLE,
 ) -> None:
     """What the next tick would do up to its first play, and why. Touches no host, unless --live is given."""
+    form = chosen_form(output, as_json)
     loaded = load()
     rows: list[view.Row] = []
     with Client(loaded) as client:
         only = find_instance(client, loaded, instance).id if instance else None
         for one in select_instances(client, loaded, only):
-            world = observe(client, one, loaded, SLURM, everything=live)
-            if live:
+            world = observe(client, one, loaded, SLURM, everything=live_look)
+            if live_look:
                 world = world.later(snapshot=look(client, loaded, SLURM, world))
-            rows += view.plan_rows(one, dry_run(world, SLURM))
-    view.show(rows, as_json=as_json, empty="nothing to do: every instance is as requested")
+            rows += view.plan_rows(one, dry_run(world, SLURM), as_json=form is Form.JSON)
+    if form is Form.JSON:
+        view.print_json(rows)
+    else:
+        view.show([Section(PLAN, rows, "nothing to do: every instance is as requested")], wide=form is Form.WIDE)
 
 
 @app.command()
-def status(instance: OneOrAll = None, as_json: Json = False) -> None:
+def status(
+    instance: OneOrAll = None,
+    as_json: Json = False,
+    output: Output = Form.TABLE,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again when it changes, until Ctrl-C.")] = False,
+) -> None:
     """Instances with their members and open operations, as the platform shows them."""
+    form = chosen_form(output, as_json)
+    if watch and form is Form.JSON:
+        raise RequestError("--watch shows tables: pass it without JSON")
     with as_reader() as (client, loaded):
         only = find_instance(client, loaded, instance).id if instance else None
-        found = select_instances(client, loaded, only)
-        if as_json:
-            view.print_json([_everything(client, one) for one in found])
-            return
-        if not found:
-            view.out.print("no instance of this app in the project: make one with gpuaas-slurm deploy")
-        for one in found:
-            view.show([view.instance_row(one)], as_json=False, empty="")
-            view.show((view.member_row(m) for m in client.members(one.id)), as_json=False, empty="  no members")
-            operations = requests.operations(client, one, status="accepted,running")
-            view.show((view.operation_row(o, one) for o in operations), as_json=False, empty="no open operations")
-            view.out.print()
+        if form is Form.JSON:
+            view.print_json([_everything(client, one) for one in select_instances(client, loaded, only)])
+        elif watch:
+            live.watch(lambda: _status(client, loaded, only), wide=form is Form.WIDE)
+        else:
+            view.show(_status(client, loaded, only), wide=form is Form.WIDE)
+
+
+def _status(client: Client, loaded: Settings, only: UUID | None) -> list[Section]:
+    shown: list[Section] = []
+    for one in select_instances(client, loaded, only):
+        operations = requests.operations(client, one, status="accepted,running")
+        records = follow.read_records(client, loaded, one, operations)
+        shown += [
+            Section(INSTANCES, [view.instance_row(one)], ""),
+            Section(MEMBERS, [records.member_row(member) for member in records.members], "  no members"),
+            Section(OPERATIONS, [records.operation_row(each) for each in operations], "no open operations"),
+            Section(INSTANCES, [], ""),
+        ]
+    none = "no instance of this app in the project: make one with gpuaas-slurm deploy"
+    return shown or [Section(INSTANCES, [], none)]
 
 
 def _everything(client: Client, one: AppInstance) -> dict[str, Any]:
@@ -173,9 +202,9 @@ def exec_with_access(
         bool, typer.Option("--read-only", help="Claim nothing: for a command that changes no host.")
     ] = False,
 ) -> None:
-    """Run a command with this instance's ssh key in a private agent and its secrets within reach of plays.
+    """Run a command with this instance's ssh key in a private agent and its secrets available to plays.
 
-    Its members are claimed while the command runs, so that no runner changes them. Package policy is asked first, and
+    Its members are claimed while the command runs, so that no runner changes them. Package policy is queried first, and
     its answer holds for plays. Exit code: the command's; 3: another runner holds a member and nothing was run,
     or the claim was lost and the command was ended.
     """
@@ -185,7 +214,7 @@ def exec_with_access(
     names = split_list(members)
 
     def pick(alive: Sequence[Member]) -> Sequence[Member]:
-        return [find_member(alive, name) for name in names] if names else alive
+        return [find_member(alive, name, SLURM) for name in names] if names else alive
 
     with Client(loaded) as client:
         one = find_instance(client, loaded, instance)

@@ -1,36 +1,40 @@
 """Commands that request a deploy or an operation on members, and that list records."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
 
 from runner.act import bundle
-from runner.cli import requests, view
+from runner.cli import follow, requests, tables, view
 from runner.cli.commands import as_operator, as_reader
 from runner.cli.options import (
     Allocations,
+    Answer,
     Component,
     Deadline,
+    Form,
     HostPatience,
     Json,
     Members,
     OnDeadline,
     OnLeavingDeadline,
+    Output,
     Parameter,
     Reason,
     RemoveHomes,
     Target,
+    Timeout,
+    Wait,
     Which,
+    chosen_form,
     given,
     read_pairs,
     split_list,
 )
 from runner.observe.find import find_instance
-
-T = TypeVar("T", bound=BaseModel)
 
 get = typer.Typer(help="Read records of the platform, as tables or with --json.", no_args_is_help=True)
 op = typer.Typer(help="Request an operation; the runner carries it out.", no_args_is_help=True)
@@ -40,7 +44,7 @@ def deploy(
     controller: Annotated[str, typer.Option(help="Allocation of the controller: id, start of an id, or name.")],
     workers: Annotated[str, typer.Option(help="Allocations of the first workers, comma separated.")] = "",
     same_node: Annotated[bool, typer.Option("--same-node", help="The controller's host is a worker too.")] = False,
-    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    name: Annotated[str | None, typer.Option(help="Display name.")] = None,
     slurm: Annotated[list[str] | None, typer.Option(help="A slurm.conf setting KEY=VALUE, repeatable.")] = None,
     cluster_name: Annotated[str | None, typer.Option(help="Slurm's ClusterName; default: made from the id.")] = None,
     users: Annotated[Path | None, typer.Option(help="A JSON file with the list of users, as config.users.")] = None,
@@ -48,8 +52,11 @@ def deploy(
         str | None, typer.Option(help="Version of the app to deploy; default: the version of this program.")
     ] = None,
     as_json: Json = False,
+    wait: Wait = False,
+    timeout: Timeout = None,
 ) -> None:
-    """Ask the platform for a cluster. The runner builds it."""
+    """Request a cluster. The runner builds it."""
+    answer = Answer(as_json, wait, timeout)
     config: dict[str, Any] = {"slurm": read_pairs(slurm)} if slurm else {}
     if users:
         config["users"] = requests.read_users(users)
@@ -66,14 +73,13 @@ def deploy(
             config=config,
             app_version=app_version or bundle.version(),
         )
-    line = f"instance {made.id} is {made.status}; correlation {made.correlation_id}"
-    view.show_record(made, line, "next: gpuaas-slurm run", as_json=as_json)
+        follow.answer_deploy(client, loaded, made, answer)
 
 
 def _request(
     verb: str,
     target: str,
-    as_json: bool,
+    answer: Answer,
     *,
     component: str,
     members: str = "",
@@ -81,16 +87,17 @@ def _request(
     parameters: dict[str, Any],
 ) -> None:
     with as_operator() as (client, loaded):
+        instance = find_instance(client, loaded, target)
         made = requests.request(
             client,
-            find_instance(client, loaded, target),
+            instance,
             verb,
             component_key=component,
             members=split_list(members),
             allocations=split_list(allocations),
             parameters=parameters,
         )
-    view.show_operation(made, as_json=as_json)
+        follow.answer_operation(client, loaded, instance, made, answer)
 
 
 @op.command("add")
@@ -100,9 +107,18 @@ def op_add(
     component: Component = "worker",
     parameter: Parameter = None,
     as_json: Json = False,
+    wait: Wait = False,
+    timeout: Timeout = None,
 ) -> None:
     """Make allocations workers of the cluster, one or many at once."""
-    _request("add", target, as_json, component=component, allocations=allocations, parameters=read_pairs(parameter))
+    _request(
+        "add",
+        target,
+        Answer(as_json, wait, timeout),
+        component=component,
+        allocations=allocations,
+        parameters=read_pairs(parameter),
+    )
 
 
 @op.command("drain")
@@ -115,10 +131,19 @@ def op_drain(
     component: Component = "worker",
     parameter: Parameter = None,
     as_json: Json = False,
+    wait: Wait = False,
+    timeout: Timeout = None,
 ) -> None:
     """Let workers finish their jobs and take no new ones."""
     terms = {"reason": reason or None, "deadline_seconds": deadline, "on_deadline": on_deadline}
-    _request("drain", target, as_json, component=component, members=members, parameters=given(terms, parameter))
+    _request(
+        "drain",
+        target,
+        Answer(as_json, wait, timeout),
+        component=component,
+        members=members,
+        parameters=given(terms, parameter),
+    )
 
 
 @op.command("resume")
@@ -127,9 +152,11 @@ def op_resume(
     members: Members,
     component: Component = "worker",
     as_json: Json = False,
+    wait: Wait = False,
+    timeout: Timeout = None,
 ) -> None:
     """Return workers that an operation drained to service. A drain set by a person or by Slurm is kept."""
-    _request("resume", target, as_json, component=component, members=members, parameters={})
+    _request("resume", target, Answer(as_json, wait, timeout), component=component, members=members, parameters={})
 
 
 def _leaving_terms(
@@ -156,10 +183,19 @@ def op_remove(
     component: Component = "worker",
     parameter: Parameter = None,
     as_json: Json = False,
+    wait: Wait = False,
+    timeout: Timeout = None,
 ) -> None:
     """Drain workers, then take them out of the cluster and leave their hosts as they were found."""
     terms = _leaving_terms(reason, deadline, on_deadline, host_patience, remove_homes)
-    _request("remove", target, as_json, component=component, members=members, parameters=given(terms, parameter))
+    _request(
+        "remove",
+        target,
+        Answer(as_json, wait, timeout),
+        component=component,
+        members=members,
+        parameters=given(terms, parameter),
+    )
 
 
 @op.command("replace")
@@ -175,13 +211,15 @@ def op_replace(
     component: Component = "worker",
     parameter: Parameter = None,
     as_json: Json = False,
+    wait: Wait = False,
+    timeout: Timeout = None,
 ) -> None:
     """Bring in new workers; once they serve, drain and remove the old ones."""
     terms = _leaving_terms(reason, deadline, on_deadline, host_patience, remove_homes)
     _request(
         "replace",
         target,
-        as_json,
+        Answer(as_json, wait, timeout),
         component=component,
         members=members,
         allocations=allocations,
@@ -200,40 +238,56 @@ def op_cancel(
 
 
 @get.command("instances")
-def get_instances(as_json: Json = False) -> None:
+def get_instances(as_json: Json = False, output: Output = Form.TABLE) -> None:
     """Instances of this app in the project."""
+    form = chosen_form(output, as_json)
     with as_reader() as (client, loaded):
-        _list_of(client.instances(app_slug=loaded.app_slug), view.instance_row, as_json, "no instances")
+        found = client.instances(app_slug=loaded.app_slug)
+    _show(found, [view.instance_row(one) for one in found], tables.INSTANCES, form, "no instances")
 
 
 @get.command("members")
-def get_members(instance: Which = None, as_json: Json = False) -> None:
+def get_members(instance: Which = None, as_json: Json = False, output: Output = Form.TABLE) -> None:
     """Members of an instance."""
+    form = chosen_form(output, as_json)
     with as_reader() as (client, loaded):
-        found = client.members(find_instance(client, loaded, instance).id)
-        _list_of(found, view.member_row, as_json, "no members")
+        one = find_instance(client, loaded, instance)
+        open_now = requests.operations(client, one, status="accepted,running") if form is not Form.JSON else []
+        records = follow.read_records(client, loaded, one, open_now)
+    found, rows = records.members, [records.member_row(member) for member in records.members]
+    _show(found, rows, tables.MEMBERS, form, "no members")
 
 
 @get.command("operations")
-def get_operations(instance: Which = None, as_json: Json = False) -> None:
+def get_operations(instance: Which = None, as_json: Json = False, output: Output = Form.TABLE) -> None:
     """Operations of an instance and of its members, ended ones too."""
+    form = chosen_form(output, as_json)
     with as_reader() as (client, loaded):
         one = find_instance(client, loaded, instance)
         found = requests.operations(client, one)
-        _list_of(found, lambda operation: view.operation_row(operation, one), as_json, "no operations")
+        rows = []
+        if form is not Form.JSON:
+            records = follow.read_records(client, loaded, one, found)
+            rows = [records.operation_row(operation) for operation in found]
+    _show(found, rows, tables.OPERATIONS, form, "no operations")
 
 
 @get.command("allocations")
-def get_allocations(as_json: Json = False) -> None:
+def get_allocations(as_json: Json = False, output: Output = Form.TABLE) -> None:
     """Allocations of the project, and what they serve as."""
+    form = chosen_form(output, as_json)
     with as_reader() as (client, loaded):
         used = requests.allocation_uses(client, loaded)
-        _list_of(
-            client.allocations(), lambda one: view.allocation_row(one, used), as_json, "no allocations in this project"
-        )
+        found = client.allocations()
+    rows = [view.allocation_row(one, used) for one in found]
+    _show(found, rows, tables.ALLOCATIONS, form, "no allocations in this project")
 
 
-def _list_of(found: list[T], row: Callable[[T], view.Row], as_json: bool, empty: str) -> None:
-    """Whole records for a program, the important columns for a person."""
-    rows: list[Any] = [one.model_dump(mode="json") if as_json else row(one) for one in found]
-    view.show(rows, as_json=as_json, empty=empty)
+def _show(
+    found: Sequence[BaseModel], rows: Sequence[view.Row], columns: tables.Columns, form: Form, empty: str
+) -> None:
+    """Whole records for a program, a table for a person."""
+    if form is Form.JSON:
+        view.print_json([one.model_dump(mode="json") for one in found])
+    else:
+        view.show([tables.Section(columns, rows, empty)], wide=form is Form.WIDE)

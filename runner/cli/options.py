@@ -1,5 +1,7 @@
 """Arguments and options that several commands share, and how their values are read."""
 
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -8,7 +10,40 @@ from runner.model.errors import RequestError
 
 MEMBER_NAMES = "id, start of an id, node name, or inventory name (worker-1a2b3c4d)"
 
+
+class Form(StrEnum):
+    """How a command prints records."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a request is answered: as JSON or not, at once or when what it asks for has ended."""
+
+    as_json: bool
+    wait: bool
+    timeout: float | None
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and not self.wait:
+            raise RequestError("--timeout limits --wait: pass both")
+
+
 Json = Annotated[bool, typer.Option("--json", help="Answer with JSON on stdout.")]
+Output = Annotated[
+    Form,
+    typer.Option(
+        "--output", "-o", help="table: at most 100 columns, short ids; wide: every column, whole ids; json: as --json."
+    ),
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Follow it to its end. Exit code 1: it failed.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(min=0, help="With --wait: seconds until it is no longer followed, exit code 4. Nothing is cancelled."),
+]
 Which = Annotated[
     str | None,
     typer.Option("--instance", "-i", help="The instance: id, start of an id, or name; default: the only one."),
@@ -42,6 +77,12 @@ RemoveHomes = Annotated[
     bool,
     typer.Option("--remove-homes", help="Delete the users' homes that the adapter made, on the root file system only."),
 ]
+
+
+def chosen_form(output: Form, as_json: bool) -> Form:
+    if as_json and output is Form.WIDE:
+        raise RequestError("--json has whole records: pass it without --output wide")
+    return Form.JSON if as_json else output
 
 
 def split_list(text: str) -> list[str]:

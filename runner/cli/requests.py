@@ -9,12 +9,15 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
+from runner import context
 from runner.intent.errors import first_problem
+from runner.model import cause
 from runner.model.errors import RequestError
 from runner.model.platform import AppInstance, InstanceStatus, MemberStatus, Operation
 from runner.observe.find import find_allocation, find_member, only, read_uuid
 from runner.platform.client import Client
 from runner.settings import Settings
+from runner.slurm.app import SLURM
 from runner.slurm.cluster_config import Config, change_config
 
 
@@ -83,7 +86,7 @@ def request(
     body: dict[str, Any] = {"operation": verb, "component_key": component_key, "parameters": parameters}
     if members:
         known = client.members(instance.id)
-        body["member_ids"] = [str(find_member(known, one).id) for one in members]
+        body["member_ids"] = [str(find_member(known, one, SLURM).id) for one in members]
     if allocations:
         listed = client.allocations()
         body["allocation_ids"] = [str(find_allocation(listed, one).id) for one in allocations]
@@ -112,7 +115,8 @@ def configure(
         body["access_credential_id"] = access_credential
     if settings or unset or users is not None:
         body["config"] = change_config(instance.config or {}, settings, unset, users)
-    return client.patch_instance(instance, body, key=uuid.uuid4().hex)
+    with context.bound(cause.of_instance(instance)):
+        return client.patch_instance(instance, body, key=uuid.uuid4().hex)
 
 
 def operations(client: Client, instance: AppInstance, **filters: str | None) -> list[Operation]:
@@ -134,5 +138,6 @@ def allocation_uses(client: Client, settings: Settings) -> dict[UUID | None, str
 def cancel(client: Client, instance: AppInstance, text: str) -> Operation:
     listed = operations(client, instance, status="accepted,running")
     found = [one for one in listed if str(one.id).startswith(text)]
-    chosen = only(found, text, "open operation", [f"{one.id} {one.operation}" for one in listed])
-    return client.patch_operation(instance.id, chosen, {"status": "cancelled"}, key=uuid.uuid4().hex)
+    chosen = only(found, text, "open operation", listed, lambda one: f"{one.id} {one.operation}")
+    with context.bound(cause.of_operation(chosen)):
+        return client.patch_operation(instance.id, chosen, {"status": "cancelled"}, key=uuid.uuid4().hex)

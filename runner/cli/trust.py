@@ -6,16 +6,20 @@ from typing import Annotated
 
 import typer
 
+from runner import context
 from runner.cli import view
 from runner.cli.commands import load
 from runner.cli.options import MEMBER_NAMES, Which
 from runner.intent import host_keys
 from runner.intent.connection import read_address
+from runner.model import cause
 from runner.model.errors import RequestError
+from runner.model.member_notes import MemberNotes
 from runner.model.plan import Detail, stamp
 from runner.model.platform import Allocation, Member
 from runner.observe.find import find_instance, find_member
 from runner.platform.client import Client
+from runner.slurm.app import SLURM
 
 
 def trust(
@@ -27,14 +31,11 @@ def trust(
     loaded = load()
     with Client(loaded) as client:
         one = find_instance(client, loaded, instance)
-        found = find_member(client.members(one.id), member)
+        found = find_member(client.members(one.id), member, SLURM)
         allocation = next((each for each in client.allocations() if each.id == found.allocation_id), None)
-        client.patch_member(
-            found,
-            {"adapter_detail": with_key(found, allocation, key)},
-            key=uuid.uuid4().hex,
-            correlation_id=found.correlation_id or one.correlation_id,
-        )
+        body = {"adapter_detail": with_key(found, allocation, key)}
+        with context.bound(cause.of_marked(found, one)):
+            client.patch_member(found, body, key=uuid.uuid4().hex)
         view.out.print(f"the host of {member} is identified by {host_keys.fingerprint(key.split()[1])} from now on")
 
 
@@ -44,6 +45,9 @@ def with_key(member: Member, allocation: Allocation | None, key: str) -> Detail:
         raise RequestError("--key is not an ssh public key. Pass type and key as in the .pub file: ssh-ed25519 AAAA...")
     if allocation is None:
         raise RequestError("the member has no allocation in this project, so it has no host whose key could be trusted")
+    newer = host_keys.newer_note(member)
+    if newer:
+        raise RequestError(f"adapter_detail.{newer.message}")
     line = " ".join(key.split()[:2])
     published = (allocation.connection or {}).get("host_keys") or []
     if published and line not in [" ".join(str(one).split()[:2]) for one in published]:
@@ -53,6 +57,6 @@ def with_key(member: Member, allocation: Allocation | None, key: str) -> Detail:
     return (
         member.adapter_detail
         | host_keys.pin([line], read_address(allocation)[0], stamp(datetime.now(UTC)))
-        | {host_keys.CHANGED: None}
-        | ({"last_adapter_error": None} if member.notes.error_code in host_keys.CODES else {})
+        | MemberNotes(host_key_changed=None).changes
+        | (MemberNotes(last_adapter_error=None).changes if member.notes.error_code in host_keys.CODES else {})
     )

@@ -3,46 +3,42 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
+from runner.cli.tables import MOST_COLUMNS, UNLIMITED, Section
+from runner.cli.tables import Row as Row
+from runner.cli.tables import plain as plain
 from runner.intent import host_keys
 from runner.model.instance_notes import OperationNote
 from runner.model.names import host_name
-from runner.model.plan import Step, shown
+from runner.model.plan import Step, operations_of, shown
 from runner.model.platform import Allocation, AppInstance, Member, Operation
-from runner.slurm import notes
+from runner.slurm import notes, waiting
 from runner.translate import MemberEvent
 
-# In a pipe or a log each row is one line.
-_WIDE = None if sys.stdout.isatty() else 400
-# Names and messages come from an API, so nothing in them is markup.
-out = Console(highlight=False, markup=False, emoji=False, width=_WIDE)
+# Names and messages come from an API, so nothing in them is markup. Only tables are folded.
+out = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
-Row = Mapping[str, Any]
+
+def show(sections: Iterable[Section], *, wide: bool = False) -> None:
+    """Tables for a person: in a pipe or a log as on a terminal that is wide enough. A wide one is never folded."""
+    width = min(MOST_COLUMNS, out.width) if out.is_terminal else MOST_COLUMNS
+    for section in sections:
+        out.print(section.shown(wide=wide, width=UNLIMITED if wide else width))
 
 
-def show(rows: Iterable[Row], *, as_json: bool, empty: str) -> None:
-    """Records as a table for a person, or as JSON for a program."""
-    listed = list(rows)
-    if as_json:
-        print_json(listed)
-    elif not listed:
-        out.print(empty)
-    else:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in listed[0]:
-            table.add_column(name.upper(), overflow="fold")
-        for row in listed:
-            table.add_row(*(_cell(value) for value in row.values()))
-        out.print(table)
+def redrawn(sections: Iterable[Section], console: Console, *, wide: bool = False) -> Group:
+    """The same for a live display, which cannot show a line that is wider than its terminal."""
+    width = console.width if wide else min(MOST_COLUMNS, console.width)
+    return Group(*(section.shown(wide=wide, width=width) for section in sections))
 
 
 def show_record(record: BaseModel, *lines: str, as_json: bool) -> None:
@@ -54,40 +50,21 @@ def show_record(record: BaseModel, *lines: str, as_json: bool) -> None:
         out.print(line)
 
 
-def show_operation(operation: Operation, *, as_json: bool) -> None:
-    line = f"{operation.operation} {operation.id} is {operation.status}; correlation {operation.correlation_id}"
-    show_record(operation, line, as_json=as_json)
-
-
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, datetime):
-        return value.strftime("%H:%M:%S")
-    return plain(str(value))
-
-
-def plain(text: str) -> str:
-    """Control characters are replaced, because a terminal would interpret them."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
-
-
 def instance_row(instance: AppInstance) -> Row:
-    notes = instance.notes
-    reasons = [str(reason.get("message")) for reason in notes.reasons or []]
+    stored = notes.instance(instance)
     return {
         "instance": instance.id,
         "name": instance.name,
         "status": instance.status,
         "health": instance.health,
-        "workers": _counts(notes.workers),
+        "workers": _counts(stored.workers),
         "app": instance.app_version,
-        **_versions(notes.versions or {}),
-        "why": "; ".join([*_under_way(notes.operation), *reasons]) or None,
+        **_versions(stored.versions or notes.Versions()),
+        "why": "; ".join([*_under_way(stored.operation), *(one.message for one in stored.reasons or [])]) or None,
         "correlation": instance.correlation_id,
     }
 
@@ -97,25 +74,25 @@ def _under_way(note: OperationNote | None) -> list[str]:
     return [f"{note.verb}: {note.phase or 'under way'}"] if note and note.is_under_way else []
 
 
-def _versions(versions: Mapping[str, Any]) -> Row:
+def _versions(versions: notes.Versions) -> Row:
     """Versions of packages and of daemons: the installed version may not be the running one."""
-    running = [f"{name} {versions[name]}" for name in ("slurmdbd", "slurmctld") if versions.get(name)]
-    workers = versions.get("slurmd")
-    running += [f"slurmd {', '.join(workers)}"] if isinstance(workers, list) and workers else []
-    return {"package": versions.get("package"), "running": "; ".join(running) or None}
+    daemons = {"slurmdbd": versions.slurmdbd, "slurmctld": versions.slurmctld, "slurmd": ", ".join(versions.slurmd)}
+    running = [f"{name} {version}" for name, version in daemons.items() if version]
+    return {"package": versions.package, "running": "; ".join(running) or None}
 
 
 def _counts(workers: Mapping[str, int] | None) -> str | None:
     return None if workers is None else ", ".join(f"{count} {status}" for status, count in workers.items())
 
 
-def member_row(member: Member) -> Row:
+def member_row(member: Member, operations: Sequence[Operation], now: datetime) -> Row:
+    """`operations` are the open ones: they have the deadline of a drain."""
     stored = notes.of(member)
     error = stored.last_adapter_error
     return {
         "member": host_name(member),
         "id": member.id,
-        "allocation": str(member.allocation_id)[:8],
+        "allocation": member.allocation_id,
         "host": stored.hostname,
         "status": member.status,
         "phase": stored.phase,
@@ -123,14 +100,13 @@ def member_row(member: Member) -> Row:
         "package": stored.package_version,
         "slurm": stored.slurm_version,
         "pinned": host_keys.shown(member),
+        "waiting": waiting.of_member(member, operations, now),
         "error": f"{error.code}: {error.message}" if error else None,
     }
 
 
-def operation_row(operation: Operation, instance: AppInstance) -> Row:
+def operation_row(operation: Operation, waits: str | None) -> Row:
     error = operation.error or {}
-    note = instance.notes.operation
-    waiting = note.waiting or note.phase if note and note.is_under_way and note.belongs_to(operation.id) else None
     return {
         "operation": operation.id,
         "what": f"{operation.operation} {operation.component_key or ''}".strip(),
@@ -138,7 +114,7 @@ def operation_row(operation: Operation, instance: AppInstance) -> Row:
         "attempt": operation.attempt,
         "claimed_by": operation.claimed_by if operation.status == "running" else None,
         "created": operation.created_at,
-        "waiting": waiting,
+        "waiting": waits,
         "error": f"{error.get('code')}: {error.get('message')}" if error else None,
         "correlation": operation.correlation_id,
     }
@@ -157,8 +133,17 @@ def allocation_row(allocation: Allocation, used: Mapping[Any, str]) -> Row:
     }
 
 
-def plan_rows(instance: AppInstance, steps: Iterable[Step]) -> list[Row]:
-    return [{"instance": str(instance.id)[:8], **shown(step)} for step in steps]
+def plan_rows(instance: AppInstance, steps: Iterable[Step], *, as_json: bool) -> list[Row]:
+    """JSON has the start of the instance's id; a wide table has whole ids."""
+    if as_json:
+        return [{"instance": str(instance.id)[:8], **shown(step)} for step in steps]
+    return [
+        {"instance": instance.id, **shown(step), "operation_ids": _ids(operations_of(step)) or None} for step in steps
+    ]
+
+
+def _ids(operations: Iterable[Operation]) -> str:
+    return ", ".join(str(one.id) for one in operations)
 
 
 class Progress:

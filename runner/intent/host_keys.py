@@ -1,11 +1,13 @@
-"""The ssh keys that identify a member's host: those of its allocation, else those pinned at first sight. Pure.
+"""The ssh keys that identify a member's host: those of its allocation, else those pinned at first contact. Pure.
 
 Two notes in a member's `adapter_detail` are about that:
 
 - `host_keys_pinned` {keys, at, address}: what the host showed before anything was run on it. Unlike other notes, one of
-  the wrong form does not count as absent: spoiling it would be a way to have another machine trusted.
+  the wrong form does not count as absent: a damaged note must not make the runner trust another machine.
 - `host_key_changed` {expected, at}: the host did not show the key with this fingerprint. As long as that key
   identifies it, nothing is run on it.
+
+If a newer runner wrote one of them, nothing is run on the host either, and the code is that of every newer note.
 """
 
 import base64
@@ -15,9 +17,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from runner.intent.errors import IntentError
-from runner.model.member_notes import ChangedKey, PinnedKeys
-from runner.model.platform import Allocation, Member, MemberStatus
-from runner.model.records import RecordError
+from runner.model.member_notes import ChangedKey, MemberNotes, PinnedKeys
+from runner.model.platform import UNFINISHED, Allocation, Member
+from runner.model.records import NoteProblem, RecordError
 
 PINNED, CHANGED = "host_keys_pinned", "host_key_changed"
 MISMATCH, CONTRADICTED = "host_key_mismatch", "host_key_contradicted"
@@ -32,9 +34,9 @@ _BODY = re.compile(r"[A-Za-z0-9+/]{40,2000}={0,2}")
 
 KEY_CHANGED_MESSAGE = (
     "the host does not show the ssh key on record: another machine answers, or it was reinstalled. Nothing is run"
-    " on it until a person acts. If no person gave it a new key, treat it as a break-in. A worker: op remove or op"
-    " replace, then op add if it is wanted again. Otherwise correct the allocation's host_keys, or run gpuaas-slurm"
-    " trust with the new key"
+    " on it until a person acts. If no person gave it a new key, treat it as a break-in. A member that an operation"
+    " added: op remove or op replace, then op add if it is wanted again. Otherwise correct the allocation's host_keys,"
+    " or run gpuaas-slurm trust with the new key"
 )
 
 Keys = dict[str, str]  # by type
@@ -58,13 +60,14 @@ def fingerprint(body: str) -> str:
 
 def key_of(allocation: Allocation, member: Member) -> tuple[str, str]:
     """The one key, type and body, that the member's host must show; IntentError if there is none or it did not."""
+    _require_known_format(member)
     published, pinned = _published(allocation), _pinned(member)
     if published and pinned and any(published.get(kind, body) != body for kind, body in pinned.items()):
         raise IntentError(
             CONTRADICTED,
             f"allocation {allocation.id} has host_keys that differ from those pinned before. Either the host was"
             " reinstalled, or another machine has had this member's secrets. Find out which; then op remove or replace"
-            " the worker, or run gpuaas-slurm trust with the correct key",
+            " the member if an operation added it, or run gpuaas-slurm trust with the correct key",
         )
     keys = published or pinned
     if not keys:
@@ -86,16 +89,16 @@ def is_new(member: Member) -> bool:
     the note does not make the runner trust another machine."""
     notes = member.notes
     begun = notes.phase not in (None, "requested") or notes.host_touched or notes.stopped or notes.problems
-    return member.status in (MemberStatus.REQUESTED, MemberStatus.RECONCILING) and not begun
+    return member.status in UNFINISHED and not begun
 
 
 def pin(lines: Iterable[str], address: str, at: str) -> dict[str, Any]:
     """The note to keep."""
-    return {PINNED: PinnedKeys(keys=list(lines), at=at, address=address).stored()}
+    return MemberNotes(host_keys_pinned=PinnedKeys(keys=list(lines), at=at, address=address)).changes
 
 
 def changed(key_body: str, at: str) -> dict[str, Any]:
-    return {CHANGED: ChangedKey(expected=fingerprint(key_body), at=at).stored()}
+    return MemberNotes(host_key_changed=ChangedKey(expected=fingerprint(key_body), at=at)).changes
 
 
 def shown(member: Member) -> str | None:
@@ -119,6 +122,17 @@ def _published(allocation: Allocation) -> Keys | None:
             " Correct the allocation's connection",
         )
     return found
+
+
+def newer_note(member: Member) -> NoteProblem | None:
+    """What is wrong with a note about its keys that a newer runner wrote."""
+    return next((one for one in member.notes.problems if one.name in (PINNED, CHANGED)), None)
+
+
+def _require_known_format(member: Member) -> None:
+    problem = newer_note(member)
+    if problem:
+        raise IntentError(problem.code, f"adapter_detail.{problem.message}. Nothing is run on the host by this one")
 
 
 def _pinned(member: Member) -> Keys | None:
@@ -155,8 +169,8 @@ def _was_contradicted(member: Member, key_body: str) -> bool:
 def _missing(allocation: Allocation, member: Member) -> str:
     if is_new(member):
         return (
-            f"allocation {allocation.id} gives no host_keys, and none are pinned for this member yet: the runner does"
-            " that before it first works on it. Let gpuaas-slurm run do so, then try again"
+            f"allocation {allocation.id} gives no host_keys, and none are pinned for this member yet."
+            " gpuaas-slurm run pins them before its first play on the host: run it, then try again"
         )
     return (
         f"allocation {allocation.id} gives no host_keys, and none are on record though its host was worked on: it"

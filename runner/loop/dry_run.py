@@ -1,10 +1,8 @@
 """Simulates a tick: applies the decided steps to the world in memory, up to the first play."""
 
 from runner.model.app import App
-from runner.model.plan import Plan, Step
+from runner.model.plan import MAX_ROUNDS, Plan, Step
 from runner.model.world import World
-
-MAX_ROUNDS = 200
 
 
 def dry_run(world: World, app: App) -> list[Step]:
@@ -15,6 +13,6 @@ def dry_run(world: World, app: App) -> list[Step]:
         steps += [step for step in plan.steps if step not in steps]
         if plan.idle or plan.play:
             return steps
-        for step in plan.writes:
+        for step in plan.before_play:
             world = world.after(step)
     raise AssertionError("the plan does not settle: this is a bug in decide")

@@ -12,15 +12,16 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import UUID
 
+from runner import context
 from runner.act import package_policy, play_secrets
 from runner.intent.errors import IntentError
-from runner.model import claims
+from runner.model import cause, claims
 from runner.model.app import App
 from runner.model.claims import concerns, other_holder
 from runner.model.errors import RequestError
 from runner.model.names import host_name
 from runner.model.plan import Claim, stamp
-from runner.model.platform import AppInstance, Member, MemberStatus, OperationStatus
+from runner.model.platform import UNFINISHED, AppInstance, Member, MemberStatus, OperationStatus
 from runner.model.world import World
 from runner.observe.world import observe
 from runner.platform.client import Client
@@ -33,6 +34,8 @@ Pick = Callable[[Sequence[Member]], Sequence[Member]]
 CLAIMS_VARIABLE = "GPUAAS_CLAIMS"
 # An environment variable holds 128 KiB, and a member takes up to 55 bytes of it.
 MAX_MEMBERS = 2000
+# Begins the correlation id of a command's calls and claims.
+ROUTINE = "exec"
 _NEXT_STEP = (
     "Wait until it has ended, name other members with --members, or use --read-only for a command that changes nothing"
 )
@@ -71,11 +74,15 @@ def execute(
 ) -> int:
     """Run a command with the instance's ssh key, secrets and claims, and return its exit code."""
     package_policy.refuse_override(app, command)
-    source, credential = package_policy.for_manual_command(client, settings, app, instance, read_only=read_only)
-    with (
-        claim_members(client, settings, app, instance, pick, read_only=read_only) as held,
-        play_secrets.access(client, settings, app, instance, credential) as access,
-    ):
+    # Not the id of a runner on this machine: that runner would take these claims for its own.
+    own = settings.model_copy(update={"runner_id": f"exec/{default_runner_id()}"[:128]})
+    started = f"{own.runner_id}/{stamp(client.now())}"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(context.bound(cause.of_tick(instance, started, ROUTINE)))
+        source, credential = package_policy.for_manual_command(client, own, app, instance, read_only=read_only)
+        claimed = claim_members(client, own, app, instance, pick, read_only=read_only, started=started)
+        held = stack.enter_context(claimed)
+        access = stack.enter_context(play_secrets.access(client, own, app, instance, credential))
         try:
             code = run(command, {**environment, **access, **held.environment, **source}, held)
         except OSError as error:
@@ -88,15 +95,16 @@ def execute(
 
 @contextlib.contextmanager
 def claim_members(
-    client: Client, settings: Settings, app: App, instance: AppInstance, pick: Pick, *, read_only: bool
+    client: Client, own: Settings, app: App, instance: AppInstance, pick: Pick, *, read_only: bool, started: str
 ) -> Iterator[ManualClaims]:
-    """Hold the members that `pick` chooses while the context lasts. Raises MemberHeld if another runner has one."""
+    """Hold the members that `pick` chooses while the context lasts. Raises MemberHeld if another runner has one.
+
+    `started` names this command among others: the correlation id of its claims is made from it.
+    """
     if read_only:
         yield ManualClaims({})
         return
-    # Not the id of a runner on this machine: that runner would take these claims for its own.
-    own = settings.model_copy(update={"runner_id": f"exec/{default_runner_id()}"[:128]})
-    world = observe(client, instance, own, app, everything=True)
+    world = observe(client, instance, own, app, everything=True).later(tick_id=started, routine=ROUTINE)
     chosen = _chosen(world, pick)
     for member in chosen:
         _check_free(world, member)
@@ -127,12 +135,11 @@ def _chosen(world: World, pick: Pick) -> list[Member]:
 
 
 def _check_free(world: World, member: Member) -> None:
-    holder = other_holder(world.runner_id, world.now, member)
+    holder = other_holder(world.runner_id, world.now, *claims.lease(member))
     for operation in (*world.operations, *world.instance_operations):
         if holder or operation.status != OperationStatus.RUNNING or not concerns(operation, member):
             continue
-        by, until = operation.claimed_by, operation.lease_expires_at
-        holder = (by, until) if by and until and until > world.now else None
+        holder = other_holder(world.runner_id, world.now, operation.claimed_by, operation.lease_expires_at)
     if holder:
         raise MemberHeld(f"{host_name(member)} is held by runner {holder[0]} until {stamp(holder[1])}. {_NEXT_STEP}.")
     problem = claims.unreadable_claim(member)
@@ -176,5 +183,4 @@ def read_claims(text: str | None) -> dict[UUID, int]:
 
 def new_members(members: Sequence[Member]) -> frozenset[UUID]:
     """Members whose hosts have nothing of the instance yet, by their records."""
-    coming = (MemberStatus.REQUESTED, MemberStatus.RECONCILING)
-    return frozenset(one.id for one in members if one.status in coming and not one.notes.stopped)
+    return frozenset(one.id for one in members if one.status in UNFINISHED and not one.notes.stopped)

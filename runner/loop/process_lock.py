@@ -54,7 +54,7 @@ class ProcessLock:
             os.close(file)
             raise AnotherRunner(
                 f"the platform sends no ETags, so only one runner may work on project {self._settings.project_id}, and"
-                f" {holder} does. Wait until it ends (the lock is {path})"
+                f" {holder} is running. Wait until it ends (the lock is {path})"
             ) from None
         os.ftruncate(file, 0)
         os.write(file, f"runner {self._settings.runner_id} (process {os.getpid()})\n".encode())

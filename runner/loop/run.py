@@ -4,14 +4,15 @@ import concurrent.futures
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from runner import log
 from runner.act.scratch import sweep
+from runner.loop.instance import tick_instance
 from runner.loop.process_lock import ProcessLock
 from runner.loop.schedule import Schedule
-from runner.loop.shared import Shared, Signals, Summary, Watcher
-from runner.loop.tick import tick_instance
+from runner.loop.shared import OnProgress, Shared, Signals, Summary
 from runner.model.app import App
 from runner.model.errors import PlatformError
 from runner.model.platform import AppInstance, InstanceStatus
@@ -44,16 +45,22 @@ def run(
     only: UUID | None = None,
     forever: bool = False,
     signals: Signals | None = None,
-    watch: Watcher | None = None,
+    on_progress: OnProgress | None = None,
     process_lock: ProcessLock | None = None,
 ) -> Summary:
-    """Tick every instance until the work is done or a signal comes. PlatformError if the first list cannot be read."""
-    shared = Shared(settings, app, signals or Signals(), watch)
+    """Tick every instance, or `only` one, until the work is done; with `forever`, until a signal comes.
+
+    `on_progress` is called for each event of a member while its play runs. Raises PlatformError if the first list of
+    instances cannot be read; a later list is read again in the next pass.
+    """
+    shared = Shared(settings, app, signals or Signals(), on_progress, client.meter)
     with ThreadPoolExecutor(MAX_THREADS) as pool:
         return _Run(client, shared, pool, only, forever, process_lock).run()
 
 
 class _Run:
+    """Begins ticks and waits for them. It works in one thread; each tick has its own."""
+
     def __init__(
         self,
         client: Client,
@@ -76,6 +83,7 @@ class _Run:
         self._total = Summary()
 
     def run(self) -> Summary:
+        """Pass after pass until the run is over or a signal comes; then wait for the ticks that are under way."""
         stop = self._shared.signals.stop
         while not stop.is_set():
             if self._schedule.is_pass_due(time.monotonic()):
@@ -83,14 +91,17 @@ class _Run:
             if self._schedule.is_over:
                 break
             if self._schedule.is_ending:
-                self._shared.plays.stop_stalled()
+                self._shared.plays.stop_stalled(requested=False)
             self._wait(min(LOOK_SECONDS, self._schedule.seconds_to_pass(time.monotonic())))
         while self._ticks:
-            self._wait(None)
+            # The next run begins when this one has ended, so a play that hangs would keep every instance waiting.
+            self._shared.plays.stop_stalled(requested=True)
+            self._wait(LOOK_SECONDS)
         self._total.instances = len(self._ticked)
         return self._total
 
     def _pass(self) -> None:
+        """Read the instances, and begin a tick of each that has none under way."""
         read_at = time.monotonic()
         self._schedule.begin_pass(read_at)
         if self._only and self._schedule.is_under_way(self._only):
@@ -104,15 +115,29 @@ class _Run:
             log.get().error("tick could not start", problem=str(error))
             self._total.problems += [str(error)] if self._forever else []
             return
+        self._shared.meter.passed(instances)
         if self._process_lock:
             self._process_lock.require(instances)
+        only_requested = self._schedule.is_ending and not self._first
         for one in self._schedule.begin(instances, first=self._first):
             self._ticked.add(one.id)
-            requested = partial(self._schedule.mark_requested, one.id)
-            self._ticks[self._pool.submit(tick_instance, self._client, self._shared, one, read_at, requested)] = one.id
+            tick = partial(
+                self._tick,
+                one,
+                read_at=read_at,
+                on_work_found=partial(self._schedule.work_found, one.id),
+                only_requested=only_requested,
+            )
+            self._ticks[self._pool.submit(tick)] = one.id
         self._first = False
 
-    def _wait(self, seconds: float | None) -> None:
+    def _tick(self, instance: AppInstance, **terms: Any) -> Summary:
+        began = time.monotonic()
+        summary = tick_instance(self._client, self._shared, instance, **terms)
+        self._shared.meter.tick_ended(time.monotonic() - began, failed=bool(summary.problems))
+        return summary
+
+    def _wait(self, seconds: float) -> None:
         """Wait until a tick ends, a signal comes, or the time is over."""
         if not self._ticks:
             self._shared.signals.stop.wait(seconds)

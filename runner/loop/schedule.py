@@ -1,5 +1,6 @@
 """Decides which instances are ticked, when, and when a run is over. Pure: no threads and no clock."""
 
+import enum
 import math
 from collections.abc import Iterable
 from uuid import UUID
@@ -7,26 +8,36 @@ from uuid import UUID
 from runner.model.platform import AppInstance, InstanceStatus
 
 
+class Kind(enum.Enum):
+    """What a tick that is under way is to the run."""
+
+    WORK = "the run goes on until it ends: a first tick, or requested work"
+    ROUTINE = "a later tick that has found no requested work"
+    CHECK = "a tick of an ending run: it ends at once if no work is requested"
+
+
 class Schedule:
     """A pass every `pause` seconds ticks every instance that is not being ticked already.
 
     Without `forever` a run ends when its work is done: the first tick of each instance, and what is requested
-    meanwhile. While there is such work, the other instances are ticked in every pass. Then no further tick begins, and
-    routine observations that are under way come to their end.
+    meanwhile. Then routine ticks that are under way come to their end, and no further one begins. Passes go on until
+    then, and only check whether work is requested: if so, the run is not ending any more. A check alone causes no
+    further pass, so a run ends even if the platform is slow.
     """
 
     def __init__(self, pause: float, *, forever: bool) -> None:
         self._pause = pause
         self._forever = forever
         self._next_pass: float | None = None  # None before the first
-        self._under_way: dict[UUID, bool] = {}  # and whether the run waits for it
+        self._under_way: dict[UUID, Kind] = {}
 
     def is_pass_due(self, now: float) -> bool:
-        return self._next_pass is None or (self._continues and now >= self._next_pass)
+        return self._next_pass is None or self.seconds_to_pass(now) <= 0
 
     def seconds_to_pass(self, now: float) -> float:
         """Seconds until the next pass; infinite if there is none."""
-        return max(0.0, (self._next_pass or now) - now) if self._continues else math.inf
+        has_passes = self._forever or {Kind.WORK, Kind.ROUTINE} & set(self._under_way.values())
+        return max(0.0, (self._next_pass or now) - now) if has_passes else math.inf
 
     def begin_pass(self, now: float) -> None:
         """To be called before instances are read, so that a read that fails is repeated after the pause."""
@@ -34,13 +45,14 @@ class Schedule:
 
     def begin(self, instances: Iterable[AppInstance], *, first: bool) -> list[AppInstance]:
         """The instances to be ticked now, most urgent first; from here on they count as under way."""
+        kind = Kind.WORK if first else Kind.CHECK if self.is_ending else Kind.ROUTINE
         chosen = sorted((one for one in instances if one.id not in self._under_way), key=_urgency)
-        self._under_way |= {one.id: first for one in chosen}
+        self._under_way |= {one.id: kind for one in chosen}
         return chosen
 
-    def mark_requested(self, instance_id: UUID) -> None:
+    def work_found(self, instance_id: UUID) -> None:
         """The tick of this instance has found requested work."""
-        self._under_way[instance_id] = True
+        self._under_way[instance_id] = Kind.WORK
 
     def end(self, instance_id: UUID) -> None:
         del self._under_way[instance_id]
@@ -54,12 +66,8 @@ class Schedule:
 
     @property
     def is_ending(self) -> bool:
-        """Whether only routine observations are under way, for which a run does not wait."""
-        return bool(self._under_way) and not self._continues
-
-    @property
-    def _continues(self) -> bool:
-        return self._forever or any(self._under_way.values())
+        """Whether no work is under way that the run goes on for."""
+        return not self._forever and Kind.WORK not in self._under_way.values()
 
 
 def _urgency(instance: AppInstance) -> tuple[bool, str]:

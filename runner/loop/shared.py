@@ -13,9 +13,11 @@ from runner.model.platform import Allocation
 from runner.observe.shared_read import SharedRead
 from runner.platform.answers import Listing
 from runner.settings import Settings
+from runner.telemetry.meter import Meter
 from runner.translate import MemberEvent
 
-Watcher = Callable[[str, MemberEvent], None]
+# Called with the name of a host and an event of its member.
+OnProgress = Callable[[str, MemberEvent], None]
 
 
 @dataclass
@@ -51,20 +53,29 @@ class Signals:
         if self.stop.is_set():
             self.abort.set()
         self.stop.set()
+        message = "stopping plays" if self.abort.is_set() else "ending after this step"
         # The interrupted code may hold the log's lock, so a thread of its own writes the line.
         name = signal.Signals(number).name
-        threading.Thread(target=lambda: log.get().warning("ending after this step", signal=name), daemon=True).start()
+        threading.Thread(target=lambda: log.get().warning(message, signal=name), daemon=True).start()
 
 
 @dataclass
 class Shared:
+    """One for a run; every tick has it.
+
+    `plays` admits plays within the bounds of the settings. A tick holds one of the `instance_slots` while it uses the
+    platform or decides, and gives it back while it waits for anything else. `allocations` is the project's list.
+    """
+
     settings: Settings
     app: App
     signals: Signals = field(default_factory=Signals)
-    watch: Watcher | None = None
+    on_progress: OnProgress | None = None
+    meter: Meter = field(default_factory=Meter)
     allocations: SharedRead[Listing[Allocation]] = field(default_factory=SharedRead)
 
     def __post_init__(self) -> None:
         own = self.settings
         self.plays = PlayGate(Bounds(own.parallel_plays, own.forks, own.memory_mb, own.stall_seconds))
-        self.at_work = threading.Semaphore(own.parallel_instances)
+        self.meter.watch_plays(self.plays.counts)
+        self.instance_slots = threading.Semaphore(own.parallel_instances)

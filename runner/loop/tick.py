@@ -2,24 +2,32 @@
 
 import contextlib
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator
 
-import structlog
-
-from runner import log
+from runner import context, log
 from runner.act import effects, play_secrets
 from runner.act.play_queue import PlaySlot
-from runner.act.plays import PlayError, play
+from runner.act.plays import play
 from runner.act.vault import SPENT, SecretsError
 from runner.loop.shared import Shared, Summary
-from runner.model.errors import Conflict, PlatformError
+from runner.model import cause
 from runner.model.names import host_name
-from runner.model.plan import AdapterError, ForgetSecrets, Pin, Plan, Play, Resolve, Warn
+from runner.model.neighbours import Neighbours
+from runner.model.plan import (
+    MAX_ROUNDS,
+    ForgetSecrets,
+    Pin,
+    Plan,
+    Play,
+    Resolve,
+    Step,
+    Warn,
+    operations_of,
+)
 from runner.model.platform import Allocation, AppInstance
 from runner.model.world import Outcome, World
-from runner.observe import left_over
+from runner.observe import left_over, other_instances
 from runner.observe.world import SETTLED, observe
 from runner.platform.answers import Listing
 from runner.platform.client import Client
@@ -27,105 +35,79 @@ from runner.report.leases import LostLease, Outdated
 from runner.report.reporter import Reporter
 from runner.translate import MemberEvent, RunResult, name_refused_secret
 
-# A tick settles in a few rounds; the limit only stops a policy that wants the same step for ever.
-MAX_ROUNDS = 200
 # How often a tick decides again because others wrote in between; then it leaves the instance to them.
 MAX_REDECISIONS = 5
 
-# Fields of the world that a tick keeps when it reads the platform again.
-KEPT_FIELDS = (
-    "snapshot",
-    "outcomes",
-    "key_scan_errors",
-    "played",
-    "forgotten",
-    "not_forgotten",
-    "packages",  # policy is asked once a tick
-    "fences",
-    "took_over",
-)
 
-
-def tick_instance(
-    client: Client, shared: Shared, instance: AppInstance, read_at: float, requested: Callable[[], None]
-) -> Summary:
-    """One tick of one instance, whose record was read at `read_at`. Calls `requested` if work is requested of it."""
-    summary = Summary()
-    with (
-        structlog.contextvars.bound_contextvars(
-            correlation_id=instance.correlation_id,
-            org_id=str(instance.org_id),
-            project_id=str(instance.project_id),
-            app_slug=instance.app_slug,
-            app_instance_id=str(instance.id),
-        ),
-        shared.at_work,
-    ):
-        try:
-            with client.clone() as own:
-                tick = _Tick(own, shared, instance, summary, read_at)
-                if tick.is_requested:
-                    requested()
-                tick.run()
-        except LostLease as error:
-            log.get().warning("left to another runner", problem=str(error))
-        except (PlatformError, PlayError) as error:
-            if isinstance(error, Conflict) and (error.status == 412 or error.code == "lease_held"):
-                log.get().warning("left to another runner", problem=str(error))
-                return summary
-            log.get().error("tick cut short", problem=str(error))
-            summary.problems.append(f"instance {instance.id}: {error}")
-        except Exception as error:
-            # A bug that one instance reveals must not stop the others; the log and the exit code show it.
-            log.get().exception("tick failed")
-            summary.problems.append(f"instance {instance.id}: {type(error).__name__}: {error}")
-    return summary
-
-
-class _Tick:
-    def __init__(self, client: Client, shared: Shared, instance: AppInstance, summary: Summary, read_at: float) -> None:
+class Tick:
+    def __init__(
+        self,
+        client: Client,
+        shared: Shared,
+        instance: AppInstance,
+        summary: Summary,
+        read_at: float,
+        on_work_found: Callable[[], None] = lambda: None,
+        tick_id: str = "",
+    ) -> None:
         self._client = client
         self._shared = shared
         self._settings = shared.settings
         self._app = shared.app
         self._signals = shared.signals
         self._summary = summary
-        self._slot: PlaySlot | None = None
-        self._world = self._observe(instance, read_at)
-        self._report = Reporter(client, self._settings, self._world, self._app)
+        self._read_at = read_at
+        self._on_work_found = on_work_found
+        self._play_slot: PlaySlot | None = None
         self._warned: list[Warn] = []
+        self._world = self._observe(instance, read_at).later(tick_id=tick_id)
+        shared.meter.saw(self._world)
+        self._report = Reporter(client, self._settings, self._world, self._app)
+        if self.has_requested_work:
+            on_work_found()
 
     @property
-    def is_requested(self) -> bool:
+    def has_requested_work(self) -> bool:
         """Whether work is requested of the instance; otherwise its tick is a routine observation."""
         world = self._world
-        requested = bool(world.operations or world.instance_operations) or self._app.has_new_config(world.instance)
-        return requested or world.instance.status not in SETTLED
+        asked = bool(world.operations or world.instance_operations) or self._app.has_new_config(world.instance)
+        return asked or world.instance.status not in SETTLED
 
-    def _observe(self, instance: AppInstance, read_at: float, *, everything: bool = False) -> World:
-        """The list of allocations is shared with other instances, and is never older than the instance's record."""
+    def _observe(self, instance: AppInstance, not_before: float, *, everything: bool = False) -> World:
+        """The list of allocations is shared with other instances; its read began at `not_before` or later."""
 
         def allocations() -> Listing[Allocation]:
-            return self._shared.allocations.get(self._client.allocations, read_at)
+            return self._shared.allocations.get(self._client.allocations, not_before)
 
         return observe(
-            self._client, instance, self._settings, self._app, everything=everything, allocations=allocations
+            self._client,
+            instance,
+            self._settings,
+            self._app,
+            everything=everything,
+            allocations=allocations,
+            read_others=self._read_others,
         )
+
+    def _read_others(self, client: Client, instance: AppInstance) -> Neighbours:
+        with self._instance_slot_released():
+            return other_instances.read(client, instance)
 
     def run(self) -> None:
         try:
             redecisions = 0
             for _ in range(MAX_ROUNDS):
                 plan = self._app.decide(self._world)
+                self._world = cause.routine(plan.steps, self._world)
                 self._warn(plan)
                 if plan.idle or (plan.play and self._signals.stop.is_set()):
                     return
-                if plan.play and not self._slot:
-                    self._slot = self._wait_for_slot(plan.play)
-                    if not self._slot:
-                        self._report.claims.renewal.check()
+                if plan.play and not self._has_play_slot_for(plan.play):
+                    self._play_slot = self._wait_for_play_slot(plan.play)
+                    if not self._play_slot:
+                        self._report.check_lease()
                         return
-                    if self._slot.waited:
+                    if self._play_slot.waited:
                         self._read_again()  # records may have changed meanwhile
                         continue
                 try:
@@ -133,17 +115,27 @@ class _Tick:
                 except Outdated as change:
                     redecisions += 1
                     if redecisions > MAX_REDECISIONS:
-                        raise LostLease(f"others change the instance all the time: {change}") from None
+                        raise LostLease(f"other clients keep changing the instance: {change}") from None
                     log.get().info("decided again", why=str(change))
                     self._read_again()
                     continue
-                if plan.play and self._slot:
-                    self._act(plan.play, self._slot)
+                if plan.play and self._play_slot:
+                    self._act(plan.play, self._play_slot)
             raise AssertionError("the plan does not settle: this is a bug in decide")
         finally:
-            self._leave_slot()
+            self._leave_play_slot()
             self._report.claims.release()
+            self._shared.meter.saw(self._world)
             self._summary.failed_operations += self._report.failed_operations
+
+    @contextlib.contextmanager
+    def _instance_slot_released(self) -> Iterator[None]:
+        """Let another instance proceed while this one waits for something else than its own records."""
+        self._shared.instance_slots.release()
+        try:
+            yield
+        finally:
+            self._shared.instance_slots.acquire()
 
     def _warn(self, plan: Plan) -> None:
         """Log each warning once in a tick, however many rounds it takes."""
@@ -153,74 +145,106 @@ class _Tick:
                 log.get().warning("held back", subject=step.subject, why=step.why)
 
     def _write(self, plan: Plan) -> None:
-        for step in plan.writes:
-            match step:
-                case Pin():
-                    self._world, writes = effects.read_host_keys(step, self._world)
-                    for write in writes:
-                        self._world = self._report.apply(write, self._world)
-                    self._summary.writes += len(writes)
-                    continue
-                case ForgetSecrets():
-                    self._report.start(step)
-                    self._world = effects.delete_secrets(step, self._world, self._settings, self._app)
-                case Resolve():
-                    self._report.start(step)
-                    self._world = effects.ask_policy(self._world, self._client, self._settings, self._app)
-                case _:
-                    self._world = self._report.apply(step, self._world)
-            self._summary.writes += 1
+        for step in plan.before_play:
+            with context.bound(cause.of_step(step, self._world)):
+                self._summary.writes += self._carry_out(step)
 
-    def _wait_for_slot(self, step: Play) -> PlaySlot | None:
+    def _carry_out(self, step: Step) -> int:
+        """Carry out one step that is not a play, and return the number of writes it took."""
+        match step:
+            case Pin():
+                with self._instance_slot_released():
+                    self._world, writes = effects.read_host_keys(step, self._world)
+                for write in writes:
+                    self._world = self._report.apply(write, self._world)
+                return len(writes)
+            case ForgetSecrets():
+                self._report.start(step)
+                with self._instance_slot_released():
+                    self._world = effects.delete_secrets(step, self._world, self._client, self._settings, self._app)
+            case Resolve():
+                self._report.start(step)
+                self._world = effects.ask_policy(self._world, self._client, self._settings, self._app)
+            case _:
+                self._world = self._report.apply(step, self._world)
+                self._shared.meter.wrote(step, self._client.now())
+        return 1
+
+    def _has_play_slot_for(self, step: Play) -> bool:
+        """Whether the slot that was waited for fits the play. If another play is due by now, the slot is given back."""
+        slot = self._play_slot
+        if slot and (slot.requested, slot.hosts) != (self.has_requested_work, len(step.members)):
+            self._leave_play_slot()
+        return self._play_slot is not None
+
+    def _wait_for_play_slot(self, step: Play) -> PlaySlot | None:
         """A slot for the play, or None if the runner is to end or the lease is lost.
 
         A routine observation waits for one pass at most: by then work may be requested of the instance.
         """
-        requested = self.is_requested
+        requested = self.has_requested_work
         latest = math.inf if requested else time.monotonic() + self._settings.watch_seconds
 
         def give_up() -> bool:
             late = time.monotonic() > latest
-            return late or self._signals.stop.is_set() or self._report.claims.renewal.is_lost
+            return late or self._signals.stop.is_set() or self._report.lease_is_lost
 
-        with _released(self._shared.at_work):
+        with self._instance_slot_released():
             return self._shared.plays.enter(requested=requested, hosts=len(step.members), give_up=give_up)
 
-    def _leave_slot(self) -> None:
-        if self._slot:
-            self._shared.plays.leave(self._slot)
-            self._slot = None
+    def _leave_play_slot(self) -> None:
+        if self._play_slot:
+            self._shared.plays.leave(self._play_slot)
+            self._play_slot = None
 
     def _act(self, step: Play, slot: PlaySlot) -> None:
         self._summary.plays += 1
-        log.get().info("play", playbook=step.playbook, members=len(step.members), why=step.why)
-        self._report.claims.renewal.check()
-        with _released(self._shared.at_work):
-            result = self._play(step, slot)
-            self._leave_slot()
-        result = left_over.name_left_over_hosts(self._client, result)
-        self._report.claims.renewal.check()
+        with context.bound(cause.of_step(step, self._world)):
+            requested = sorted({one.correlation_id for one in operations_of(step)})
+            shared = {"correlation_ids": requested} if len(requested) > 1 else {}
+            log.get().info("play", playbook=step.playbook, members=len(step.members), why=step.why, **shared)
+            self._report.check_lease()
+            with self._instance_slot_released(), self._shared.meter.playing(step.playbook) as ended:
+                result = ended(self._play(step, slot))
+                self._leave_play_slot()
+            result = left_over.name_left_over_hosts(self._client, result)
+            self._report.check_lease()
+        self._world = self._world.after_play(step, result.outcomes, result.snapshot)
         # Read everything again, so that the decision on the outcome sees what changed during the play.
-        self._read_again(snapshot=result.snapshot, outcomes=result.outcomes, played=self._world.played | step.acts)
+        self._read_again()
 
-    def _read_again(self, **changes: object) -> None:
-        """Observe again, and keep what this tick has done and found out so far."""
-        read_at = time.monotonic()
+    def _read_again(self) -> None:
+        """Observe again, and keep what this tick has done and found out so far.
+
+        Requested work reads the list of allocations again, because what is decided next may begin on a host, or give
+        one up, and the list is from before the wait or the play. A routine observation keeps the list of its pass, so
+        that many of them cost one read; only if it took so long that it counts as stalled, it reads again.
+        """
+        now = time.monotonic()
+        was_routine = not self.has_requested_work
         fresh = self._client.instance(self._world.instance.id)
-        world = self._observe(fresh, read_at, everything=True)
-        known = {name: getattr(self._world, name) for name in KEPT_FIELDS}
-        world = world.later(**(known | changes))
-        self._report.writer.adopt(world)
-        self._world = world
+        changes_hosts = bool(self._world.fences)  # a repair has claimed them
+        routine_list = max(self._read_at, now - self._settings.stall_seconds)
+        not_before = routine_list if was_routine and not changes_hosts else now
+        self._adopt(self._observe(fresh, not_before, everything=True))
+        if was_routine and self.has_requested_work:
+            self._on_work_found()
+            self._adopt(self._observe(fresh, now, everything=True))
+
+    def _adopt(self, world: World) -> None:
+        self._world = world.keeping(self._world)
+        self._report.writer.adopt(self._world)
+        self._shared.meter.saw(self._world)
 
     def _play(self, step: Play, slot: PlaySlot) -> RunResult:
         def on_member_event(event: MemberEvent) -> None:
-            self._report.show_progress(event)
-            if self._shared.watch:
-                self._shared.watch(host_name(self._report.writer.members[event.member_id]), event)
+            with context.bound(cause.of_member(step, event.member_id, self._world)):
+                self._report.show_progress(event)
+            if self._shared.on_progress:
+                self._shared.on_progress(host_name(self._report.writer.members[event.member_id]), event)
 
         def give_up() -> bool:
-            return self._report.claims.renewal.is_lost or self._signals.abort.is_set()
+            return self._report.lease_is_lost or self._signals.abort.is_set()
 
         try:
             refused: list[SecretsError] = []
@@ -236,27 +260,13 @@ class _Tick:
                     give_up=give_up,
                     slot=slot,
                 )
-            return name_refused_secret(result, _adapter_error(refused[-1])) if refused else result
+            return name_refused_secret(result, refused[-1].for_member) if refused else result
         except SecretsError as error:
             # No host was touched: every member of the play has the same error.
-            problem = _adapter_error(error)
+            problem = error.for_member
             write = log.get().warning if problem.klass == "retryable" else log.get().error
             write("cannot obtain machine credentials", code=error.code, problem=error.message)
             if error.code == SPENT:
                 # An alarm: it shows in the exit code also if there is no operation that could fail.
                 self._summary.problems.append(f"instance {self._world.instance.id}: {error.code}: {error.message}")
             return RunResult({member.id: Outcome(error=problem) for member in step.members})
-
-
-@contextlib.contextmanager
-def _released(at_work: threading.Semaphore) -> Iterator[None]:
-    """Let another instance proceed while this one waits for something else than the platform."""
-    at_work.release()
-    try:
-        yield
-    finally:
-        at_work.acquire()
-
-
-def _adapter_error(error: SecretsError) -> AdapterError:
-    return AdapterError(error.code, error.message, "retryable" if error.klass == "retryable" else "intervention")

@@ -1,4 +1,4 @@
-"""The interface between the core and an app. The loop receives the app; runner/slurm/app.py is the only one."""
+"""The interface between the core and an app. Everything above receives the app as an argument."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -6,6 +6,10 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
+from pydantic import BaseModel
+
+from runner.model.components import Components
+from runner.model.metrics import AppMetrics
 from runner.model.plan import Detail, Plan, Play
 from runner.model.platform import AppInstance, Member
 from runner.model.world import World
@@ -55,6 +59,18 @@ class RuntimeSecret:
 
 class App(Protocol):
     @property
+    def components(self) -> Components:
+        """The kinds of member, and the one that leads."""
+
+    @property
+    def hostname_field(self) -> str:
+        """The field of adapter_detail with the host's own name, by which people may call a member."""
+
+    @property
+    def settings(self) -> type[BaseModel]:
+        """The app's own settings. They are read like the runner's, and are in `World.policy.app`."""
+
+    @property
     def artifact(self) -> str:
         """What the app's packages are called where package policy is asked about them."""
 
@@ -71,12 +87,16 @@ class App(Protocol):
         """Phases after which a member has nothing more to do in a play."""
 
     @property
-    def controller_variables(self) -> tuple[str, str]:
-        """Variables of every host: the controller's name in the inventory, and its address."""
+    def lead_variables(self) -> tuple[str, str]:
+        """Variables of every host: the lead's name in the inventory, and its address."""
 
     @property
     def work_variable(self) -> str:
-        """The variable of the controller's host that holds the work of a play."""
+        """The variable of the lead's host that holds the work of a play."""
+
+    @property
+    def metrics(self) -> AppMetrics:
+        """What the app adds to the metrics of the core."""
 
     def decide(self, world: World) -> Plan:
         """What to do next. Pure."""

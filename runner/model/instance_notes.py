@@ -4,29 +4,29 @@ Observations are written again at every look, so one that cannot be read counts 
 done next, so it is read strictly: see runner/model/records.py. Each verb of the app adds fields to the note.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Self
 from uuid import UUID
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from runner.model.member_notes import Result
 from runner.model.records import (
-    MAX_DEPTH,
     Attempts,
-    Count,
     Detail,
     Fact,
     Id,
+    Klass,
     NotedError,
     NoteProblem,
     Notes,
+    Observation,
     Record,
     RecordError,
     Text,
-    Time,
-    is_deeper,
 )
+from runner.model.times import Time
 
 NOTE = "lifecycle"
 SHOWN_CHARS = 1000
@@ -95,11 +95,33 @@ def read_note(stored: object, kind: type[OperationNote] = OperationNote) -> Oper
         return error.problem
 
 
-def _objects(value: Any) -> Any:
-    """Reasons are read one by one: a bad one does not hide the others."""
-    if not isinstance(value, list):
-        return value
-    return [one for one in value if isinstance(one, dict) and not is_deeper(one, MAX_DEPTH)]
+class Reason(Observation):
+    """One entry of `reasons`: why the instance has its status and health. docs/usage/health.md has the fields."""
+
+    code: str
+    message: str = ""
+    klass: Klass = None
+    health: str | None = None
+    member_id: str | None = None
+    host: str | None = None
+    kind: str | None = None  # of a record that cannot be read
+    id: str | None = None
+    repair: Detail | None = None  # what was tried against it
+
+    def with_fields(self, **fields: object) -> Self:
+        """`but` would make every field one that was set, and so one that is stored."""
+        return self.model_copy(update=fields)
+
+
+def _one_by_one(value: Any, info: ValidationInfo) -> Any:
+    """Stored reasons are read one by one: a bad one does not hide the others."""
+    return value if info.context is None or not isinstance(value, list) else [*_readable_reasons(value)]
+
+
+def _readable_reasons(stored: Iterable[object]) -> Iterator[Reason]:
+    for one in stored:
+        with contextlib.suppress(RecordError):
+            yield Reason.read("reasons", one)
 
 
 class StatusDetail(Notes):
@@ -109,9 +131,7 @@ class StatusDetail(Notes):
 
     observed_at: Fact[Time] = None
     config_version: Fact[Text] = None
-    versions: Fact[dict[str, Text | list[Text] | None]] = None
-    reasons: Annotated[Fact[list[Detail]], BeforeValidator(_objects)] = None
-    workers: Fact[dict[str, Count]] = None  # how many, by status
+    reasons: Annotated[Fact[list[Reason]], BeforeValidator(_one_by_one)] = None
     # Whether a later tick has to read everything: a member or an operation is half way.
     unsettled: Annotated[bool, BeforeValidator(bool)] = False
     # The configuration that went live last, or was refused.

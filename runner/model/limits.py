@@ -1,8 +1,8 @@
 """Size limits of the records kept at the platform. Pure.
 
 The platform refuses an object of the app's own (adapter_detail, status_detail, result) above 16 KiB, and a refused
-record stays refused at every tick. A cluster may have 65,533 workers, so a record holds a count and a sample where it
-could hold one entry per worker. What decides about a single worker stands in that worker's own record.
+record stays refused at every tick. An instance may have 65,533 members, so a record holds a count and a sample where it
+could hold one entry per member. What decides about a single member stands in that member's own record.
 """
 
 import json
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runner.model.errors import PlatformError
+from runner.model.instance_notes import Reason
 
 RECORD_BYTES = 16 * 1024
 # Of status_detail; the rest is for the note of an instance operation, the versions and the counts.
@@ -62,19 +63,18 @@ def short(message: str) -> str:
     return message if len(message) <= ERROR_CHARS else message[: ERROR_CHARS - 3] + "..."
 
 
-def fit_reasons(reasons: Sequence[Detail]) -> list[Detail]:
+def fit_reasons(reasons: Sequence[Reason]) -> list[Reason]:
     """The first reasons, as many as fit; the last entry counts the others, also those that were left out before."""
     before = 0
-    if reasons and reasons[-1].get("code") == MORE:
-        counted = re.fullmatch(r"and (\d{1,9}) more", str(reasons[-1].get("message")))
+    if reasons and reasons[-1].code == MORE:
+        counted = re.fullmatch(r"and (\d{1,9}) more", reasons[-1].message)
         before, reasons = int(counted[1]) if counted else 1, reasons[:-1]
-    kept: list[Detail] = []
+    kept: list[Reason] = []
     used = 0
     for reason in reasons[:REASONS_SHOWN]:
-        used += size(reason) + 1
+        used += size(reason.stored()) + 1
         if used > REASONS_BYTES:
             break
         kept.append(reason)
     left = len(reasons) - len(kept) + before
-    more = {"code": MORE, "message": f"and {left} more", "health": "healthy"}
-    return [*kept, more] if left else kept
+    return [*kept, Reason(code=MORE, message=f"and {left} more", health="healthy")] if left else kept

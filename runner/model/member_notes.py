@@ -1,11 +1,13 @@
 """What every app keeps in a member's `adapter_detail`. An app adds its own notes in a subclass. Pure."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, StrictBool
+from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, ValidationInfo
 
 from runner.model.records import (
+    NEWER,
     Attempts,
+    CorrelationId,
     Count,
     Deciding,
     Detail,
@@ -14,10 +16,11 @@ from runner.model.records import (
     NotedError,
     Notes,
     Record,
+    RecordError,
     Text,
-    Time,
     note,
 )
+from runner.model.times import Time
 
 Result = Literal["done", "failed", "cancelled"]
 FENCE = "fence"
@@ -65,6 +68,21 @@ class ChangedKey(Record):
     at: Text
 
 
+def _as_stored(record: type[Record]) -> BeforeValidator:
+    """A note whose own reader judges it. Only a newer format is a problem of the member, as with every note."""
+
+    def check(value: Any, info: ValidationInfo) -> Any:
+        if info.context is not None:
+            try:
+                record.read(str(info.field_name), value)
+            except RecordError as error:
+                if error.problem.code == NEWER:
+                    info.context.append(error.problem)
+        return value
+
+    return BeforeValidator(check)
+
+
 class MemberNotes(Notes):
     phase: Deciding[Text] = None
     operation_id: Deciding[Id] = None  # the operation that made the member
@@ -77,20 +95,25 @@ class MemberNotes(Notes):
     next_attempt_at: Deciding[Time] = None
     claimed_by: Deciding[Text] = None
     lease_expires_at: Deciding[Time] = None
-    fence: Deciding[Count] = None  # the number of its claims: runner/model/claims.py
+    fence: Deciding[Count] = None  # of its last claim: runner/model/claims.py
+    correlation_id: Fact[CorrelationId] = None  # of the work that is or was last done on the member; a look is not work
     host_touched: Deciding[StrictBool] = None  # a play has changed its host
     host_cleaned: Deciding[StrictBool] = None  # and nothing of ours is left there
     stopped: Annotated[Stopped | None, note(Stopped)] = None
     leave: Annotated[Leave | None, note(Leave)] = None
-    worker_hostname: Fact[Text] = None  # the host's own name, by which people may call the member
     # Read by runner/intent/host_keys.py, which has codes of its own for what is wrong with them.
-    host_keys_pinned: Annotated[Any, Field(exclude=True)] = None
-    host_key_changed: Annotated[Any, Field(exclude=True)] = None
+    host_keys_pinned: Annotated[Any, _as_stored(PinnedKeys)] = None
+    host_key_changed: Annotated[Any, _as_stored(ChangedKey)] = None
 
     @property
     def attempts(self) -> Attempts:
         """How often the member's bootstrap failed, and when it is due again."""
         return Attempts(count=self.attempt or 0, next_at=self.next_attempt_at)
+
+    @classmethod
+    def tried(cls, attempts: Attempts) -> Self:
+        """Notes with the two documented fields that keep these attempts."""
+        return cls(attempt=attempts.count, next_attempt_at=attempts.next_at)
 
     @property
     def error_code(self) -> str | None:

@@ -1,12 +1,9 @@
-"""Names of members and groups in the inventory, and the kinds of member."""
+"""Names of members and groups in the inventory."""
 
 from collections.abc import Iterable
 from uuid import UUID
 
 from runner.model.platform import AppInstance, Member
-
-CONTROLLER = "controller"
-WORKER = "worker"
 
 
 def host_name(member: Member) -> str:

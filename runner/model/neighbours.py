@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from uuid import UUID
 
+from runner.model.components import Components
 from runner.model.platform import Member, MemberStatus, Operation
-
-JOINING = ("add", "replace")
 
 
 @dataclass(frozen=True)
@@ -19,21 +18,21 @@ class Neighbours:
     unreadable: str | None = None
 
 
-def unjoined(operation: Operation, members: Iterable[Member]) -> list[UUID]:
-    """Allocations that an operation is to make workers of and has not begun with."""
-    if operation.operation not in JOINING:
+def unjoined(operation: Operation, members: Iterable[Member], components: Components) -> list[UUID]:
+    """Allocations that an operation is to make members of and has not begun with."""
+    if operation.operation not in components.joining:
         return []
     joined = {one.allocation_id for one in members if one.notes.operation_id == operation.id}
     return [one for one in operation.allocation_ids if one not in joined]
 
 
-def matter(operations: Iterable[Operation], members: Iterable[Member]) -> bool:
-    """Whether a deploy or an add is about to begin on an allocation, so that other instances on it must be read."""
+def matter(operations: Iterable[Operation], members: Iterable[Member], components: Components) -> bool:
+    """Whether an allocation is about to be deployed or joined, so that other instances on it must be read."""
     members = list(members)
-    return any(is_undeployed(one) for one in members) or any(unjoined(one, members) for one in operations)
+    deploys = any(components.is_lead(one) and is_undeployed(one) for one in members)
+    return deploys or any(unjoined(one, members, components) for one in operations)
 
 
 def is_undeployed(member: Member) -> bool:
-    """Whether the member is a controller whose bootstrap has not begun."""
-    begun = member.status != MemberStatus.REQUESTED or member.notes.stopped
-    return member.component_key == "controller" and not begun
+    """Whether the member's bootstrap has not begun."""
+    return member.status == MemberStatus.REQUESTED and not member.notes.stopped

@@ -7,13 +7,17 @@ from uuid import UUID
 
 from runner.model import limits
 from runner.model.host_data import printable
+from runner.model.instance_notes import Reason
 from runner.model.names import host_name
 from runner.model.platform import Member, Operation
-from runner.model.records import TEXT_CHARS, Detail, ErrorClass, NotedError, stamp
+from runner.model.records import TEXT_CHARS, Detail, ErrorClass, NotedError
+from runner.model.times import stamp
 
 __all__ = ["Detail", "ErrorClass", "stamp"]
 
 Act = tuple[str, UUID]  # what is done to which member
+# A tick settles in a few rounds of deciding; the limit only stops a policy that wants the same step for ever.
+MAX_ROUNDS = 200
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,9 @@ class AdapterError:
             instance=self.instance,
         )
 
+    def as_reason(self) -> Reason:
+        return Reason(code=self.code, message=self.message)
+
     def as_detail(self, at: datetime) -> Detail:
         return self.as_note(at).stored()
 
@@ -50,6 +57,8 @@ class Step:
     rule: str = field(default="", kw_only=True, compare=False)
     # The operation that asks for it; None for what no open operation asks for: a look, a repair, a report.
     operation: Operation | None = field(default=None, kw_only=True, compare=False)
+    # The rule of the play that it has to come before, if there is one.
+    play_rule: str = field(default="", kw_only=True, compare=False)
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class Claim(Step):
     subject: Operation | Member
     # A member that is being brought up is reconciling; one that is taken down stays what it is.
     status: str = "reconciling"
-    # False: a claim of ours on an operation holds the member already, so only its number grows.
+    # False: a claim of ours on an operation holds the member already, so only its fence grows.
     hold: bool = True
 
 
@@ -86,8 +95,8 @@ class SetMember(Step):
     detail: Detail = field(default_factory=dict)
     # Whether it draws the conclusion from how the member came out of a play; a note beside it does not.
     consumes_outcome: bool = True
-    # Whether the write also takes the number for the play that follows; see runner/model/claims.py.
-    numbers: bool = False
+    # Whether the write also raises the fence for the play that follows; see runner/model/claims.py.
+    new_fence: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,17 +149,17 @@ class Play(Step):
     members: tuple[Member, ...]
     # What is done to whom, so that one tick does not do it twice.
     acts: frozenset[Act] = frozenset()
-    # For plays that change nodes: the work on the controller (the app's modules read it).
+    # What the play has to do through the lead's host (the app's modules read it).
     work: Detail = field(default_factory=dict)
     # Variables for every host of the run. They may come from an operation: the code that sets them checks them.
     terms: Detail = field(default_factory=dict)
     # What opens the package source, if it is a private one.
     package_credential: UUID | None = None
-    # The number under which each member's host is changed, and who is brought up for the first time.
+    # The fence under which each member's host is changed, and who is brought up for the first time.
     fences: Mapping[UUID, int] = field(default_factory=dict)
     first: frozenset[UUID] = frozenset()
-    # Whether it is pointless for the others if the controller cannot be reached.
-    needs_controller: bool = True
+    # Whether it is pointless for the others if the lead cannot be reached.
+    needs_lead: bool = True
     # The operation that asks for it, by member: one run may serve several.
     operations: Mapping[UUID, Operation] = field(default_factory=dict, kw_only=True, compare=False)
 
@@ -166,7 +175,7 @@ class SkipPlay(Step):
 
 @dataclass(frozen=True)
 class Wait(Step):
-    """Nothing to do now for this one, and why."""
+    """Nothing to do now for this subject, and why."""
 
     subject: str
 
@@ -185,7 +194,8 @@ class Plan:
         return next((step for step in self.steps if isinstance(step, Play)), None)
 
     @property
-    def writes(self) -> tuple[Step, ...]:
+    def before_play(self) -> tuple[Step, ...]:
+        """The steps to carry out now: writes to the platform, and what is read or asked before a play."""
         return tuple(step for step in self.steps if not isinstance(step, Play | Wait))
 
     @property
@@ -224,7 +234,7 @@ def shown(step: Step) -> dict[str, str]:
         case Claim(subject=Operation() as operation):
             subject, what = operation.label, "claim"
         case Claim(subject=Member() as member, hold=hold):
-            subject, what = host_name(member), "claim" if hold else "number"
+            subject, what = host_name(member), "claim" if hold else "new fence"
         case NewMember(component_key=key, allocation_id=allocation):
             subject, what = f"{key} on allocation {str(allocation)[:8]}", "create member"
         case Pin(members=members):
@@ -238,7 +248,7 @@ def shown(step: Step) -> dict[str, str]:
         case Finish(operation=operation, status=status):
             subject, what = operation.label, f"finish ({status})"
         case ForgetSecrets():
-            subject, what = "instance", "forget secrets"
+            subject, what = "instance", "delete secrets"
         case Play(playbook=playbook, members=members):
             subject, what = _names(members), f"run playbooks/{playbook}.yml"
         case Resolve():

@@ -10,11 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from runner.model.instance_notes import StatusDetail
 from runner.model.member_notes import MemberNotes
+from runner.model.records import CorrelationId
 
 NotesT = TypeVar("NotesT", bound=MemberNotes)
 
-# It travels into headers, logs and Ansible variables, so it may not be anything but an id.
-CorrelationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
 # Sent back in a header as it came.
 ETag = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,256}$")]
 
@@ -38,6 +37,13 @@ class OperationStatus(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+# A member that has not come up yet, and one that serves. A draining member still serves.
+UNFINISHED = (MemberStatus.REQUESTED, MemberStatus.RECONCILING)
+IN_SERVICE = (MemberStatus.READY, MemberStatus.DRAINING)
+# An operation that has not ended.
+OPEN = (OperationStatus.ACCEPTED, OperationStatus.RUNNING)
 
 
 class InstanceStatus(StrEnum):

@@ -13,7 +13,7 @@ bad value becomes None, and a problem is added if the value decides something. W
 notes, and a wrong value raises.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
@@ -22,7 +22,6 @@ from uuid import UUID
 from pydantic import (
     AliasChoices,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
@@ -35,6 +34,7 @@ from pydantic import (
 )
 
 from runner.model.host_data import printable
+from runner.model.times import Time, stamp
 
 Detail = dict[str, Any]
 ErrorClass = Literal["retryable", "drift", "repairable", "intervention"]
@@ -45,35 +45,13 @@ TEXT_CHARS = 4000
 PROBLEM_BYTES = 300
 # Deeper than any record of ours, and shallow enough for every reader of JSON.
 MAX_DEPTH = 20
-# Times outside of these years cannot be compared and added to safely.
-YEARS = range(2000, 2200)
 # A pause is doubled at most this often.
 MAX_DOUBLINGS = 5
 
-
-def stamp(at: datetime) -> str:
-    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def read_time(value: object) -> datetime | None:
-    """A time with its zone, in usable years; None for anything else."""
-    try:
-        time = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    return time if time and time.tzinfo and time.year in YEARS else None
-
-
-def _usable(value: object) -> datetime:
-    time = read_time(stamp(value) if isinstance(value, datetime) else value)
-    if time is None:
-        raise ValueError("a time has a date, a time of day and a zone, in a year from 2000 to 2199")
-    return time
-
-
-Time = Annotated[datetime, BeforeValidator(_usable), PlainSerializer(stamp, return_type=str)]
 Text = Annotated[str, Field(max_length=TEXT_CHARS)]
 Id = Annotated[UUID, PlainSerializer(str, return_type=str)]
+# It travels into headers, logs and Ansible variables, so it may not be anything but an id.
+CorrelationId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
 Count = Annotated[StrictInt, Field(ge=0, le=2**40)]
 
 
@@ -126,9 +104,17 @@ class Record(BaseModel):
             message = f"{name} has format {version}, this runner reads up to {cls.FORMAT}: use the newer runner"
             raise RecordError(NoteProblem(name, NEWER, message))
         try:
-            return cls.model_validate(cls.upgrade(found) if version < cls.FORMAT else found)
+            return cls.model_validate(cls._once(cls.upgrade(found) if version < cls.FORMAT else found))
         except ValidationError as error:
             raise RecordError(_problem(name, error)) from None
+
+    @classmethod
+    def _once(cls, found: Detail) -> Detail:
+        """Without a key that has the name of a field whose stored name is there too: it would count as both."""
+        aliases = {name: field.validation_alias for name, field in cls.model_fields.items()}
+        choices = {name: one.choices for name, one in aliases.items() if isinstance(one, AliasChoices)}
+        doubled = {name for name, names in choices.items() if any(one != name and one in found for one in names)}
+        return {key: value for key, value in found.items() if key not in doubled}
 
     def stored(self) -> Detail:
         """The record as it is written: JSON, without fields that have no value."""
@@ -140,14 +126,25 @@ class Record(BaseModel):
         return type(self).model_validate({**self.model_dump(by_alias=False), **changes})
 
 
+class Observation(Record):
+    """A record that is only shown. It is stored as it was made: null where a value is not known."""
+
+    def stored(self) -> Detail:
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+# `class` is a word of Python, so the field has another name than in storage.
+Klass = Annotated[
+    ErrorClass | None, Field(validation_alias=AliasChoices("class", "klass"), serialization_alias="class")
+]
+
+
 class NotedError(Record):
     """`last_adapter_error` of a member: the documented fields, without a format of its own."""
 
     code: Text
     message: Text = ""
-    klass: Annotated[
-        ErrorClass | None, Field(validation_alias=AliasChoices("class", "klass"), serialization_alias="class")
-    ] = None
+    klass: Klass = None
     host: Text | None = None
     task: Text | None = None
     at: Time | None = None
@@ -166,8 +163,9 @@ class Attempts(Record):
     last_at: Time | None = None
     last_error: Text | None = None  # a code
 
-    def is_due(self, now: datetime) -> bool:
-        return self.next_at is None or self.next_at <= now
+    def not_due(self, now: datetime) -> str | None:
+        """Why the next attempt does not begin yet; None if it may."""
+        return f"the next attempt is due at {stamp(self.next_at)}" if self.next_at and self.next_at > now else None
 
     def is_counted(self, now: datetime) -> bool:
         """Whether a failure of this tick is counted already."""
@@ -232,7 +230,7 @@ class Notes(BaseModel):
     """All that the runner keeps in one `adapter_detail` or `status_detail`. Null counts as absent.
 
     It is read field by field, so that one bad value does not hide the others, and written by the same class:
-    `WorkerNotes(phase="serving").changes` is what a write of this one field takes.
+    `MemberNotes(phase="serving").changes` is what a write of this one field takes.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -263,8 +261,21 @@ class Notes(BaseModel):
     @property
     def changes(self) -> Detail:
         """The fields that were set, as they are written."""
-        made = self.model_dump(mode="json", include=set(self.model_fields_set))
-        return made | {name: one.stored() for name in made if isinstance(one := getattr(self, name), Record)}
+        return self.stored_fields(self.model_fields_set)
+
+    def stored_fields(self, names: Collection[str]) -> Detail:
+        """Those of these fields that were set, as they are written."""
+        made = self.model_dump(mode="json", include=self.model_fields_set.intersection(names))
+        return {name: _stored(getattr(self, name), value) for name, value in made.items()}
+
+
+def _stored(value: object, dumped: object) -> object:
+    """A record, or each record of a list, in its own form; anything else as it was dumped."""
+    if isinstance(value, Record):
+        return value.stored()
+    if isinstance(value, list) and value and isinstance(value[0], Record):
+        return [one.stored() for one in value]
+    return dumped
 
 
 def pause(seconds: int, count: int) -> timedelta:
@@ -276,14 +287,6 @@ def _problem(name: str, error: ValidationError) -> NoteProblem:
     problem = error.errors(include_input=False, include_url=False)[0]
     where = ".".join([name, *(str(part) for part in problem["loc"])])
     return NoteProblem(name, UNREADABLE, printable(f"{where}: {problem['msg']}", PROBLEM_BYTES))
-
-
-def is_deeper(value: object, most: int) -> bool:
-    level = [value]
-    for _ in range(most):
-        inner = [one.values() if isinstance(one, Mapping) else one for one in level if isinstance(one, Mapping | list)]
-        level = [part for one in inner for part in one]
-    return any(isinstance(one, Mapping | list) for one in level)
 
 
 def _is_plain(value: object, depth: int = MAX_DEPTH) -> bool:

@@ -1,6 +1,6 @@
 """One instance as the platform shows it, and what this tick found out and did. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -10,6 +10,7 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 from typing_extensions import TypeVar
 
 from runner.model import claims
+from runner.model.member_notes import MemberNotes
 from runner.model.neighbours import Neighbours
 from runner.model.plan import (
     Act,
@@ -20,13 +21,13 @@ from runner.model.plan import (
     ForgetSecrets,
     NewMember,
     Pin,
+    Play,
     Refuse,
     Resolve,
     SetInstance,
     SetMember,
     SkipPlay,
     Step,
-    stamp,
 )
 from runner.model.platform import (
     NOT_FOUND,
@@ -42,6 +43,8 @@ from runner.model.platform import (
 
 # What a look at the app's runtime brings back; each app has its own.
 SnapshotT = TypeVar("SnapshotT", default=Any)
+# The class of its own settings.
+SettingsT = TypeVar("SettingsT", default=Any)
 # Lease of a claim that is only planned.
 LEASE = timedelta(minutes=2)
 
@@ -56,21 +59,20 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Policy:
-    """The numbers decide needs, so that it needs no settings."""
+class Policy(Generic[SettingsT]):
+    """The values that decide needs, so that it needs no settings."""
 
     max_attempts: int = 3
     retry_seconds: int = 30
-    conversion_look_seconds: int = 45
-    conversion_idle_seconds: int = 900
-    conversion_limit_seconds: int = 7 * 86400
     observe_seconds: int = 45
     repair: bool = True
     min_free_mb: int = 1024
+    # The app's own settings; None: their defaults.
+    app: SettingsT | None = None
 
 
 @dataclass(frozen=True)
-class World(Generic[SnapshotT]):
+class World(Generic[SnapshotT, SettingsT]):
     instance: AppInstance
     now: datetime
     runner_id: str
@@ -85,7 +87,7 @@ class World(Generic[SnapshotT]):
     key_scan_errors: Mapping[UUID, AdapterError] = field(default_factory=lambda: MappingProxyType({}))
     # What this tick's plays have done so far.
     played: frozenset[Act] = frozenset()
-    policy: Policy = Policy()
+    policy: Policy[SettingsT] = Policy()
     # Whether this tick deleted the instance's secrets from Vault, and the error if it could not.
     forgotten: bool = False
     not_forgotten: AdapterError | None = None
@@ -97,12 +99,31 @@ class World(Generic[SnapshotT]):
     unknown_allocations: Mapping[UUID, Unreadable] = field(default_factory=lambda: MappingProxyType({}))
     # Other instances on the requested allocations; None where nothing is about to begin.
     neighbours: Neighbours | None = None
-    # Numbers that this tick's claims have taken, by member; see runner/model/claims.py.
+    # Fences that this tick's claims have taken, by member; see runner/model/claims.py.
     fences: Mapping[UUID, int] = field(default_factory=lambda: MappingProxyType({}))
     # Whether this tick took over an operation whose holder vanished and may still be at work.
     took_over: bool = False
     # False on a quiet tick: members and allocations were not read, since nothing needs them.
     complete: bool = True
+    # Names the tick, and the rule that asked for its routine work: see runner/model/cause.py.
+    tick_id: str = ""
+    routine: str = ""
+
+    def keeping(self, before: "World[SnapshotT]") -> Self:
+        """This world, just read from the platform, with what the tick has done and found out before."""
+        return self.later(
+            snapshot=before.snapshot,
+            outcomes=before.outcomes,
+            key_scan_errors=before.key_scan_errors,
+            played=before.played,
+            forgotten=before.forgotten,
+            not_forgotten=before.not_forgotten,
+            packages=before.packages,  # policy is asked once a tick
+            fences=before.fences,
+            took_over=before.took_over,
+            tick_id=before.tick_id,
+            routine=before.routine,
+        )
 
     def later(self, **changes: object) -> Self:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -131,18 +152,22 @@ class World(Generic[SnapshotT]):
         found = self.allocations.get(allocation_id)
         return found is not None and found.status == NOT_FOUND
 
-    def with_number(self, member: Member, fence: int) -> Self:
-        """The world with a member that this tick has numbered."""
+    def with_fence(self, member: Member, fence: int) -> Self:
+        """The world with a member whose fence this tick has raised."""
         return self.with_member(member).later(fences={**self.fences, member.id: fence})
 
     def did(self, kind: str, member: Member) -> bool:
         """Whether this tick has done that to the member already."""
         return (kind, member.id) in self.played
 
+    def after_play(self, step: Play, outcomes: Mapping[UUID, Outcome], snapshot: SnapshotT | None) -> Self:
+        """The world after a play that brought this back."""
+        return self.later(outcomes=outcomes, snapshot=snapshot, played=self.played | step.acts)
+
     def without_play(self, step: SkipPlay) -> Self:
         """The world after a play that was not run."""
         outcomes = {member.id: Outcome(error=step.error) for member in step.members}
-        return self.later(snapshot=None, outcomes=outcomes, played=self.played | step.play.acts)
+        return self.after_play(step.play, outcomes, None)
 
     def outcome_consumed(self, member: Member) -> Self:
         """The member's outcome has been taken into account and must not count twice."""
@@ -157,16 +182,16 @@ class World(Generic[SnapshotT]):
                 claimed = written if isinstance(written, Operation) else self._claimed(operation)
                 return self.with_operation(claimed).later(took_over=self.took_over or claims.ran_out(operation))
             case Claim(subject=Member() as member):
-                lease = {"claimed_by": self.runner_id, "lease_expires_at": stamp(self.now + LEASE)} if step.hold else {}
-                made = _member(written, member.written(step.status, lease), numbered=True)
-                return self.with_number(made, claims.number(made) or 0)
+                lease = claims.held(self.runner_id, self.now + LEASE) if step.hold else {}
+                made = _member(written, member.written(step.status, lease), new_fence=True)
+                return self.with_fence(made, claims.fence(made) or 0)
             case NewMember(operation=operation):
                 made = _member(written, self._made(step))
-                # The answer may be that of another runner's request under the same key, which has its number 1 then.
-                return self.with_number(made, 1) if claims.is_first_claim(operation) else self.with_member(made)
-            case SetMember(member=member, numbers=numbers):
-                made = _member(written, member.written(step.status, step.detail), numbered=numbers)
-                world = self.with_number(made, claims.number(made) or 0) if numbers else self.with_member(made)
+                # The answer may be that of another runner's request under the same key, which has its fence 1 then.
+                return self.with_fence(made, 1) if claims.is_first_claim(operation) else self.with_member(made)
+            case SetMember(member=member, new_fence=new_fence):
+                made = _member(written, member.written(step.status, step.detail), new_fence=new_fence)
+                world = self.with_fence(made, claims.fence(made) or 0) if new_fence else self.with_member(made)
                 return world.outcome_consumed(made) if step.consumes_outcome else world
             case SetInstance():
                 return self.later(instance=written or self._instance(step))
@@ -185,6 +210,11 @@ class World(Generic[SnapshotT]):
                 return self.later(packages=Resolution(decision="allow"))
         return self
 
+    def after_all(self, steps: Iterable[SetMember]) -> Self:
+        """The world with the members of all steps written, in one pass: a large cluster has thousands of members."""
+        written = {step.member.id: step.member.written(step.status, step.detail) for step in steps}
+        return self.later(members=tuple(written.get(one.id, one) for one in self.members))
+
     def _claimed(self, operation: Operation) -> Operation:
         changes = {
             "status": OperationStatus.RUNNING,
@@ -201,7 +231,7 @@ class World(Generic[SnapshotT]):
             component_key=step.component_key,
             allocation_id=step.allocation_id,
             status=MemberStatus.REQUESTED,
-            adapter_detail=step.detail | {claims.FENCE: 1},
+            adapter_detail=step.detail | MemberNotes(fence=1).changes,
         )
 
     def _instance(self, step: SetInstance) -> AppInstance:
@@ -214,16 +244,16 @@ class World(Generic[SnapshotT]):
         return self.instance.model_copy(update=changes)
 
 
-def _member(written: object, planned: Member, *, numbered: bool = False) -> Member:
-    """The member that was written, or the one that would be, with its next number if it takes one."""
+def _member(written: object, planned: Member, *, new_fence: bool = False) -> Member:
+    """The member that was written, or the one that would be, with its next fence if it takes one."""
     if isinstance(written, Member):
         return written
-    if not numbered:
+    if not new_fence:
         return planned
-    return planned.written(planned.status, {claims.FENCE: (claims.number(planned) or 0) + 1})
+    return planned.written(planned.status, MemberNotes(fence=(claims.fence(planned) or 0) + 1).changes)
 
 
 def is_stale(instance: AppInstance, now: datetime, policy: Policy) -> bool:
     seen = instance.notes.observed_at
-    # A time in the future counts as none: a clock was wrong, and waiting for that time could take for ever.
+    # A time in the future counts as none: a clock was wrong, and the wait for that time could have no end.
     return seen is None or abs((now - seen).total_seconds()) >= policy.observe_seconds

@@ -1,9 +1,10 @@
 """Finds records by what a person types: an id, the start of an id, or a name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
+from runner.model.app import App
 from runner.model.errors import RequestError
 from runner.model.names import host_name
 from runner.model.platform import Allocation, AppInstance, InstanceStatus, Member, MemberStatus
@@ -15,11 +16,16 @@ T = TypeVar("T")
 
 def find_instance(client: Client, settings: Settings, text: str | None) -> AppInstance:
     """An instance by id, start of an id or name; without a text, the only one there is."""
+    if text == "":
+        raise RequestError("the instance's name or id is empty: name one, as gpuaas-slurm get instances shows it")
     if text and (whole := read_uuid(text)):
         return client.instance(whole)
-    alive = [one for one in client.instances(app_slug=settings.app_slug) if one.status != InstanceStatus.DELETED]
+    known = client.instances(app_slug=settings.app_slug)
+    alive = [one for one in known if one.status != InstanceStatus.DELETED]
     found = [one for one in alive if not text or str(one.id).startswith(text) or one.name == text]
-    return only(found, text, "instance", [f"{one.id} {one.name or ''}" for one in alive])
+    if text and not found:  # lists show deleted ones too, by the start of their ids
+        found = [one for one in known if str(one.id).startswith(text)]
+    return only(found, text, "instance", alive, lambda one: f"{one.id} {one.name or ''}")
 
 
 def find_allocation(allocations: Sequence[Allocation], text: str) -> Allocation:
@@ -28,24 +34,27 @@ def find_allocation(allocations: Sequence[Allocation], text: str) -> Allocation:
         for one in allocations
         if str(one.id).startswith(text) or text in (one.name, (one.connection or {}).get("hostname"))
     ]
-    return only(found, text, "allocation", [str(one.id) for one in allocations])
+    return only(found, text, "allocation", allocations, lambda one: f"{one.id} {one.name or ''}")
 
 
-def find_member(members: Sequence[Member], text: str) -> Member:
-    found = [
-        one
-        for one in members
-        if one.status != MemberStatus.DELETED
-        and (str(one.id).startswith(text) or host_name(one) == text or one.notes.worker_hostname == text)
-    ]
-    return only(found, text, "member", [f"{one.id} {one.component_key}" for one in members])
+def find_member(members: Sequence[Member], text: str, app: App) -> Member:
+    """A member by id, start of an id, name in the inventory or its host's own name."""
+    alive = [one for one in members if one.status != MemberStatus.DELETED]
+
+    def host_of(member: Member) -> object:
+        return member.adapter_detail.get(app.hostname_field)
+
+    found = [one for one in alive if str(one.id).startswith(text) or text in (host_name(one), host_of(one))]
+    return only(found, text, "member", alive, lambda one: f"{one.id} {host_of(one) or one.component_key}")
 
 
-def only(found: list[T], text: str | None, kind: str, known: list[str]) -> T:
-    """The one record that matches; RequestError lists what there is."""
+def only(found: Sequence[T], text: str | None, kind: str, known: Sequence[T], label: Callable[[T], str]) -> T:
+    """The one record that matches. RequestError lists those that match, or else those that there are."""
+    if text == "":
+        raise RequestError(f"the name or id of the {kind} is empty")
     if len(found) == 1:
         return found[0]
-    listing = "".join(f"\n  {one}" for one in known) or " none"
+    listing = "".join(f"\n  {label(one).strip()}" for one in found or known) or " none"
     if not found:
         raise RequestError(f"no {kind} {text or ''} in this project. Choose one of:{listing}")
     raise RequestError(f"{text or 'the request'} matches {len(found)} {kind}s. Choose one of:{listing}")

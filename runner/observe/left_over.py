@@ -8,6 +8,7 @@ from runner.model.errors import NotFound, PlatformError
 from runner.model.plan import AdapterError
 from runner.model.platform import InstanceStatus
 from runner.model.world import Outcome
+from runner.observe.other_instances import WAIT_SECONDS
 from runner.platform.client import Client
 from runner.translate import RunResult
 
@@ -31,7 +32,8 @@ def name_left_over_hosts(client: Client, result: RunResult) -> RunResult:
 
 def _is_gone(client: Client, instance: UUID) -> bool:
     try:
-        return client.instance(instance).status == InstanceStatus.DELETED
+        with client.clone(patience=0, timeout=WAIT_SECONDS) as client:
+            return client.instance(instance).status == InstanceStatus.DELETED
     except NotFound:
         return True
     except PlatformError as error:
@@ -45,6 +47,6 @@ def _left_over(error: AdapterError) -> AdapterError:
     message = (
         f"The host is marked for instance {error.instance}, which is deleted or not in this project. Nothing was"
         f" changed. If no other project has it either, clean the host with `{CLEAN_UP.format(error.instance)}`"
-        " (docs/usage/hosts.md), then ask again."
+        " (docs/usage/hosts.md), then request it again."
     )
     return replace(error, code=LEFT_OVER, message=message)

@@ -10,22 +10,22 @@ from uuid import UUID
 
 from runner import log
 from runner.model import progress
+from runner.model.components import Components
 from runner.model.errors import NotFound, PlatformError
 from runner.model.platform import (
     NOT_FOUND,
+    OPEN,
     Allocation,
     AppInstance,
     InstanceStatus,
     Member,
     MemberStatus,
     Operation,
-    OperationStatus,
     PlatformRecord,
     Unreadable,
 )
 from runner.platform.client import Client
 
-OPEN = (OperationStatus.ACCEPTED, OperationStatus.RUNNING)
 PROBLEM_CHARS = 200
 T = TypeVar("T", bound=PlatformRecord)
 
@@ -50,12 +50,16 @@ def allocations(
 
 
 def member_operations(
-    client: Client, instance: AppInstance, members: Iterable[Member], open_now: Iterable[Operation]
+    client: Client,
+    instance: AppInstance,
+    members: Iterable[Member],
+    open_now: Iterable[Operation],
+    components: Components,
 ) -> tuple[list[Operation], list[Unreadable]]:
     """Operations that are under way by members' notes and are not in the list of open ones, if they are still open."""
     if instance.status == InstanceStatus.DELETING:
         return [], []  # a decommission does not depend on operations
-    named = {str(under_way) for one in members if (under_way := progress.operation_under_way(one))}
+    named = {str(under_way) for one in members if (under_way := progress.operation_under_way(one, components))}
     missing = sorted(named - {str(one.id) for one in open_now})
     return _open(missing, "member_operation", lambda one: client.member_operation(instance.id, one))
 

@@ -5,13 +5,14 @@ from datetime import UTC, datetime
 
 from runner.model import neighbours
 from runner.model.app import App
-from runner.model.platform import Allocation, AppInstance, InstanceStatus, Operation
+from runner.model.neighbours import Neighbours
+from runner.model.platform import OPEN, Allocation, AppInstance, InstanceStatus, Operation
 from runner.model.world import Policy, World, is_stale
 from runner.observe import missing, other_instances
 from runner.platform.client import Client
 from runner.settings import Settings
 
-OPEN = "accepted,running"
+OPEN_ONLY = ",".join(OPEN)
 # Statuses in which an instance needs no work unless it is requested.
 SETTLED = (InstanceStatus.RUNNING, InstanceStatus.FAILED, InstanceStatus.STOPPED)
 
@@ -24,15 +25,17 @@ def observe(
     *,
     everything: bool = False,
     allocations: Callable[[], Iterable[Allocation]] | None = None,
+    read_others: Callable[[Client, AppInstance], Neighbours] = other_instances.read,
 ) -> World:
     """Read one instance. An idle one costs two requests: its open operations, of both kinds.
 
-    `allocations` reads the project's list, if the caller shares one read among instances.
+    `allocations` reads the project's list, if the caller shares one read among instances. `read_others` is called only
+    if a deploy or an add is about to begin.
     """
     now = client.now()
-    policy = _policy(settings)
-    operations = client.member_operations(instance.id, status=OPEN)
-    instance_operations = client.instance_operations(instance.id, status=OPEN)
+    policy = _policy(settings, app)
+    operations = client.member_operations(instance.id, status=OPEN_ONLY)
+    instance_operations = client.instance_operations(instance.id, status=OPEN_ONLY)
     settled = instance.status in SETTLED
     stale = instance.status == InstanceStatus.RUNNING and is_stale(instance, now, policy)
     # Our own note that a member is unfinished: a cancelled operation leaves no other trace in these records.
@@ -43,11 +46,14 @@ def observe(
         return World(instance=instance, now=now, runner_id=settings.runner_id, policy=policy, complete=False)
     members = client.members(instance.id)
     # Again after the members: a member that was created in between has its operation in this list.
-    operations = client.member_operations(instance.id, status=OPEN)
-    more, unknown_operations = missing.member_operations(client, instance, members, (*operations, *instance_operations))
+    operations = client.member_operations(instance.id, status=OPEN_ONLY)
+    more, unknown_operations = missing.member_operations(
+        client, instance, members, (*operations, *instance_operations), app.components
+    )
     more_of_instance, unknown_of_instance = missing.instance_operations(client, instance, instance_operations)
     listed = {allocation.id: allocation for allocation in (allocations or client.allocations)()}
     found, unknown = missing.allocations(client, listed, members, (*operations, *more))
+    about_to_begin = neighbours.matter((*operations, *more), members, app.components)
     return World(
         instance=instance,
         now=now,
@@ -65,20 +71,18 @@ def observe(
             *unknown_of_instance,
         ),
         unknown_allocations=unknown,
-        neighbours=other_instances.read(client, instance) if neighbours.matter((*operations, *more), members) else None,
+        neighbours=read_others(client, instance) if about_to_begin else None,
     )
 
 
-def _policy(settings: Settings) -> Policy:
+def _policy(settings: Settings, app: App) -> Policy:
     return Policy(
         max_attempts=settings.max_attempts,
         retry_seconds=settings.retry_seconds,
-        conversion_look_seconds=settings.conversion_look_seconds,
-        conversion_idle_seconds=settings.conversion_idle_seconds,
-        conversion_limit_seconds=settings.conversion_limit_seconds,
         observe_seconds=settings.observe_seconds,
         repair=settings.repair,
         min_free_mb=settings.min_free_mb,
+        app=settings.of_app(app.settings),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from runner.model.errors import Rejected, Unavailable
 from runner.platform import wire
 from runner.settings import Settings
+from runner.telemetry.meter import Meter
 
 _SENDABLE = re.compile(r"[!-~]+")
 
@@ -16,7 +17,8 @@ _SENDABLE = re.compile(r"[!-~]+")
 class TokenSource:
     """The current token. A client and all its clones share one source, so that many instances need one token."""
 
-    def __init__(self, settings: Settings, *, person: bool) -> None:
+    def __init__(self, settings: Settings, *, person: bool, meter: Meter | None = None) -> None:
+        self._meter = meter or Meter()
         self._settings = settings
         self._person = person
         self._token: str | None = None
@@ -24,6 +26,8 @@ class TokenSource:
         self._lock = threading.Lock()
 
     def current(self, call: Callable[..., Any]) -> str:
+        """The token to send. `call` is Transport.call; the token request is sent with anonymous=True, so it does not
+        recurse."""
         if self._person:
             if self._settings.operator_token is None:
                 raise Rejected(
@@ -73,4 +77,7 @@ class TokenSource:
         self._token = token
         # Renewed a minute early, so that it does not expire between the check and the use.
         lifetime = answer.get("expires_in")
-        self._good_until = time.monotonic() + (max(lifetime - 60, 0) if isinstance(lifetime, int | float) else 0)
+        known = isinstance(lifetime, int | float)
+        self._good_until = time.monotonic() + (max(lifetime - 60, 0) if known else 0)
+        if known:
+            self._meter.token("platform", time.time() + lifetime)

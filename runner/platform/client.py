@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from runner import log
+from runner import context, log
 from runner.intent.errors import first_problem
 from runner.model.errors import NotFound, Unavailable
 from runner.model.platform import Allocation, AppInstance, Delivery, Member, Operation, Resolution, Unreadable
@@ -18,6 +18,7 @@ from runner.platform.auth import TokenSource
 from runner.platform.clock import Clock
 from runner.platform.transport import Transport
 from runner.settings import Settings
+from runner.telemetry.meter import Meter
 
 PAGE, MAX_PAGES = 200, 5_000
 PROBLEM_CHARS = 200
@@ -33,19 +34,27 @@ class Client:
         person: bool = False,
         tokens: TokenSource | None = None,
         clock: Clock | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self.project = settings.project_id
         self._settings = settings
-        self._tokens = tokens or TokenSource(settings, person=person)
+        self.meter = meter or Meter()
+        self._tokens = tokens or TokenSource(settings, person=person, meter=self.meter)
         self._clock = clock or Clock()
-        self._transport = Transport(settings, self._tokens, self._clock)
+        self._transport = Transport(settings, self._tokens, self._clock, self.meter)
 
-    def clone(self, *, patience: float | None = None) -> "Client":
-        """A client for another thread, with the same token and clock; `patience` replaces the setting."""
+    def clone(self, *, patience: float | None = None, timeout: float | None = None) -> "Client":
+        """A client for another thread, with the same token and clock.
+
+        `patience` replaces the setting; `timeout` limits each attempt, if it is shorter than the setting.
+        """
         settings = self._settings
         if patience is not None:
             settings = settings.model_copy(update={"api_patience_seconds": patience})
-        return Client(settings, tokens=self._tokens, clock=self._clock)
+        if timeout is not None:
+            shorter = min(timeout, settings.api_timeout_seconds)
+            settings = settings.model_copy(update={"api_timeout_seconds": shorter})
+        return Client(settings, tokens=self._tokens, clock=self._clock, meter=self.meter)
 
     def now(self) -> datetime:
         """The time by which leases and due times are judged: the platform's, once it has answered."""
@@ -111,15 +120,15 @@ class Client:
 
     def patch_instance(self, instance: AppInstance, body: dict[str, Any], *, key: str) -> AppInstance:
         path = wire.instance(self.project, instance.id)
-        return self._one("PATCH", path, AppInstance, body, key=key, match=instance.etag, about=instance)
+        return self._one("PATCH", path, AppInstance, body, key=key, match=instance.etag)
 
-    def create_member(self, instance_id: UUID, body: dict[str, Any], *, key: str, correlation_id: str) -> Member:
+    def create_member(self, instance_id: UUID, body: dict[str, Any], *, key: str) -> Member:
         path = wire.members(self.project, instance_id)
-        return self._one("POST", path, Member, body, key=key, correlation_id=correlation_id)
+        return self._one("POST", path, Member, body, key=key)
 
-    def patch_member(self, member: Member, body: dict[str, Any], *, key: str, correlation_id: str) -> Member:
+    def patch_member(self, member: Member, body: dict[str, Any], *, key: str) -> Member:
         path = f"{wire.members(self.project, member.app_instance_id)}/{member.id}"
-        return self._one("PATCH", path, Member, body, key=key, match=member.etag, correlation_id=correlation_id)
+        return self._one("PATCH", path, Member, body, key=key, match=member.etag)
 
     def create_operation(
         self, instance_id: UUID, body: dict[str, Any], *, key: str, of_instance: bool = False
@@ -129,7 +138,7 @@ class Client:
         return made.model_copy(update={"of_instance": of_instance})
 
     def patch_operation(self, instance_id: UUID, operation: Operation, body: dict[str, Any], *, key: str) -> Operation:
-        return self._operation("PATCH", instance_id, operation, body, key=key, match=operation.etag, about=operation)
+        return self._operation("PATCH", instance_id, operation, body, key=key, match=operation.etag)
 
     def _operation(self, method: str, instance_id: UUID, operation: Operation, *body: Any, **more: Any) -> Operation:
         """One operation of a member or of the instance, at its own address."""
@@ -139,23 +148,22 @@ class Client:
         return found.model_copy(update={"of_instance": operation.of_instance})
 
     def post_event(self, instance: AppInstance, kind: str, data: dict[str, Any], *, key: str) -> None:
-        body = {"type": kind, "correlation_id": instance.correlation_id, "data": data}
+        correlation = context.correlation_id() or instance.correlation_id
+        body = {"type": kind, "correlation_id": correlation, "data": data}
         self._transport.call(
             "POST",
             wire.events(self.project, instance.id),
             json=body,
             key=key,
-            correlation_id=instance.correlation_id,
         )
 
-    def deliver_credential(self, credential: UUID, *, correlation_id: str) -> Delivery:
+    def deliver_credential(self, credential: UUID) -> Delivery:
         # A delivery is used up by its first unwrap, so a retry of the tick must get a new one: the key is fresh.
         answer = self._transport.call(
             "POST",
             wire.deliveries(self.project, credential),
             json={},
             key=uuid.uuid4().hex,
-            correlation_id=correlation_id,
         )
         return read("POST", "deliveries", Delivery, answer.body)
 
@@ -164,11 +172,11 @@ class Client:
         path = wire.resolutions(self.project, instance.id)
         body, key = {"artifact": artifact}, uuid.uuid4().hex
         try:
-            answer = self._transport.call("POST", path, json=body, key=key, correlation_id=instance.correlation_id)
+            answer = self._transport.call("POST", path, json=body, key=key)
         except NotFound:
             return Resolution(decision="missing")
         resolution = read("POST", "artifact-resolutions", Resolution, answer.body)
-        log.get(correlation_id=instance.correlation_id).info(
+        log.get().info(
             "policy answered",
             decision=resolution.decision,
             rule=resolution.rule.get("id"),
@@ -187,11 +195,8 @@ class Client:
         *,
         key: str | None = None,
         match: str | None = None,
-        correlation_id: str | None = None,
-        about: AppInstance | Operation | None = None,
     ) -> T:
-        correlation = correlation_id or (about.correlation_id if about else None)
-        answer = self._transport.call(method, path, json=body, key=key, match=match, correlation_id=correlation)
+        answer = self._transport.call(method, path, json=body, key=key, match=match)
         record = {**answer.body, "etag": answer.etag} if answer.etag and isinstance(answer.body, dict) else answer.body
         return read(method, path, model, record)
 

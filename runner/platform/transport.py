@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from runner import log
+from runner import context, log
 from runner.model.errors import PlatformError, Unavailable
 from runner.platform import wire
 from runner.platform.answers import parse, retry_delay
@@ -18,6 +18,8 @@ from runner.platform.auth import TokenSource
 from runner.platform.clock import Clock
 from runner.platform.errors import from_answer, redact
 from runner.settings import Settings
+from runner.telemetry import certificates
+from runner.telemetry.meter import Meter
 
 
 class Answer(NamedTuple):
@@ -30,8 +32,9 @@ class Answer(NamedTuple):
 class Transport:
     """Calls of one principal. Not shared between threads; token and clock may be."""
 
-    def __init__(self, settings: Settings, tokens: TokenSource, clock: Clock) -> None:
+    def __init__(self, settings: Settings, tokens: TokenSource, clock: Clock, meter: Meter) -> None:
         self._settings = settings
+        self._meter = meter
         self._tokens = tokens
         self._clock = clock
         self._http = httpx.Client(
@@ -40,6 +43,7 @@ class Transport:
             verify=_tls_context(settings.ca_bundle),
             headers={"User-Agent": f"gpuaas-slurm/{version('gpuaas-slurm')} (+{settings.runner_id})"},
             trust_env=False,
+            event_hooks={"response": [self._show_certificate] if meter.is_on else []},
         )
 
     def close(self) -> None:
@@ -54,11 +58,13 @@ class Transport:
         params: dict[str, str] | None = None,
         key: str | None = None,
         match: str | None = None,
-        correlation_id: str | None = None,
         anonymous: bool = False,
     ) -> Answer:
-        """Send until there is an answer or patience ends. Retries carry the same Idempotency-Key."""
-        optional = {wire.IDEMPOTENCY_KEY: key, wire.IF_MATCH: match, wire.CORRELATION_ID: correlation_id}
+        """Send until there is an answer or patience ends. Retries carry the same Idempotency-Key.
+
+        The correlation id is that of the work at hand: see runner/context.py.
+        """
+        optional = {wire.IDEMPOTENCY_KEY: key, wire.IF_MATCH: match, wire.CORRELATION_ID: context.correlation_id()}
         headers = {name: value for name, value in optional.items() if value}
         deadline = time.monotonic() + self._settings.api_patience_seconds
         fresh_token_tried = False
@@ -75,9 +81,7 @@ class Transport:
             delay = retry_delay(attempt, result, self._clock.now())
             if not isinstance(result, Unavailable) or time.monotonic() + delay > deadline:
                 raise result
-            log.get(correlation_id=correlation_id).info(
-                "call retried", call=f"{method} {path}", problem=result.code, wait_s=round(delay, 2)
-            )
+            log.get().info("call retried", call=f"{method} {path}", problem=result.code, wait_s=round(delay, 2))
             time.sleep(delay)
         raise AssertionError("unreachable: patience ends first")
 
@@ -86,7 +90,7 @@ class Transport:
     ) -> Answer | PlatformError:
         call = f"{method} {path}"
         try:
-            answer = self._http.request(method, path, json=json, params=params, headers=headers)
+            answer = self._send(method, path, json=json, params=params, headers=headers)
         except httpx.RequestError as error:
             return Unavailable(
                 f"{call}: no answer from {self._http.base_url.copy_with(path='/')} ({type(error).__name__}: {error})."
@@ -107,6 +111,21 @@ class Transport:
         refusal = from_answer(answer.status_code, redact(fields, headers.get("Authorization")), call)
         refusal.context["retry_after"] = answer.headers.get(wire.RETRY_AFTER)
         return refusal
+
+    def _send(self, method: str, path: str, **content: Any) -> httpx.Response:
+        """One request, measured."""
+        began, status = time.monotonic(), None
+        try:
+            answer = self._http.request(method, path, **content)
+            status = answer.status_code
+        finally:
+            self._meter.api_call(method, wire.route(path), status, time.monotonic() - began)
+        return answer
+
+    def _show_certificate(self, answer: httpx.Response) -> None:
+        """Called before the body is read, as long as the connection is open."""
+        if stream := answer.extensions.get("network_stream"):
+            self._meter.certificate("platform", certificates.end_of_peer(stream.get_extra_info("ssl_object")))
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 contract/openapi.yaml marks those that are assumptions. A wrong assumption is corrected here and in the models only.
 """
 
+import re
 from typing import Final
 from uuid import UUID
 
@@ -53,3 +54,21 @@ def deliveries(project: UUID, credential: UUID) -> str:
 
 def resolutions(project: UUID, instance_id: UUID) -> str:
     return f"{instance(project, instance_id)}/artifact-resolutions"
+
+
+_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ANY: Final = UUID(int=0)
+_LISTS: Final = tuple(
+    paths(_ANY, _ANY) for paths in (members, member_operations, instance_operations, events, resolutions)
+)
+_PATHS: Final = (TOKEN, instances(_ANY), instance(_ANY, _ANY), allocations(_ANY), deliveries(_ANY, _ANY), *_LISTS)
+ROUTES: Final = frozenset(
+    _ID.sub("{id}", path.removeprefix(BASE))
+    for path in (*_PATHS, f"{allocations(_ANY)}/{_ANY}", *(f"{path}/{_ANY}" for path in _LISTS[:3]))
+)
+
+
+def route(path: str) -> str:
+    """The path without ids: one of ROUTES, or "other"."""
+    found = _ID.sub("{id}", path.removeprefix(BASE))
+    return found if found in ROUTES else "other"

@@ -1,11 +1,14 @@
 """Claims of one tick: taken before work begins, renewed while it lasts, and released at its end."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
-from runner import log
+from runner import context, log
+from runner.model import cause
+from runner.model.claims import held
 from runner.model.errors import Conflict, PlatformError
+from runner.model.member_notes import MemberNotes
 from runner.model.plan import Claim, Detail, stamp
 from runner.model.platform import Member, Operation, OperationStatus
 from runner.report.leases import LostLease, OperationEnded, Outdated, Renewal
@@ -29,7 +32,8 @@ class Claims:
                 raise LostLease(lost)
         self.renewal.start()
         try:
-            claimed = writer.patch_operation(operation, {"status": OperationStatus.RUNNING, **self._new_lease()})
+            lease = {"claimed_by": self._runner_id, "lease_expires_at": stamp(self._expiry())}
+            claimed = writer.patch_operation(operation, {"status": OperationStatus.RUNNING, **lease})
         except Conflict as conflict:
             raise LostLease(lost) from conflict
         writer.claimed[operation.id] = claimed
@@ -37,19 +41,21 @@ class Claims:
 
     def claim_member(self, member: Member, step: Claim) -> Member:
         self.renewal.start()
-        lease = self._new_lease() if step.hold else {}
+        lease = held(self._runner_id, self._expiry()) if step.hold else {}
         return self._writer.write_member(member.id, step.status, lease, new_fence=True)
 
     def release(self) -> None:
         """Release claims on unfinished work, so that the next tick does not wait for the lease to expire."""
         self.renewal.stop()
-        expired: Detail = {"lease_expires_at": stamp(self._writer.client.now())}
+        expired = {"lease_expires_at": stamp(self._writer.client.now())}
         for operation in list(self._writer.claimed.values()):
-            self._try_release(self._writer.patch_operation, operation, expired)
-        free: Detail = {"claimed_by": None, "lease_expires_at": None}
+            with context.bound(cause.of_operation(operation)):
+                self._try_release(self._writer.patch_operation, operation, expired)
+        free = held(None, None)
         for member in list(self._writer.members.values()):
             if self._writer.holds(member):
-                self._try_release(self._writer.write_member, member.id, member.status, free)
+                with context.bound(cause.of_marked(member, self._writer.instance)):
+                    self._try_release(self._writer.write_member, member.id, member.status, free)
 
     def _try_release(self, write: Callable[..., object], *arguments: object) -> None:
         try:
@@ -57,11 +63,8 @@ class Claims:
         except (PlatformError, LostLease, Outdated) as error:
             log.get().warning("claim not released; its lease will expire", problem=str(error))
 
-    def _expiry(self) -> str:
-        return stamp(self._writer.client.now() + self._lease)
-
-    def _new_lease(self) -> Detail:
-        return {"claimed_by": self._runner_id, "lease_expires_at": self._expiry()}
+    def _expiry(self) -> datetime:
+        return self._writer.client.now() + self._lease
 
     def _renew(self) -> None:
         """Renew the leases of operations and of members. The tick can write between two of them."""
@@ -74,15 +77,25 @@ class Claims:
                 with writer.using(client):
                     member = writer.members.get(member_id)
                     if member and writer.holds(member):
-                        writer.write_member(member_id, member.status, {"lease_expires_at": self._expiry()})
+                        renewed = MemberNotes(lease_expires_at=self._expiry()).changes
+                        with context.bound(cause.of_marked(member, writer.instance)):
+                            self._renew_member(member, renewed)
+
+    def _renew_member(self, member: Member, renewed: Detail) -> None:
+        try:
+            self._writer.write_member(member.id, member.status, renewed)
+        except Outdated as change:
+            # Another client changed this member's status. The tick decides again; the other claims go on.
+            log.get(member_id=member.id).warning("lease not renewed", problem=str(change))
 
     def _renew_operation(self, operation_id: UUID) -> None:
         operation = self._writer.claimed.get(operation_id)
         if operation is None:
             return  # it has ended meanwhile
-        try:
-            renewed = self._writer.patch_operation(operation, {"lease_expires_at": self._expiry()})
-            self._writer.claimed[operation_id] = renewed
-        except OperationEnded as ended:
-            # A person cancelled this operation; the others of the same play go on.
-            log.get(operation_id=operation_id).warning("lease not renewed", problem=str(ended))
+        with context.bound(cause.of_operation(operation)):
+            try:
+                renewed = self._writer.patch_operation(operation, {"lease_expires_at": stamp(self._expiry())})
+                self._writer.claimed[operation_id] = renewed
+            except OperationEnded as ended:
+                # A person cancelled this operation; the others of the same play go on.
+                log.get().warning("lease not renewed", problem=str(ended))

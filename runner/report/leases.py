@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from contextvars import copy_context
 
-from runner import log
+from runner import context, log
 from runner.model.errors import PlatformError
 
 
@@ -29,6 +29,7 @@ class Renewal:
         self._lease_seconds = lease_seconds
         self._lost = threading.Event()
         self._done = threading.Event()
+        self._context = copy_context()  # the thread logs with the ids of the tick
         self._good_until = 0.0
         self._thread: threading.Thread | None = None
 
@@ -37,8 +38,7 @@ class Renewal:
         if self._thread is not None:
             return
         self._good_until = time.monotonic() + self._lease_seconds
-        # The thread logs with the ids of the tick.
-        self._thread = threading.Thread(target=copy_context().run, args=(self._keep,), daemon=True)
+        self._thread = threading.Thread(target=self._context.run, args=(self._keep,), daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -62,12 +62,15 @@ class Renewal:
             try:
                 self._renew()
                 self._good_until = sent_at + self._lease_seconds
-            except LostLease as problem:
-                log.get().error("lease lost", problem=str(problem))
-                self._lost.set()
-                return
             except PlatformError as error:
-                log.get().warning("lease not renewed", problem=error.message)
+                with context.bound_to(error):
+                    log.get().warning("lease not renewed", problem=error.message)
                 if time.monotonic() >= self._good_until:
                     self._lost.set()  # expired: another runner may have the claims already
                     return
+            except Exception as problem:
+                # LostLease, or a bug: without renewal the claims are as good as lost.
+                with context.bound_to(problem):
+                    log.get().error("lease lost", problem=str(problem) or type(problem).__name__)
+                self._lost.set()
+                return

@@ -5,25 +5,20 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from runner.model.claims import is_held_by
+from runner.model.components import Components
 from runner.model.errors import NotFound
-from runner.model.names import CONTROLLER
 from runner.model.platform import Member, MemberStatus, Operation, OperationStatus
+from runner.model.progress import at_work
 from runner.platform.client import Client
 from runner.report.leases import LostLease
 
 
-def at_work(member: Member) -> UUID | None:
-    """The operation that works on a member: the one that removes it, else the one that added it."""
-    notes = member.notes
-    return notes.leave.operation_id if notes.leave and notes.leave.is_under_way else notes.operation_id
-
-
 def check_still_ours(
-    client: Client, runner_id: str, instance_id: UUID, newest: Member, known: Iterable[Member]
+    client: Client, runner_id: str, instance_id: UUID, newest: Member, known: Iterable[Member], components: Components
 ) -> None:
     """LostLease if another runner holds the member, by its own claim or by that of its operation."""
     origin = at_work(newest)
-    if newest.component_key == CONTROLLER and newest.status != MemberStatus.READY:
+    if components.is_lead(newest) and newest.status != MemberStatus.READY:
         if not is_held_by(runner_id, newest):
             raise LostLease(f"{newest.component_key} {newest.id} is held by another runner")
     elif origin == instance_id:

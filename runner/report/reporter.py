@@ -2,10 +2,11 @@
 
 import functools
 
-from runner import log
-from runner.model import limits
+from runner import context, log
+from runner.model import cause, limits
 from runner.model.app import App
 from runner.model.errors import Conflict, PlatformError
+from runner.model.member_notes import MemberNotes
 from runner.model.plan import (
     Announce,
     Claim,
@@ -25,8 +26,7 @@ from runner.platform.client import Client
 from runner.report.claims import Claims
 from runner.report.keys import idempotency_key
 from runner.report.leases import Outdated
-from runner.report.ownership import at_work
-from runner.report.writes import RecordWriter
+from runner.report.writes import RecordWriter, marked
 from runner.settings import Settings
 from runner.translate import MemberEvent
 
@@ -49,13 +49,22 @@ class Reporter:
         """Log the step, and check that we still hold the lease."""
         row = shown(step)
         _log(step).info(row["step"], subject=row["subject"], why=row["why"])
+        self.check_lease()
+
+    @property
+    def lease_is_lost(self) -> bool:
+        return self.claims.renewal.is_lost
+
+    def check_lease(self) -> None:
+        """Raise LostLease if another runner may hold the claims of this tick."""
         self.claims.renewal.check()
 
     def apply(self, step: Step, world: World) -> World:
         """Carry out one write and return the world with its result in it."""
-        self.start(step)
-        with self.writer.lock:
-            return world.after(step, self._write(step))
+        with context.bound(cause.of_step(step, world)):
+            self.start(step)
+            with self.writer.lock:
+                return world.after(step, self._write(step))
 
     def _write(self, step: Step) -> AppInstance | Member | Operation | None:
         """The record as it was written, where there is one."""
@@ -69,7 +78,8 @@ class Reporter:
             case NewMember():
                 return self.writer.create_member(step)
             case SetMember():
-                return self.writer.write_member(step.member.id, step.status, step.detail, new_fence=step.numbers)
+                detail = step.detail | (marked() if step.operation else {})
+                return self.writer.write_member(step.member.id, step.status, detail, new_fence=step.new_fence)
             case SetInstance():
                 return self.writer.set_instance(step)
             case Announce():
@@ -88,7 +98,7 @@ class Reporter:
         status = MemberStatus.RECONCILING if member.status == MemberStatus.REQUESTED else member.status
         if status not in (MemberStatus.RECONCILING, MemberStatus.DELETING) or event.error:
             return
-        changes = {**event.detail, **({"phase": event.phase} if event.phase else {})}
+        changes = event.detail | (MemberNotes(phase=event.phase).changes if event.phase else {})
         try:
             with self.writer.using(self._impatient):
                 self.writer.write_member(member.id, status, changes)
@@ -123,13 +133,6 @@ class Reporter:
 
 def _log(step: Step) -> log.Logger:
     match step:
-        case (
-            Claim(subject=Operation() as operation)
-            | Finish(operation=operation)
-            | NewMember(operation=operation)
-            | Refuse(operation=operation)
-        ):
-            return log.get(operation_id=operation.id, correlation_id=operation.correlation_id)
         case Claim(subject=Member() as member) | SetMember(member=member):
-            return log.get(member_id=member.id, operation_id=at_work(member))
+            return log.get(member_id=member.id)
     return log.get()

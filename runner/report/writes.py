@@ -5,9 +5,11 @@ import threading
 from collections.abc import Iterator
 from uuid import UUID
 
+from runner import context
 from runner.model import claims, limits
 from runner.model.app import App
 from runner.model.errors import Conflict
+from runner.model.member_notes import MemberNotes
 from runner.model.plan import Detail, NewMember, SetInstance, stamp
 from runner.model.platform import AppInstance, Member, Operation, OperationStatus
 from runner.model.world import World
@@ -19,6 +21,12 @@ from runner.settings import Settings
 
 # A write that conflicts with another one is sent again, based on the newest copy.
 WRITE_TRIES = 4
+
+
+def marked() -> Detail:
+    """The correlation id of the work at hand, for the record of a member on which it is done."""
+    found = context.correlation_id()
+    return MemberNotes(correlation_id=found).changes if found else {}
 
 
 class RecordWriter:
@@ -50,7 +58,7 @@ class RecordWriter:
                     raise LostLease(f"{newest.component_key} {newest.id} was taken over by another runner")
             for member_id, fence in world.fences.items():
                 newest = self.members.get(member_id)
-                if newest and claims.number(newest) != fence:
+                if newest and claims.fence(newest) != fence:
                     raise LostLease(f"{newest.component_key} {newest.id} was claimed again by another runner")
 
     def holds(self, member: Member) -> bool:
@@ -72,24 +80,24 @@ class RecordWriter:
         body = {
             "component_key": step.component_key,
             "allocation_id": str(step.allocation_id),
-            "adapter_detail": step.detail | {claims.FENCE: 1},
+            "adapter_detail": step.detail | marked() | {claims.FENCE: 1},
         }
         key = idempotency_key("member", step.operation.id, step.allocation_id)
-        correlation = step.operation.correlation_id
-        member = self.client.create_member(self.instance.id, body, key=key, correlation_id=correlation)
+        member = self.client.create_member(self.instance.id, body, key=key)
         self.members[member.id] = member
         return member
 
     def write_member(self, member_id: UUID, status: str, changes: Detail, *, new_fence: bool = False) -> Member:
         """Write these changes into the newest detail there is; nothing else in it is changed."""
         known = self.members[member_id]
+        changes = changes | marked() if new_fence else changes
         # A list may come without the ETags that a single read has.
         member = known if known.etag else self._read_again(known, status, new_fence)
         for _ in range(WRITE_TRIES):
             stored = member.adapter_detail
             detail = {**self._app.full_detail(member), **changes}
             # Only a claim changes the fence, and only upwards.
-            detail[claims.FENCE] = (claims.number(member) or 0) + 1 if new_fence else stored.get(claims.FENCE, 0)
+            detail[claims.FENCE] = (claims.fence(member) or 0) + 1 if new_fence else stored.get(claims.FENCE, 0)
             detail = self._app.fit_detail(member.component_key, detail)
             if member.status == status and {claims.FENCE: 0, **stored} == detail:
                 return member
@@ -102,30 +110,30 @@ class RecordWriter:
                 member = self._read_again(known, status, new_fence)
                 continue
             return self.members[member_id]
-        raise Outdated(f"{known.component_key} {member_id} is written by others all the time")
+        raise Outdated(f"{known.component_key} {member_id} could not be written: other clients keep changing it")
 
     def _read_again(self, known: Member, status: str, new_fence: bool) -> Member:
         """The member as it is now, if the write is still valid: the claim and the base of the decision are the same."""
         newest = self.client.member(self.instance.id, known.id)
         label = f"{newest.component_key} {newest.id}"
-        other = claims.other_holder(self._runner_id, self.client.now(), newest)
+        other = claims.other_holder(self._runner_id, self.client.now(), *claims.lease(newest))
         if other:
             raise LostLease(f"{label} is held by {other[0]} until {stamp(other[1])}")
         if self.holds(known) and not self.holds(newest):
             raise LostLease(f"{label} is no longer held by this runner")
         if newest.status not in (known.status, status):
             raise Outdated(f"{label} is {newest.status} now, and was {known.status}")
-        if new_fence and (claims.number(newest) is None or claims.number(newest) != claims.number(known)):
+        if new_fence and (claims.fence(newest) is None or claims.fence(newest) != claims.fence(known)):
             raise Outdated(f"{label} was claimed by another runner")
         # The runner of an instance operation holds all members.
         if newest.etag != known.etag and not any(operation.of_instance for operation in self.claimed.values()):
-            check_still_ours(self.client, self._runner_id, self.instance.id, newest, list(self.members.values()))
+            members, components = list(self.members.values()), self._app.components
+            check_still_ours(self.client, self._runner_id, self.instance.id, newest, members, components)
         return newest
 
     def _patch_member(self, member: Member, body: Detail) -> Member:
         limits.check(f"member {member.id}", body)
-        origin = member.correlation_id or self.instance.correlation_id
-        return self.client.patch_member(member, body, key=update_key("member", member, body), correlation_id=origin)
+        return self.client.patch_member(member, body, key=update_key("member", member, body))
 
     # -- operations and the instance -------------------------------------------------------------------------
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from runner.intent.connection import Target, read_target, ssh_options
+from runner.intent.connection import Target, read_target
 from runner.intent.errors import IntentError
-from runner.model.names import CONTROLLER
 from runner.model.plan import Detail, stamp
-from runner.model.platform import Allocation, AppInstance, Member, MemberStatus
+from runner.model.platform import IN_SERVICE, Allocation, AppInstance, Member
 from runner.slurm import notes
 from runner.slurm.cluster_config import read_config
+from runner.slurm.components import CONTROLLER
 from runner.slurm.node_names import node_name
 from runner.slurm.snapshot import Sample, Snapshot
 
@@ -24,7 +24,8 @@ WORKERS_SHOWN = 20
 SAMPLES_SHOWN = 20
 OUTPUT_CHARS = 2500
 PARTITION = "main"
-SERVING = (MemberStatus.READY, MemberStatus.DRAINING)
+KNOWN_HOSTS_FILE = "~/.ssh/known_hosts"
+SSH_PORT = 22
 PORTS = {"slurmctld": 6817, "slurmd": 6818}
 PATHS = {
     "controller": {
@@ -48,7 +49,7 @@ LOGS = {
 }
 NOTES = [
     "munge: all hosts of the cluster share one key, which the adapter keeps in Vault; their clocks must agree.",
-    "slurmdbd and its MariaDB run on the controller and are asked through the Slurm commands; nothing else needs them.",
+    "slurmdbd and its MariaDB run on the controller and are queried by Slurm's commands; nothing else needs them.",
     "Hosts know each other by address; a node's name is its host's own short name.",
     "The configuration is written by the adapter: change the instance's config, not the file.",
 ]
@@ -80,8 +81,9 @@ def bundle(
         "workers": workers[:WORKERS_SHOWN],
         **({"more_workers": len(workers) - WORKERS_SHOWN} if len(workers) > WORKERS_SHOWN else {}),
         "ssh": {
-            "command": f"ssh {' '.join(_ssh(target))}",
+            "command": _ssh(target),
             "known_hosts": f"{_known_as(target)} {target.key_type} {target.key_body}",
+            "known_hosts_file": KNOWN_HOSTS_FILE,
             "key": f"from access credential {instance.access_credential_id} of the platform, by an ssh agent",
         },
         "ports": {"ssh": target.port, **PORTS},
@@ -156,7 +158,7 @@ def _workers(members: Sequence[Member], allocations: Mapping[UUID, Allocation]) 
     for member in members:
         target = _target(member, allocations)
         name = node_name(member)
-        if member.component_key != CONTROLLER and member.status in SERVING and target and name:
+        if member.component_key != CONTROLLER and member.status in IN_SERVICE and target and name:
             found.append({"hostname": name, **_where(target), "gpus": notes.worker(member).gpus})
     return sorted(found, key=lambda worker: str(worker["hostname"]))
 
@@ -173,13 +175,14 @@ def _where(target: Target) -> Detail:
     return {"host": target.host, "port": target.port, "username": target.username}
 
 
-def _ssh(target: Target) -> list[str]:
-    """One line to paste: the host must show the key on record, and ssh writes no file."""
-    return [*ssh_options(target, _known_as(target)), "-p", str(target.port), f"{target.username}@{target.host}"]
+def _ssh(target: Target) -> str:
+    """One line to paste. It refuses a host whose key is not in known_hosts, and asks nobody to accept one."""
+    port = "" if target.port == SSH_PORT else f" -p {target.port}"
+    return f"ssh -o StrictHostKeyChecking=yes{port} {target.username}@{target.host}"
 
 
 def _known_as(target: Target) -> str:
-    return target.host if target.port == 22 else f"[{target.host}]:{target.port}"
+    return target.host if target.port == SSH_PORT else f"[{target.host}]:{target.port}"
 
 
 def _partition(snapshot: Snapshot) -> str:

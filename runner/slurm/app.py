@@ -6,18 +6,24 @@ from uuid import UUID
 
 from runner.model.app import App, ReportReader, RuntimeSecret, Variables
 from runner.model.plan import Detail, Plan, Play
-from runner.model.platform import AppInstance, Member, MemberStatus
+from runner.model.platform import AppInstance, Member
 from runner.slurm import desired_config, detail, host_vars
-from runner.slurm.controller import controllers
+from runner.slurm.components import COMPONENTS
+from runner.slurm.controller import ready_controllers
 from runner.slurm.decide import decide
 from runner.slurm.decide.guards import packages
 from runner.slurm.fitting import fitted
 from runner.slurm.member_reports import MemberReports
+from runner.slurm.metrics import SlurmMetrics
 from runner.slurm.node_names import names_on_record, node_name
+from runner.slurm.settings import SlurmSettings
 from runner.slurm.world import World
 
 
 class SlurmApp:
+    components = COMPONENTS
+    hostname_field = "worker_hostname"
+    settings = SlurmSettings
     artifact = "slurm"
     package_source_variables = (packages.SOURCE_VARIABLE, "preflight_package_source")
     runtime_secrets: Mapping[str, RuntimeSecret] = MappingProxyType(
@@ -30,14 +36,15 @@ class SlurmApp:
         }
     )
     final_phases = ("serving", "removed", "staged", "rotated")
-    controller_variables = ("slurm_controller_host", "slurm_controller_addr")
+    lead_variables = ("slurm_controller_host", "slurm_controller_addr")
     work_variable = "slurm_work"
+    metrics = SlurmMetrics()
 
     def decide(self, world: World) -> Plan:
         return decide(world)
 
     def look(self, world: World) -> Play | None:
-        ready = [one for one in controllers(world.members) if one.status == MemberStatus.READY]
+        ready = ready_controllers(world.members)
         return Play("an operator requested it", "observe", tuple(ready)) if ready else None
 
     def has_new_config(self, instance: AppInstance) -> bool:

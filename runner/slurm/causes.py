@@ -1,4 +1,7 @@
-"""What can be wrong with a running instance: each code with its health and class. The table: docs/usage/health.md."""
+"""What can be wrong with a running instance: each code with its health and class.
+
+app/error_codes.yaml has the same values with what each means; tests/unit/test_error_codes.py compares both.
+"""
 
 from dataclasses import dataclass
 

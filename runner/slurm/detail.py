@@ -4,53 +4,40 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from runner.model.instance_notes import NOTE, OperationNote, StatusDetail
+from runner.model.instance_notes import NOTE, OperationNote, Reason
 from runner.model.limits import SAMPLE, fit_reasons
-from runner.model.names import CONTROLLER
 from runner.model.plan import Detail
-from runner.model.platform import AppInstance, Member, MemberStatus
+from runner.model.platform import UNFINISHED, AppInstance, Member, MemberStatus
 from runner.model.progress import is_stopped
+from runner.model.records import TEXT_CHARS
 from runner.slurm import desired_config, notes
-from runner.slurm.notes import ControllerNotes, SlurmNotes, WorkerNotes
+from runner.slurm.components import CONTROLLER
+from runner.slurm.controller import controllers
+from runner.slurm.notes import ControllerNotes, InstanceNotes, SlurmNotes, Versions, WorkerNotes
 from runner.slurm.snapshot import Snapshot
 
 REASON_CHARS = 400
 # slurmd_state of a worker that the controller does not reach.
 SILENT = "not responding"
-_COMMON: Detail = {"phase": "requested", "last_adapter_error": None, "last_runtime_observed_at": None, "attempt": 0}
-_CONTROLLER: Detail = dict.fromkeys(
-    (
-        "controller_hostname",
-        "slurmctld_state",
-        "config_version",
-        "cluster_name",
-        "slurm_version",
-        "slurmdbd_version",
-        "package_version",
-        "applied_config",
-        "config_refused",
-        "change",
-    )
+# The documented fields of a member, before anything is known of it.
+_COMMON = ("last_adapter_error", "last_runtime_observed_at", "config_version", "slurm_version", "package_version")
+_CONTROLLER = (
+    *("controller_hostname", "slurmctld_state", "cluster_name", "slurmdbd_version"),
+    *("applied_config", "config_refused", "change"),
 )
-_WORKER: Detail = dict.fromkeys(
-    (
-        "worker_hostname",
-        "slurmd_state",
-        "node_state",
-        "drain_reason",
-        "config_version",
-        "slurm_version",
-        "package_version",
-        "jobs_remaining",
-    )
-) | {"registered_in_controller": False, "cpus": None, "memory_mb": None, "gpus": None}
+_WORKER = (
+    *("worker_hostname", "slurmd_state", "node_state", "drain_reason", "jobs_remaining"),
+    *("cpus", "memory_mb", "gpus"),
+)
 
 
 def blank(component_key: str, operation_id: UUID | None = None) -> Detail:
     """Every documented field from the first write on: null means unknown."""
-    own = _CONTROLLER if component_key == CONTROLLER else _WORKER
-    origin = {"operation_id": str(operation_id)} if operation_id else {}
-    return {"role": component_key, **_COMMON, **own, **origin}
+    is_controller = component_key == CONTROLLER
+    made = SlurmNotes(role=component_key[:TEXT_CHARS], phase="requested", attempt=0).changes
+    made |= {} if is_controller else WorkerNotes(registered_in_controller=False).changes
+    made |= SlurmNotes(operation_id=operation_id).changes if operation_id else {}
+    return dict.fromkeys((*_COMMON, *(_CONTROLLER if is_controller else _WORKER))) | made
 
 
 def filled(member: Member) -> Detail:
@@ -89,11 +76,11 @@ def of_worker(snapshot: Snapshot, hostname: str | None) -> Detail:
         last_runtime_observed_at=snapshot.observed_at,
     ).changes
     if node and node.slurm_version:
-        seen["slurm_version"] = node.slurm_version
+        seen |= WorkerNotes(slurm_version=node.slurm_version).changes
     if node and "NOT_RESPONDING" in node.flags:
-        seen["slurmd_state"] = SILENT
+        seen |= WorkerNotes(slurmd_state=SILENT).changes
     elif node and node.state != "DOWN":
-        seen["slurmd_state"] = "active"
+        seen |= WorkerNotes(slurmd_state="active").changes
     return seen
 
 
@@ -102,7 +89,7 @@ def is_unsettled(member: Member) -> bool:
     if is_stopped(member):
         return False
     leave = member.notes.leave
-    half_way = (MemberStatus.REQUESTED, MemberStatus.RECONCILING, MemberStatus.DELETING)
+    half_way = (*UNFINISHED, MemberStatus.DELETING)
     left = leave is not None and leave.is_under_way
     # A note that cannot be read is looked at again at every tick.
     unread = member.status != MemberStatus.DELETED and bool(notes.of(member).problems)
@@ -112,7 +99,7 @@ def is_unsettled(member: Member) -> bool:
 
 def back_in_service(member: Member) -> Detail:
     """Fields of a drained worker that serves again."""
-    named = {"jobs_naming_node": None} if notes.worker(member).jobs_naming_node else {}
+    named = WorkerNotes(jobs_naming_node=None).changes if notes.worker(member).jobs_naming_node else {}
     return WorkerNotes(phase="serving", jobs=[], jobs_end_by=None, drain_held_by=None).changes | named
 
 
@@ -129,15 +116,15 @@ def of_instance(
     instance: AppInstance,
     snapshot: Snapshot | None,
     members: Sequence[Member],
-    reasons: list[Detail],
+    reasons: Sequence[Reason],
     now: datetime,
     note: OperationNote | None = None,
 ) -> Detail:
     """status_detail: the cluster in a few lines, the three versions side by side, and the note if it changes."""
     workers = [member for member in members if member.component_key != CONTROLLER]
     under_way = note.is_under_way if note else instance.notes.is_under_way
-    seen = StatusDetail(
-        config_digest=desired_config.settled(member for member in members if member.component_key == CONTROLLER),
+    seen = InstanceNotes(
+        config_digest=desired_config.settled(controllers(members)),
         reasons=fit_reasons(reasons),
         unsettled=any(is_unsettled(member) for member in members) or under_way,
         workers={
@@ -147,33 +134,34 @@ def of_instance(
         },
     )
     looked_at = (
-        StatusDetail(
+        InstanceNotes(
             observed_at=now,
             config_version=snapshot.controller.config_version,
             versions=_versions(instance, snapshot),
         )
         if snapshot
-        else StatusDetail()
+        else InstanceNotes()
     )
-    lifecycle = StatusDetail(lifecycle=note) if note else StatusDetail()
-    kept = StatusDetail.renamed(instance.status_detail or {})
+    lifecycle = InstanceNotes(lifecycle=note) if note else InstanceNotes()
+    kept = InstanceNotes.renamed(instance.status_detail or {})
     return {**kept, **seen.changes, **looked_at.changes, **lifecycle.changes}
 
 
-def of_failed_instance(instance: AppInstance, reasons: list[Detail]) -> Detail:
+def of_failed_instance(instance: AppInstance, reasons: Sequence[Reason]) -> Detail:
     """status_detail once a deploy has failed: the reasons, and what this version cannot read."""
-    kept = StatusDetail.renamed(instance.status_detail or {})
-    readable = set(StatusDetail.model_fields) - ({NOTE} if instance.notes.has_bad_note else set())
-    return {key: value for key, value in kept.items() if key not in readable} | StatusDetail(reasons=reasons).changes
+    kept = InstanceNotes.renamed(instance.status_detail or {})
+    readable = set(InstanceNotes.model_fields) - ({NOTE} if instance.notes.has_bad_note else set())
+    unread = {key: value for key, value in kept.items() if key not in readable}
+    return unread | InstanceNotes(reasons=list(reasons)).changes
 
 
-def _versions(instance: AppInstance, snapshot: Snapshot) -> Detail:
+def _versions(instance: AppInstance, snapshot: Snapshot) -> Versions:
     """The app's version, the packages' on the controller, and the version that each running daemon reports."""
     running = {node.slurm_version for node in (snapshot.nodes or {}).values() if node.slurm_version}
-    return {
-        "app": instance.app_version,
-        "package": snapshot.controller.package_version,
-        "slurmdbd": snapshot.controller.slurmdbd_version,
-        "slurmctld": snapshot.controller.slurm_version,
-        "slurmd": sorted(running)[:SAMPLE],
-    }
+    return Versions(
+        app=instance.app_version,
+        package=snapshot.controller.package_version,
+        slurmdbd=snapshot.controller.slurmdbd_version,
+        slurmctld=snapshot.controller.slurm_version,
+        slurmd=sorted(running)[:SAMPLE],
+    )

@@ -5,14 +5,15 @@ from datetime import timedelta
 
 from runner.intent import host_keys
 from runner.model import limits
-from runner.model.names import CONTROLLER, host_name
-from runner.model.platform import Member, MemberStatus
+from runner.model.names import host_name
+from runner.model.platform import IN_SERVICE, Member, MemberStatus
 from runner.model.world import Policy
 from runner.slurm import desired_config, notes
 from runner.slurm.causes import CAUSES, NOT_SERVING, Finding
+from runner.slurm.components import CONTROLLER
 from runner.slurm.controller import find_controller
 from runner.slurm.node_names import node_name
-from runner.slurm.readiness import is_held_by_a_person, is_serving, wrong_resource
+from runner.slurm.readiness import controller_problems, is_held_by_a_person, is_serving, wrong_resource
 from runner.slurm.snapshot import ControllerState, Node, Snapshot
 from runner.slurm.versions import fits_window, upstream_version
 
@@ -41,27 +42,10 @@ def findings(snapshot: Snapshot | None, members: Sequence[Member], policy: Polic
 
 # -- the controller ------------------------------------------------------------------------------------------
 
-_DAEMONS = {
-    "munge": "no message in the cluster can be authenticated",
-    "slurmctld": "running jobs continue, no new ones start",
-    "mariadb": "jobs run, and are accounted once it is back",
-    "slurmdbd": "jobs run, and are accounted once it is back",
-}
-
 
 def _controller(seen: ControllerState, member: Member | None, policy: Policy) -> Iterator[Finding]:
-    down = [name for name in _DAEMONS if getattr(seen, name) != "active"]
-    for name in down:
-        state = getattr(seen, name) or "unknown"
-        message = f"{name} is {state} on the controller: {_DAEMONS[name]}. See journalctl -u {name} there"
-        yield Finding(f"{name}_not_active", message, member)
-    if not {"munge", "slurmctld"}.intersection(down) and seen.ping != "UP":
-        message = (
-            f"slurmctld runs, but scontrol ping returns {seen.ping}: see its journal on the controller, and restart it"
-        )
-        yield Finding("slurmctld_not_answering", message, member)
-    if not {"munge", "mariadb", "slurmdbd"}.intersection(down):
-        yield from _accounting(seen, member)
+    for code, message in controller_problems(seen):
+        yield Finding(code, message, member)
     yield from _configuration(seen, member)
     yield from _refused_config(member)
     for disk in seen.disks:
@@ -81,20 +65,11 @@ def _controller(seen: ControllerState, member: Member | None, policy: Policy) ->
     yield from _versions(seen, member)
 
 
-def _accounting(seen: ControllerState, member: Member | None) -> Iterator[Finding]:
-    if seen.accounting_answers is False:
-        message = "slurmdbd runs, but sacctmgr gets no answer: jobs run, and are accounted later. See its journal"
-        yield Finding("slurmdbd_not_answering", message, member)
-    elif not seen.submit_account:
-        message = "no account has a user, so jobs are refused as InvalidAccount: add one with sacctmgr"
-        yield Finding("no_submit_account", message, member)
-
-
 def _configuration(seen: ControllerState, member: Member | None) -> Iterator[Finding]:
+    """A slurm.conf that is not the one of the adapter, or not the one that slurmctld has read."""
     if not seen.config_version:
-        message = "the controller has no readable slurm.conf: slurmctld would not start again"
-        yield Finding("config_unknown", message, member)
-    elif seen.config_intact is False:
+        return
+    if seen.config_intact is False:
         message = "slurm.conf on the controller was changed by hand: put the change into the instance's config instead"
         yield Finding("config_changed", message, member)
     elif seen.config_loaded is False:
@@ -202,11 +177,11 @@ def _worker(snapshot: Snapshot, member: Member, name: str, node: Node) -> Iterat
         message = f"{shown}: correct what the reason names, then resume it with scontrol or recover.yml"
         yield Finding("worker_drained", message, member)
     elif node.state == "DOWN":
-        yield Finding("worker_down", f"{shown}: see that the host is up and slurmd runs on it", member)
+        yield Finding("worker_down", f"{shown}: check that the host is up and slurmd runs on it", member)
     elif "NOT_RESPONDING" in node.flags:
-        yield Finding("worker_not_responding", f"{shown}: see that the host is up and slurmd runs on it", member)
+        yield Finding("worker_not_responding", f"{shown}: check that the host is up and slurmd runs on it", member)
     elif not is_serving(node):
-        yield Finding("worker_not_schedulable", f"{shown}, in which it takes no job", member)
+        yield Finding("worker_not_schedulable", f"{shown}: a node in this state takes no job", member)
     else:
         wrong = wrong_resource(node, notes.worker(member))
         if wrong:
@@ -243,7 +218,7 @@ def _unknown_hosts(members: Sequence[Member]) -> Iterator[Finding]:
     """Members in service whose host cannot be identified by its key: they may serve, but no play runs on them."""
     for member in members:
         error = member.notes.last_adapter_error
-        in_service = member.status in (MemberStatus.READY, MemberStatus.DRAINING)
+        in_service = member.status in IN_SERVICE
         if in_service and error and error.code in host_keys.CODES:
             yield Finding("host_key_mismatch", error.message, member, shown_as=error.code)
 

@@ -8,8 +8,9 @@ causes.py has the codes. The table is in docs/usage/health.md.
 from collections.abc import Iterable, Sequence
 
 from runner.model import limits
+from runner.model.instance_notes import Reason
 from runner.model.names import host_name
-from runner.model.plan import Detail, stamp
+from runner.model.plan import stamp
 from runner.model.platform import Health, Member, Unreadable
 from runner.model.world import Policy
 from runner.slurm import notes
@@ -23,7 +24,7 @@ WORST = (Health.HEALTHY, Health.DEGRADED, Health.UNHEALTHY, Health.UNKNOWN)
 
 def health(
     snapshot: Snapshot | None, members: Sequence[Member], policy: Policy, unreadable: Iterable[Unreadable] = ()
-) -> tuple[Health, list[Detail]]:
+) -> tuple[Health, list[Reason]]:
     """The health of a running instance, and its reasons, the worst first."""
     found = [*_unreadable(unreadable), *findings(snapshot, members, policy)]
     found = sorted(found, key=lambda one: -WORST.index(one.cause.health))
@@ -31,7 +32,7 @@ def health(
     return worst, limits.fit_reasons([_reason(one, policy) for one in found])
 
 
-def unreadable_reasons(unreadable: Iterable[Unreadable]) -> list[Detail]:
+def unreadable_reasons(unreadable: Iterable[Unreadable]) -> list[Reason]:
     """The reasons for records alone, for an instance whose runtime is not looked at."""
     return [_reason(one, Policy()) for one in _unreadable(unreadable)]
 
@@ -43,20 +44,20 @@ def _unreadable(unreadable: Iterable[Unreadable]) -> list[Finding]:
     ]
 
 
-def _reason(finding: Finding, policy: Policy) -> Detail:
+def _reason(finding: Finding, policy: Policy) -> Reason:
     member = finding.member
-    reason: Detail = {
-        "code": finding.shown_as or finding.code,
-        "message": (finding.message + _tried(finding, policy))[:MESSAGE_CHARS],
-        "class": finding.cause.klass,
-        "health": finding.cause.health.value,
-    }
+    reason = Reason(
+        code=finding.shown_as or finding.code,
+        message=(finding.message + _tried(finding, policy))[:MESSAGE_CHARS],
+        klass=finding.cause.klass,
+        health=finding.cause.health.value,
+    )
     if member:
-        reason |= {"member_id": str(member.id), "host": host_name(member)}
+        reason = reason.with_fields(member_id=str(member.id), host=host_name(member))
     if finding.record:
-        reason |= {"kind": finding.record.kind, "id": finding.record.id}
+        reason = reason.with_fields(kind=finding.record.kind, id=finding.record.id)
     if member and finding.is_drift and (repair := notes.of(member).repair):
-        reason["repair"] = repair.stored()
+        reason = reason.with_fields(repair=repair.stored())
     return reason
 
 
@@ -69,7 +70,7 @@ def _tried(finding: Finding, policy: Policy) -> str:
         return ". It is not repaired, since GPUAAS_REPAIR is false: repair it on the host"
     if repair is None:
         return ""
-    tried = f"repair was tried {repair.attempts} of at most {policy.max_attempts} times: {repair.outcome}"
-    if not repair.progress.is_spent(policy.max_attempts):
+    tried = f"repair was tried {repair.count} of at most {policy.max_attempts} times: {repair.outcome}"
+    if not repair.is_spent(policy.max_attempts):
         return f" ({tried}; the next try is due at {stamp(repair.next_at) if repair.next_at else 'the next tick'})"
-    return f" ({tried}). Nothing more is tried: put it right on the host, as docs/usage/health.md says"
+    return f" ({tried}). Nothing more is tried: repair it on the host, as docs/usage/health.md says"

@@ -24,11 +24,11 @@ from runner.model.records import (
     Id,
     NotedError,
     NoteProblem,
-    Record,
     RecordError,
     Text,
-    Time,
 )
+from runner.model.times import Time
+from runner.slurm.notes import Conversion
 
 PARTITIONS_BYTES = 3000
 PartitionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
@@ -149,16 +149,6 @@ class RestartNote(_WithPartitions):
         shown = self.stored()
         named = ("after", "excused", "excused_count", "missing", "not_restarted")
         return {name: shown[name] for name in named if shown.get(name)}
-
-
-class Conversion(Record):
-    """How far slurmdbd is with its database, as its host reports it."""
-
-    since: Text | None = None
-    seconds: Count | None = None
-    idle_seconds: Count | None = None
-    cpu_seconds: Count | None = None
-    last_line: Text | None = None
 
 
 class _WithSummary(VerbNote):

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from runner.model.app import Report
 from runner.model.host_data import TEXT_BYTES, plain, printable
-from runner.model.names import CONTROLLER
+from runner.slurm.components import CONTROLLER
 from runner.slurm.reports import read_detail
 from runner.slurm.snapshot import Snapshot, read_snapshot
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from runner.model.names import CONTROLLER, WORKER
 from runner.model.platform import Member, MemberStatus
 from runner.slurm import notes
+from runner.slurm.components import CONTROLLER, WORKER
 
 
 def node_name(member: Member) -> str | None:

@@ -1,32 +1,54 @@
 """What the Slurm app keeps in a member's `adapter_detail`: its notes, and what was seen of the member. Pure.
 
-First the notes (`Record`), then the three classes that hold them with the fields beside them: `SlurmNotes` has what
-controller and workers share, `ControllerNotes` and `WorkerNotes` the rest. What any app keeps is in
-runner/model/member_notes.py. The fields that docs/ names keep their name and place in storage.
+First the notes (`Record`), then the classes that hold them with the fields beside them: `SlurmNotes` has what
+controller and workers share, `ControllerNotes` and `WorkerNotes` the rest; `InstanceNotes` is for `status_detail` of
+the instance. What any app keeps is in runner/model/member_notes.py and instance_notes.py. The fields that docs/ names
+keep their name and place in storage.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, StrictBool
+from pydantic import AfterValidator, AliasChoices, Field, StrictBool
 
 from runner.intent.addresses import HOSTNAME
+from runner.model.instance_notes import StatusDetail
 from runner.model.member_notes import Leave, MemberNotes
-from runner.model.names import CONTROLLER
-from runner.model.platform import Member
-from runner.model.records import Attempts, Count, Deciding, Detail, Fact, Id, NotedError, Record, Text, Time, note
+from runner.model.platform import AppInstance, Member
+from runner.model.records import (
+    Attempts,
+    Count,
+    Deciding,
+    Detail,
+    Fact,
+    Id,
+    NotedError,
+    Observation,
+    Record,
+    Text,
+    note,
+)
+from runner.model.times import Time
+from runner.slurm.components import CONTROLLER
 
 # Addresses of jobs. Version 1.0 wrote ids.
 Address = Annotated[
     str, Field(pattern=r"^[1-9][0-9]{0,9}(_[0-9]{1,9}|_\[([0-9,:-]{1,60}(\.\.\.)?|\?)\]|\+[0-9]{1,4})?$")
 ]
 Jobs = Sequence[Count | Address]
+# The error of a leave whose operation gave up at its deadline.
+GAVE_UP = "drain_deadline"
 
 
 def _is_hostname(name: str) -> str:
     if not HOSTNAME.fullmatch(name):
         raise ValueError("not a host name")
     return name
+
+
+def _stored_as(stored: str, name: str) -> Any:
+    """A field of `Attempts` that is stored under another name."""
+    return Field(validation_alias=AliasChoices(stored, name), serialization_alias=stored)
 
 
 class WorkerLeave(Leave):
@@ -54,33 +76,35 @@ class WorkerLeave(Leave):
     def ended(self, result: Literal["done", "failed", "cancelled"], error: NotedError | None = None) -> "WorkerLeave":
         return self.but(result=result, error=error)
 
-
-class Repair(Record):
-    """`repair`: what was tried against drift, written before the play. The reasons of health show it."""
-
-    why: Text = ""
-    attempts: Count = 0
-    last_at: Time | None = None
-    next_at: Time | None = None
-    outcome: Text | None = None
-
     @property
-    def progress(self) -> Attempts:
-        return Attempts(count=self.attempts, next_at=self.next_at, last_at=self.last_at)
+    def at_deadline(self) -> str | None:
+        """What was done at the deadline, in the words of the operation's result."""
+        return "gave up" if self.error and self.error.code == GAVE_UP else self.announced_eviction
 
 
-class ConfigTrial(Record):
+# The outcome was `mended` in earlier versions.
+RepairOutcome = Annotated[Text, AfterValidator(lambda found: "repaired" if found == "mended" else found)]
+
+
+class Repair(Attempts):
+    """`repair`: the attempts against drift, each written before its play. The reasons of health show it.
+
+    docs/usage/health.md has the stored names `attempts` and `why`; `why` has the codes of the drift.
+    """
+
+    count: Annotated[Count, _stored_as("attempts", "count")] = 0
+    last_error: Annotated[Text | None, _stored_as("why", "last_error")] = None
+    outcome: RepairOutcome | None = None
+
+
+class ConfigTrial(Attempts):
     """`change`: the configuration that is being put live; a run that was cut off leaves it here."""
 
     digest: Text
-    attempt: Count = 0
-    next_attempt_at: Time | None = None
+    count: Annotated[Count, _stored_as("attempt", "count")] = 0
+    next_at: Annotated[Time | None, _stored_as("next_attempt_at", "next_at")] = None
     # What was on trial before may have gone live, and no run has reported it.
     unsure: StrictBool | None = None
-
-    @property
-    def progress(self) -> Attempts:
-        return Attempts(count=self.attempt, next_at=self.next_attempt_at)
 
 
 class RefusedConfig(Record):
@@ -97,6 +121,33 @@ class RotationLeftOut(Record):
 
     operation_id: Id
     code: Text
+
+
+class Conversion(Record):
+    """`conversion`: how far slurmdbd is with its database, as its host reports it."""
+
+    since: Text | None = None
+    seconds: Count | None = None
+    idle_seconds: Count | None = None
+    cpu_seconds: Count | None = None
+    last_line: Text | None = None
+
+
+class Versions(Observation):
+    """`versions` of an instance: the app's, the controller's packages', and those that running daemons report."""
+
+    app: Text | None = None
+    package: Text | None = None
+    slurmdbd: Text | None = None
+    slurmctld: Text | None = None
+    slurmd: list[Text] = Field(default_factory=list)
+
+
+class InstanceNotes(StatusDetail):
+    """`status_detail` of a cluster."""
+
+    versions: Fact[Versions] = None
+    workers: Fact[dict[str, Count]] = None  # how many, by status
 
 
 class SlurmNotes(MemberNotes):
@@ -136,7 +187,7 @@ class ControllerNotes(SlurmNotes):
     slurmdbd_version: Fact[Text] = None
     slurmctld_started_at: Fact[Time] = None
     services_left: Fact[list[Text]] = None
-    conversion: Fact[dict[str, Text | int | None]] = None
+    conversion: Fact[Conversion] = None
 
     @property
     def hostname(self) -> str | None:
@@ -177,3 +228,7 @@ def controller(member: Member) -> ControllerNotes:
 
 def worker(member: Member) -> WorkerNotes:
     return member.read_notes(WorkerNotes)
+
+
+def instance(found: AppInstance) -> InstanceNotes:
+    return InstanceNotes.read(found.status_detail or {})

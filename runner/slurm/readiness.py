@@ -3,37 +3,54 @@
 Unknown and unreadable are states of their own; neither ever counts as good.
 """
 
+from collections.abc import Iterator
+
 from runner.slurm import node_rules
 from runner.slurm.node_rules import Obstacle
 from runner.slurm.notes import WorkerNotes
-from runner.slurm.snapshot import Job, Node, Snapshot
+from runner.slurm.snapshot import ControllerState, Job, Node, Snapshot
+
+# The daemons of a controller, a cause before its effects, and what it means if one of them is down.
+_DAEMONS = {
+    "munge": "no message in the cluster can be authenticated",
+    "mariadb": "jobs run, and are accounted once it is back",
+    "slurmdbd": "jobs run, and are accounted once it is back",
+    "slurmctld": "running jobs continue, no new ones start",
+}
 
 
 def controller_problem(snapshot: Snapshot | None) -> tuple[str, str] | None:
     """Why the controller is not ready (code, sentence), or None when it is."""
     if snapshot is None:
         return "controller_unknown", "the controller could not be looked at"
-    seen = snapshot.controller
-    for daemon in ("munge", "slurmdbd", "slurmctld"):
-        state = getattr(seen, daemon)
-        if state != "active":
-            return (
-                f"{daemon}_not_active",
-                f"{daemon} is {state or 'unknown'} on the controller: see its journal there",
-            )
-    if seen.ping != "UP":
-        return (
+    return next(controller_problems(snapshot.controller), None)
+
+
+def controller_problems(seen: ControllerState) -> Iterator[tuple[str, str]]:
+    """All that keeps a controller from being ready, as code and sentence. Health shows each of them."""
+    down = [name for name in _DAEMONS if getattr(seen, name) != "active"]
+    for name in down:
+        state = getattr(seen, name) or "unknown"
+        yield (
+            f"{name}_not_active",
+            f"{name} is {state} on the controller: {_DAEMONS[name]}. See journalctl -u {name} there",
+        )
+    if not {"munge", "slurmctld"}.intersection(down) and seen.ping != "UP":
+        yield (
             "slurmctld_not_answering",
-            f"scontrol ping says {seen.ping}: see slurmctld's journal on the controller",
+            f"slurmctld runs, but scontrol ping returns {seen.ping}: see its journal on the controller, and restart it",
         )
     if not seen.config_version:
-        return "config_unknown", "the controller has no readable slurm.conf"
-    if not seen.submit_account:
-        return (
-            "no_submit_account",
-            "no account with an association exists yet: jobs would be refused as InvalidAccount",
+        yield "config_unknown", "the controller has no readable slurm.conf: slurmctld would not start again"
+    if {"munge", "mariadb", "slurmdbd"}.intersection(down):
+        return  # what accounting would answer is not known
+    if seen.accounting_answers is False:
+        yield (
+            "slurmdbd_not_answering",
+            "slurmdbd runs, but sacctmgr gets no answer: jobs run, and are accounted later. See its journal",
         )
-    return None
+    elif not seen.submit_account:
+        yield "no_submit_account", "no account has a user, so jobs are refused as InvalidAccount: add one with sacctmgr"
 
 
 def running_jobs(snapshot: Snapshot | None) -> list[Job] | None:
@@ -51,7 +68,7 @@ def worker_problem(
     `may_be_held`: a drain does not count, for a worker that returns to the state it had.
     """
     if snapshot is None or snapshot.nodes is None:
-        return "controller_unknown", "the controller could not be asked about its nodes"
+        return "controller_unknown", "the controller did not return its nodes"
     hostname = worker.worker_hostname
     if not hostname:
         return "hostname_unknown", "the host has not reported its name: the join did not get that far"
@@ -85,6 +102,11 @@ def is_serving(node: Node) -> bool:
     return node_rules.is_serving(node.state, node.flags)
 
 
+def is_responding(node: Node) -> bool:
+    """Whether its slurmd works and responds to the controller, drained or not."""
+    return node.state in node_rules.SERVING_STATES and "NOT_RESPONDING" not in node.flags
+
+
 def is_held_by_a_person(node: Node) -> bool:
     return node_rules.is_held_by_person(node.state, node.flags, node.reason, node.reason_by)
 
@@ -100,6 +122,6 @@ def deletion_problem(snapshot: Snapshot, hostname: str) -> Obstacle | None:
     node = snapshot.nodes.get(hostname)
     if node is None:
         return None
-    named_by = [job.address for job in snapshot.jobs_naming(hostname)]
+    named_by = [job.address for job in snapshot.jobs_needing(hostname)]
     reserved_by = [one.name for one in snapshot.reservations if hostname in one.nodes]
     return node_rules.delete_obstacle(hostname, node.state, node.flags, node.jobs, named_by, reserved_by)

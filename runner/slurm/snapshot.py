@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from runner.model import host_data
-from runner.model.records import YEARS
+from runner.model.times import YEARS
 
 WORD_BYTES = 256
 VERSION_BYTES = 48
@@ -59,6 +59,17 @@ MaybeMoment = Annotated[Moment | None, WrapValidator(_or_none)]
 Address = Annotated[
     str, Field(pattern=r"^[1-9][0-9]{0,9}(_[0-9]{1,9}|_\[([0-9][0-9,:-]*(\]|\.\.\.)|\?\])|\+[0-9]{1,4})?$")
 ]
+
+
+def count_gpus(gres: str) -> int:
+    """GPUs in a Gres text such as gpu:a100:4(S:0-1) or gpu:(null):2(IDX:0-1)."""
+    total = 0
+    for entry in gres.replace("(null)", "").split(","):
+        kind, _, rest = entry.split("(")[0].partition(":")
+        if kind == "gpu":
+            count = rest.rpartition(":")[2] or "1"
+            total += int(count) if count.isascii() and count.isdigit() and len(count) < 7 else 1
+    return total
 
 
 class _Observed(BaseModel):
@@ -106,6 +117,7 @@ class Node(_Observed):
     cpus: Number = 0
     memory_mb: Number = 0
     gres: str = ""
+    gres_used: str = ""
     address: Word | None = None
     slurm_version: Version | None = None
     slurmd_started_at: MaybeMoment = None
@@ -120,14 +132,12 @@ class Node(_Observed):
 
     @property
     def gpus(self) -> int:
-        """GPUs in a Gres text such as gpu:a100:4(S:0-1)."""
-        total = 0
-        for entry in self.gres.split(","):
-            kind, _, rest = entry.split("(")[0].partition(":")
-            if kind == "gpu":
-                count = rest.rpartition(":")[2] or "1"
-                total += int(count) if count.isascii() and count.isdigit() and len(count) < 7 else 1
-        return total
+        return count_gpus(self.gres)
+
+    @property
+    def gpus_used(self) -> int:
+        """GPUs that jobs have."""
+        return count_gpus(self.gres_used)
 
 
 class Job(_Observed):
@@ -168,7 +178,7 @@ class Snapshot(_Observed):
     def jobs_of(self, hostname: str) -> list[Job]:
         return [job for job in self.jobs or [] if hostname in job.nodes]
 
-    def jobs_naming(self, hostname: str) -> list[Job]:
+    def jobs_needing(self, hostname: str) -> list[Job]:
         """Jobs that hold this node or ask for it by name."""
         return [job for job in self.jobs or [] if hostname in job.required_nodes or hostname in job.nodes]
 

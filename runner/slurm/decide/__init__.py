@@ -9,16 +9,24 @@ runner/slurm/decide/rules.py says how they are read.
 from functools import partial
 
 from runner.model.plan import Plan, Step
-from runner.model.platform import InstanceStatus, Member
+from runner.model.platform import Member
 from runner.slurm.controller import find_controller
 from runner.slurm.decide import claims, controller, looks, repair, status
 from runner.slurm.decide.guards import host_keys, instance_status, packages, scope
-from runner.slurm.decide.instance import configure, decommission, queue, retry, rotate, upgrade
+from runner.slurm.decide.instance import (
+    configure,
+    decommission,
+    queue,
+    restart,
+    retry,
+    rollback,
+    rotate,
+    start,
+    stop,
+    upgrade,
+)
 from runner.slurm.decide.instance.queue import Verb
-from runner.slurm.decide.instance.restart import RESTART
-from runner.slurm.decide.instance.start import START
-from runner.slurm.decide.instance.stop import STOP
-from runner.slurm.decide.rules import Check, Guard, Rule, Together, ask, passed
+from runner.slurm.decide.rules import Check, Guard, Rule, Together, apply_checks, ask
 from runner.slurm.decide.workers import plays
 from runner.slurm.world import World
 
@@ -26,18 +34,19 @@ __all__ = ["decide"]
 
 # What can be requested of a whole instance. Each verb is a module; see instance/queue.py.
 VERBS: dict[str, Verb] = {
-    "stop": STOP,
-    "start": START,
-    "restart": RESTART,
+    "stop": stop.VERB,
+    "start": start.VERB,
+    "restart": restart.VERB,
     "decommission": decommission.VERB,
-    "upgrade": Verb((InstanceStatus.RUNNING,), upgrade.upgrade, upgrade.check_upgrade, upgrade.called_off),
-    "rollback": Verb((InstanceStatus.RUNNING,), upgrade.rollback, upgrade.check_rollback, upgrade.called_off),
+    "upgrade": upgrade.VERB,
+    "rollback": rollback.VERB,
     "rotate_credentials": rotate.VERB,
+    # A retry deploys by the tables below, so `serve` is looked up when the verb is carried out.
     "retry": retry.verb(lambda world: serve(world)),
 }
 
 # The last row of INSTANCE; `serve` asks it alone.
-HAS_A_CLUSTER = Guard("have what a cluster needs", controller.require_usable_deploy)
+USABLE_DEPLOY = Guard("require a controller and a usable request", controller.require_usable_deploy)
 
 # A guard stops everything below it. Of the rules, the first that has something to do wins; waits and reports add up.
 INSTANCE: tuple[Rule[[World]], ...] = (
@@ -54,7 +63,7 @@ INSTANCE: tuple[Rule[[World]], ...] = (
     Guard("wait for another runner's operation", queue.wait_for_another_runner),
     Guard("leave a stopped instance stopped", instance_status.keep_stopped),
     Guard("refuse operations on a failed instance", instance_status.refuse_on_failed),
-    HAS_A_CLUSTER,
+    USABLE_DEPLOY,
 )
 
 # An instance that serves or is being deployed. The rules of the first row are asked together: they are about different
@@ -63,7 +72,7 @@ CLUSTER: tuple[Rule[[World, Member]] | Together[[World, Member]], ...] = (
     (
         Rule("bring up the controller", controller.prepare),
         Rule("apply a changed configuration", configure.settle, when=status.is_running),
-        Rule("note workers that follow", configure.followed, when=status.is_running),
+        Rule("record which workers have the configuration", configure.followed, when=status.is_running),
         Rule("carry out worker operations", plays.settle),
         Rule("end workers of cancelled operations", plays.settle_orphans),
     ),
@@ -71,7 +80,7 @@ CLUSTER: tuple[Rule[[World, Member]] | Together[[World, Member]], ...] = (
     Rule("apply a changed configuration", configure.play, when=status.is_running),
     Rule("carry out worker operations", plays.play),
     Rule("make workers follow the controller", configure.follow, when=controller.is_ready),
-    Rule("look at what became of a change", looks.after_change, when=controller.is_ready),
+    Rule("observe the result of a change", looks.after_change, when=controller.is_ready),
     Rule("repair what has drifted", repair.steps, when=controller.is_ready),
     Rule("refresh an old observation", looks.refresh, when=controller.is_ready),
     Rule("report the instance", status.report_instance),
@@ -90,12 +99,12 @@ def decide(world: World) -> Plan:
     steps, ended = ask(INSTANCE, world)
     if not ended:
         steps += _cluster(world)
-    return passed(BEFORE_A_PLAY, world, Plan(tuple(steps)))
+    return apply_checks(BEFORE_A_PLAY, world, Plan(tuple(steps)))
 
 
 def serve(world: World) -> list[Step]:
     """The steps for an instance that serves or is being deployed, whatever its status is: `retry` deploys again."""
-    steps, ended = ask((HAS_A_CLUSTER,), world)
+    steps, ended = ask((USABLE_DEPLOY,), world)
     return steps if ended else _cluster(world)
 
 

@@ -1,4 +1,4 @@
-"""No play changes a host without a claim and a number. runner/model/claims.py has the invariant.
+"""No play changes a host without a claim and a fence. runner/model/claims.py has the invariant.
 
 The play is planned first, then what it changes is claimed, then it is planned again and runs. Which members are left
 out because another runner holds them is decided where the play is made; a play that still names one of them waits.
@@ -9,12 +9,13 @@ from dataclasses import replace
 
 from runner.model import claims, progress
 from runner.model.limits import RECORD_BYTES, size
-from runner.model.names import CONTROLLER, host_name
+from runner.model.names import host_name
 from runner.model.plan import AdapterError, Claim, Finish, Plan, Play, Refuse, SetMember, Step, Wait, Warn
-from runner.model.platform import InstanceStatus, Member, MemberStatus, Operation, OperationStatus
+from runner.model.platform import UNFINISHED, InstanceStatus, Member, MemberStatus, Operation, OperationStatus
 from runner.model.records import NEWER, NotedError
 from runner.slurm import detail, notes
-from runner.slurm.decide.members import UNFINISHED, held_by_another, is_claimed, is_ours, obstacle
+from runner.slurm.components import CONTROLLER
+from runner.slurm.decide.members import held_by_another, is_claimed, is_ours, obstacle
 from runner.slurm.fitting import fitted
 from runner.slurm.notes import SlurmNotes
 from runner.slurm.world import World
@@ -26,7 +27,7 @@ THROUGH_CONTROLLER = frozenset({"add_worker", "remove_worker", "drain_worker", "
 
 
 def require_claims(world: World, plan: Plan) -> Plan:
-    """The plan with its play numbered, or the claims that come before it."""
+    """The plan with the fences of its play, or the claims that come before it."""
     play = plan.play
     if play is None:
         return plan
@@ -40,23 +41,25 @@ def require_claims(world: World, plan: Plan) -> Plan:
         return Plan((*(step for step in plan.steps if isinstance(step, Wait)), *blocked))
     exclusive = [one for one in changed if one not in shared]
     lacking = [one for one in exclusive if not _may_change(world, one)]
-    lacking += [one for one in shared if _needs_number(world, one)]
+    lacking += [one for one in shared if _needs_fence(world, one)]
     if lacking:
         why = f"playbooks/{play.playbook}.yml changes its host"
         own = {one.id for one in lacking if one not in shared and not _is_covered(world, one)}
         return Plan(tuple(Claim(why, one, one.status, hold=one.id in own) for one in lacking))
     fences = {one.id: world.fences[one.id] for one in exclusive}
-    fences |= {one.id: world.fences.get(one.id) or claims.number(one) or 0 for one in shared}
-    numbered = replace(play, fences=fences, first=frozenset(one.id for one in changed if _is_first(play, one)))
-    return Plan(tuple(numbered if step is play else step for step in plan.steps))
+    fences |= {one.id: world.fences.get(one.id) or claims.fence(one) or 0 for one in shared}
+    fenced = replace(play, fences=fences, first=frozenset(one.id for one in changed if _is_first(play, one)))
+    return Plan(tuple(fenced if step is play else step for step in plan.steps))
 
 
 def changed_by(play: Play) -> tuple[Member, ...]:
     """Members whose hosts the play changes, or on whose hosts it changes Slurm's state."""
-    everybody = play.playbook in CHANGES_ALL
+    all_members = play.playbook in CHANGES_ALL
     workers = play.playbook in CHANGES_WORKERS
     through = play.playbook in THROUGH_CONTROLLER
-    return tuple(one for one in play.members if everybody or (through if one.component_key == CONTROLLER else workers))
+    return tuple(
+        one for one in play.members if all_members or (through if one.component_key == CONTROLLER else workers)
+    )
 
 
 def note_unreadable(world: World) -> list[Step]:
@@ -107,7 +110,7 @@ def _fits(step: SetMember) -> bool:
 
 
 def not_now(world: World, controller: Member) -> str | None:
-    """Why nothing is begun through the controller that no operation of ours asks for: another runner is at work."""
+    """Why no work starts through the controller now: another runner is at work, and we hold no operation."""
     held = obstacle(world, controller)
     if held or _is_ours(world, (*world.operations, *world.instance_operations)):
         return held
@@ -119,7 +122,7 @@ def not_now(world: World, controller: Member) -> str | None:
 
 
 def _is_first(play: Play, member: Member) -> bool:
-    """Whether its host has nothing of ours yet: it is brought up, and was not stopped."""
+    """Whether the play sets up a host that has nothing of ours yet. A member that was stopped has something."""
     return member.status in UNFINISHED and not progress.is_stopped(member) and ("join", member.id) in play.acts
 
 
@@ -131,7 +134,7 @@ def _is_ours(world: World, operations: Iterable[Operation]) -> bool:
 
 
 def _is_covered(world: World, member: Member) -> bool:
-    """Whether a claim of ours on what is done to the member holds it: then it need not be held by itself."""
+    """Whether a claim of ours, on an operation or on the teardown, covers the member: then it needs none of its own."""
     if _is_ours(world, world.instance_operations):
         return True
     if world.instance.status == InstanceStatus.DELETING:
@@ -144,7 +147,7 @@ def _may_change(world: World, member: Member) -> bool:
 
 
 def _shared(world: World, play: Play) -> list[Member]:
-    """The controller, where the play only speaks with it for an operation on workers that is ours."""
+    """The controller, if the play only runs Slurm's commands there, for an operation on workers that we hold."""
     if play.playbook not in THROUGH_CONTROLLER or not _is_ours(world, world.operations):
         return []
     if _is_ours(world, world.instance_operations) or world.instance.status == InstanceStatus.DELETING:
@@ -152,7 +155,7 @@ def _shared(world: World, play: Play) -> list[Member]:
     return [one for one in play.members if one.component_key == CONTROLLER]
 
 
-def _needs_number(world: World, controller: Member) -> bool:
-    """Whether it has none yet, or a runner that vanished may still use it."""
-    vanished = world.took_over or claims.lease(controller)[0] is not None
-    return controller.id not in world.fences and (vanished or not claims.number(controller))
+def _needs_fence(world: World, controller: Member) -> bool:
+    """Whether the controller has no fence yet, or a runner that disappeared may still use the present one."""
+    disappeared = world.took_over or claims.lease(controller)[0] is not None
+    return controller.id not in world.fences and (disappeared or not claims.fence(controller))

@@ -1,18 +1,18 @@
 """The controller of a cluster that is being deployed: what it needs, and its bootstrap."""
 
 from runner.intent.errors import IntentError
-from runner.intent.placement import read_placement
 from runner.model import progress
 from runner.model.names import host_name
 from runner.model.neighbours import is_undeployed
 from runner.model.plan import Act, AdapterError, Play, Step, Wait
-from runner.model.platform import Health, InstanceStatus, Member, MemberStatus
+from runner.model.platform import UNFINISHED, Health, InstanceStatus, Member, MemberStatus
 from runner.slurm import detail
 from runner.slurm.cluster_config import read_config
 from runner.slurm.controller import controllers
-from runner.slurm.decide.members import UNFINISHED, conclude, fail, host_problem, try_claim
+from runner.slurm.decide.members import conclude, fail, host_problem, try_claim
 from runner.slurm.decide.status import instance_fails, set_instance
 from runner.slurm.decide.workers.plays import wanted_plays
+from runner.slurm.placement import read_placement
 from runner.slurm.world import World
 
 
@@ -85,7 +85,7 @@ def _bootstrap(world: World, controller: Member) -> tuple[list[Step], bool]:
         if world.neighbours.unreadable:
             why = f"{world.neighbours.unreadable} cannot be read, so it is not known whether the allocation is free"
             return [Wait(why, host_name(controller))], False
-    steps, ours = try_claim(world, controller, "the deploy asks for this controller")
+    steps, ours = try_claim(world, controller, "the deploy requests this controller")
     if ours and world.instance.status == InstanceStatus.REQUESTED:
         written = detail.of_instance(world.instance, None, world.members, [], world.now)
         steps += set_instance(world, InstanceStatus.DEPLOYING, Health.PROGRESSING, written, None)

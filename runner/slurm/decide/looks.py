@@ -1,4 +1,4 @@
-"""Looks at the controller that no operation asks for."""
+"""Looks at the controller that no operation requested."""
 
 from runner.model.plan import Step
 from runner.model.platform import Member
@@ -11,7 +11,7 @@ from runner.slurm.world import World
 
 def after_change(world: World, controller: Member) -> list[Step]:
     if configure.needs_look(world, controller):
-        return [look(controller, "what became of a change is not seen yet")]
+        return [look(controller, "the result of a change was not observed yet")]
     return []
 
 
@@ -19,7 +19,7 @@ def refresh(world: World, controller: Member) -> list[Step]:
     if world.played:
         return []
     if any(detail.was_given_back(member) for member in world.members):
-        return [look(controller, "a worker that was given back is not seen serving yet")]
+        return [look(controller, "a resumed worker was not observed in service yet")]
     if is_stale(world.instance, world.now, world.policy):
         return [look(controller, "what is known of the cluster is old")]
     return []

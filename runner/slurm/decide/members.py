@@ -7,16 +7,17 @@ from runner.intent.connection import read_target
 from runner.intent.errors import IntentError
 from runner.model import claims
 from runner.model.member_notes import MemberNotes
-from runner.model.names import CONTROLLER, host_name
+from runner.model.names import host_name
 from runner.model.plan import AdapterError, Claim, Detail, SetMember, Step, Wait, stamp
 from runner.model.platform import NOT_FOUND, Allocation, Member, MemberStatus
 from runner.model.world import Outcome
 from runner.slurm import detail, notes
+from runner.slurm.components import CONTROLLER
 from runner.slurm.notes import WorkerNotes
 from runner.slurm.readiness import controller_problem, worker_problem
 from runner.slurm.world import World
 
-UNFINISHED = (MemberStatus.REQUESTED, MemberStatus.RECONCILING)
+NOT_REACHED = "the play did not reach it; the next tick continues"
 COMING = ("requested", "provisioning")
 
 
@@ -25,7 +26,7 @@ def try_claim(world: World, member: Member, why: str) -> tuple[list[Step], bool]
     held = obstacle(world, member)
     if held:
         return [Wait(held, host_name(member))], False
-    later = not_due(world, member)
+    later = member.notes.attempts.not_due(world.now)
     if later:
         return [Wait(later, host_name(member))], False
     if world.played:
@@ -46,12 +47,15 @@ def unreadable_note(member: Member) -> str | None:
     return f"{problem.code}: adapter_detail.{problem.message}" if problem else None
 
 
-def not_due(world: World, member: Member) -> str | None:
-    """When the next attempt with the member is due; None: now."""
-    attempts = member.notes.attempts
-    return (
-        None if attempts.is_due(world.now) or not attempts.next_at else f"the next try is at {stamp(attempts.next_at)}"
-    )
+def before_play(world: World, member: Member, act: str) -> SetMember | Wait | None:
+    """The member's step if its play cannot run now; None if it can. Its host is checked first, then when it is due."""
+    error, waiting = host_problem(world, member)
+    if error:
+        return fail(world, member, error)
+    waiting = waiting or member.notes.attempts.not_due(world.now)
+    if not waiting and world.did(act, member):
+        waiting = NOT_REACHED
+    return Wait(waiting, host_name(member)) if waiting else None
 
 
 def is_claimed(world: World, member: Member) -> bool:
@@ -79,7 +83,7 @@ def conclude(world: World, member: Member, outcome: Outcome) -> list[Step]:
             "the controller shows it serving",
             member,
             MemberStatus.READY,
-            {**outcome.detail, **seen, **_unclaimed(), "phase": "serving", "last_adapter_error": None},
+            {**outcome.detail, **seen, **_unclaimed(), **MemberNotes(phase="serving", last_adapter_error=None).changes},
         )
     ]
 
@@ -97,12 +101,13 @@ def fail(world: World, member: Member, error: AdapterError, outcome: Outcome | N
     attempts = member.notes.attempts
     if outcome:
         attempts = attempts.failed(world.now, error.code, world.policy.retry_seconds)
+    again = outcome and error.klass == "retryable" and not attempts.is_spent(world.policy.max_attempts)
     changes = {**(outcome.detail if outcome else {}), **_unclaimed()}
-    changes |= MemberNotes(attempt=attempts.count, last_adapter_error=error.as_note(world.now)).changes
+    changes |= MemberNotes.tried(attempts if again else attempts.but(next_at=None)).changes
+    changes |= MemberNotes(last_adapter_error=error.as_note(world.now)).changes
     if outcome and outcome.phase:
-        changes["phase"] = outcome.phase
-    if outcome and error.klass == "retryable" and not attempts.is_spent(world.policy.max_attempts):
-        changes |= MemberNotes(next_attempt_at=attempts.next_at).changes
+        changes |= MemberNotes(phase=outcome.phase).changes
+    if again:
         why = f"{error.code}: try {attempts.count} of {world.policy.max_attempts}"
         return SetMember(why, member, MemberStatus.RECONCILING, changes)
     return SetMember(f"{error.code}: {error.message}", member, MemberStatus.FAILED, changes)
@@ -149,11 +154,10 @@ def is_gone(allocation: Allocation | None) -> bool:
     return allocation is not None and allocation.status in ("released", NOT_FOUND)
 
 
-def held_by_another(world: World, by: object, until: datetime | None) -> str | None:
+def held_by_another(world: World, by: str | None, until: datetime | None) -> str | None:
     """Why it is not ours: another runner's lease still runs."""
-    if by and by != world.runner_id and until and until > world.now:
-        return f"runner {by} holds it until {stamp(until)}"
-    return None
+    holder = claims.other_holder(world.runner_id, world.now, by, until)
+    return f"runner {holder[0]} holds it until {stamp(holder[1])}" if holder else None
 
 
 def is_ours(world: World, by: object, until: datetime | None) -> bool:

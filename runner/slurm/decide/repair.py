@@ -1,8 +1,8 @@
-"""Drift: what was in order and no longer is, put right by the same plays that made it, a bounded number of times.
+"""Repair of drift: a member that was in order and no longer is, by the plays that set it up, a bounded number of times.
 
 What was tried is in the member's own note (`Repair`), written before the play, so that a runner killed in the middle
 has counted too. It is dropped once the member has been in order for a while: a daemon that dies again and again is not
-started for ever.
+started without limit.
 
 Never repaired: a drained node, since a drain is not drift (see runner/slurm/findings.py); a
 member that an operation is at; anything while an operation on the instance is under way or the instance does not run; a
@@ -12,13 +12,14 @@ host that cannot be reached, which only spends time.
 from datetime import timedelta
 
 from runner.model.limits import named
-from runner.model.names import CONTROLLER, host_name
+from runner.model.names import host_name
 from runner.model.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
 from runner.model.platform import InstanceStatus, Member, MemberStatus
 from runner.model.records import NotedError, pause
 from runner.model.world import Outcome
 from runner.slurm import detail, notes
 from runner.slurm.causes import Finding
+from runner.slurm.components import CONTROLLER
 from runner.slurm.decide import claims
 from runner.slurm.decide.members import host_problem, obstacle, unreadable_note
 from runner.slurm.decide.status import look
@@ -29,7 +30,7 @@ from runner.slurm.world import World
 # After this time in order, new drift gets new attempts.
 STEADY = timedelta(minutes=10)
 PASSING = ("worker_not_responding",)
-TRYING, MENDED, UNREACHABLE = "trying", "mended", "host_unreachable"
+TRYING, MENDED, UNREACHABLE = "trying", "repaired", "host_unreachable"
 
 
 def steps(world: World, controller: Member) -> list[Step]:
@@ -99,10 +100,10 @@ def _begin(world: World, controller: Member, drift: dict[str, list[Finding]]) ->
 
 def _why_not(world: World, member: Member) -> str | None:
     repair = notes.of(member).repair
-    if repair and repair.progress.is_spent(world.policy.max_attempts):
-        return f"{repair.attempts} repairs did not help: a person has to look at it"
-    if repair and repair.next_at and not repair.progress.is_due(world.now):
-        return f"the next repair is due at {stamp(repair.next_at)}"
+    if repair and repair.is_spent(world.policy.max_attempts):
+        return f"{repair.count} repairs did not help: a person has to look at it"
+    if repair and (later := repair.not_due(world.now)):
+        return later
     if detail.is_unsettled(member) or any(member.id in operation.member_ids for operation in world.operations):
         return "something else is being done with it"
     # A refused configuration does not prevent a repair: the host has the configuration that last served.
@@ -114,19 +115,16 @@ def _try(world: World, controller: Member, due: list[Member], drift: dict[str, l
     written: list[Step] = []
     for member in due:
         codes = ", ".join(dict.fromkeys(one.code for one in drift[str(member.id)]))
-        repair = notes.of(member).repair or Repair(why=codes)
-        tried = repair.progress.failed(world.now, codes, world.policy.retry_seconds)
-        begun = repair.but(
-            why=codes, attempts=tried.count, last_at=tried.last_at, next_at=tried.next_at, outcome=TRYING
-        )
-        why = f"{codes}: repair {tried.count} of at most {world.policy.max_attempts}"
+        repair = notes.of(member).repair or Repair()
+        begun = repair.failed(world.now, codes, world.policy.retry_seconds).but(outcome=TRYING)
+        why = f"{codes}: repair {begun.count} of at most {world.policy.max_attempts}"
         written.append(SetMember(why, member, member.status, SlurmNotes(repair=begun).changes))
     about = named([f"{host_name(member)}: {drift[str(member.id)][0].code}" for member in due], "; ")
     acts: frozenset[Act] = frozenset(("repair", member.id) for member in due)
     if due == [controller]:
-        play = Play(f"put right what drifted, {about}", "deploy", (controller,), acts)
+        play = Play(f"repair drift, {about}", "deploy", (controller,), acts)
     else:
-        play = Play(f"put right what drifted, {about}", "add_worker", (controller, *due), acts)
+        play = Play(f"repair drift, {about}", "add_worker", (controller, *due), acts)
     return [*written, play]
 
 
@@ -149,7 +147,7 @@ def _result(world: World, member: Member, repair: Repair, outcome: Outcome | Non
     if error is None and still:
         error = AdapterError(still.code, still.message, "drift", host_name(member))
     if error is None and outcome and world.snapshot:
-        return _set(f"{repair.why}: put right", member, repair.but(outcome=MENDED), None, seen)
+        return _set(f"{repair.last_error}: repaired", member, repair.but(outcome=MENDED), None, seen)
     if error is None:
         changes = SlurmNotes(repair=repair.but(outcome="unknown")).changes
         return SetMember("the result of the repair is not known", member, member.status, changes)
@@ -157,7 +155,7 @@ def _result(world: World, member: Member, repair: Repair, outcome: Outcome | Non
     if error.code == UNREACHABLE or (outcome and outcome.error and outcome.phase is None):
         # No host was touched, so no attempt was spent; but one that does not answer is not tried at every tick either.
         longest = pause(world.policy.retry_seconds, world.policy.max_attempts)
-        repair = repair.but(attempts=max(0, repair.attempts - 1), next_at=world.now + longest)
+        repair = repair.but(count=max(0, repair.count - 1), next_at=world.now + longest)
     return _set(f"{error.code}: {error.message}", member, repair, error.as_note(world.now), seen)
 
 
@@ -173,7 +171,7 @@ def _in_order(world: World, member: Member) -> list[Step]:
     repair = notes.of(member).repair
     if repair is None or unreadable_note(member):
         return []
-    if repair.last_at is None or world.now - repair.last_at >= STEADY or not repair.attempts:
+    if repair.last_at is None or world.now - repair.last_at >= STEADY or not repair.count:
         return [_set("it has been in order for a while", member, None, None)]
     if repair.outcome == MENDED:
         return []

@@ -80,7 +80,7 @@ def ask(rules: Iterable[Rule[P] | Together[P]], *args: P.args, **kwargs: P.kwarg
     return steps, False
 
 
-def passed(checks: Iterable[Check], world: World, plan: Plan) -> Plan:
+def apply_checks(checks: Iterable[Check], world: World, plan: Plan) -> Plan:
     """The plan after all checks."""
     for check in checks:
         planned, found = plan.play, check.function(world, plan).steps
@@ -101,6 +101,7 @@ def _for_play(play: Play, step: Step) -> Step:
     asked = {one.id: one for member in members if (one := play.operations.get(member.id))}
     # One that is for several names none of them, as long as the play itself is not for one.
     operation = play.operation or (next(iter(asked.values())) if len(asked) == 1 else None)
+    step = replace(step, play_rule=play.rule)
     return step if operation is None else next(iter(for_operation(operation, [step])))
 
 

@@ -6,11 +6,11 @@ from runner.intent import host_keys
 from runner.model import claims
 from runner.model.member_notes import MemberNotes
 from runner.model.plan import AdapterError, Announce, Detail, Play, SetInstance, SetMember, Step, Wait
-from runner.model.platform import AppInstance, Health, InstanceStatus, Member, MemberStatus
+from runner.model.platform import UNFINISHED, AppInstance, Health, InstanceStatus, Member, MemberStatus
 from runner.model.world import Outcome
 from runner.slurm import access_bundle, detail, notes
 from runner.slurm.controller import controllers
-from runner.slurm.decide.members import UNFINISHED, fail, unreadable_note
+from runner.slurm.decide.members import fail, unreadable_note
 from runner.slurm.decide.workers.operations import end_all
 from runner.slurm.health import health
 from runner.slurm.notes import SlurmNotes
@@ -84,7 +84,7 @@ def _refresh(world: World, controller: Member) -> list[Step]:
         is_controller = member is controller
         seen = detail.of_controller(snapshot) if is_controller else detail.of_worker(snapshot, stored.worker_hostname)
         if is_controller and not controller_problem(snapshot) and stored.error_code not in STANDING:
-            seen["last_adapter_error"] = None
+            seen |= MemberNotes(last_adapter_error=None).changes
         if status != member.status:
             seen |= detail.back_in_service(member)
         if status != member.status or _differs(member, seen):
@@ -125,7 +125,7 @@ def instance_fails(world: World, error: AdapterError) -> list[Step]:
         if member.status in UNFINISHED and not unreadable_note(member)
     ]
     steps += end_all(world, error.code, f"the deploy failed: {error.message}")
-    failed = detail.of_failed_instance(world.instance, [{"code": error.code, "message": error.message}])
+    failed = detail.of_failed_instance(world.instance, [error.as_reason()])
     return [*steps, *set_instance(world, InstanceStatus.FAILED, Health.UNHEALTHY, failed, None)]
 
 

@@ -8,13 +8,12 @@ from runner.intent import host_keys
 from runner.intent.connection import read_target
 from runner.intent.errors import IntentError
 from runner.model import claims
+from runner.model.member_notes import MemberNotes
 from runner.model.names import host_name
 from runner.model.plan import AdapterError, Detail, Pin, Plan, SetMember, Step, stamp
-from runner.model.platform import Member, MemberStatus
-from runner.slurm.decide.members import host_problem
+from runner.model.platform import IN_SERVICE, Member, MemberStatus
+from runner.slurm.decide.members import host_problem, unreadable_note
 from runner.slurm.world import World
-
-SERVING = (MemberStatus.READY, MemberStatus.DRAINING)
 
 
 def note_key_changes(world: World) -> list[Step]:
@@ -28,7 +27,7 @@ def note_key_changes(world: World) -> list[Step]:
         problem = problem if problem and problem.code in host_keys.CODES else None
         if error and error.code == host_keys.MISMATCH and problem is None:
             steps += _changed(world, member, error)
-        elif member.status in SERVING:
+        elif member.status in IN_SERVICE and not unreadable_note(member):
             steps += _show_problem(world, member, problem)
     return steps
 
@@ -42,7 +41,7 @@ def _changed(world: World, member: Member, error: AdapterError) -> list[Step]:
     if target is None:
         return []
     change = host_keys.changed(target.key_body, stamp(world.now))
-    return [_note(member, change | _error(world, error), "its host does not show the key it is known by")]
+    return [_note(member, change | _error(world, error), "its host does not show the key on record")]
 
 
 def _show_problem(world: World, member: Member, problem: AdapterError | None) -> list[Step]:
@@ -53,12 +52,12 @@ def _show_problem(world: World, member: Member, problem: AdapterError | None) ->
     if problem and code != problem.code:
         return [_note(member, _error(world, problem), f"{problem.code}: {problem.message}")]
     if problem is None and code in host_keys.CODES:
-        return [_note(member, {"last_adapter_error": None}, "its host is known again")]
+        return [_note(member, MemberNotes(last_adapter_error=None).changes, "its host shows the key on record again")]
     return []
 
 
 def _error(world: World, error: AdapterError) -> Detail:
-    return {"last_adapter_error": error.as_detail(world.now)}
+    return MemberNotes(last_adapter_error=error.as_note(world.now)).changes
 
 
 def _note(member: Member, changes: Detail, why: str) -> SetMember:

@@ -5,7 +5,7 @@ from runner.model.platform import InstanceStatus
 from runner.slurm.decide.workers.operations import end_all
 from runner.slurm.world import World
 
-INSTANCE_FAILED = "the deploy of the instance has failed: put right what its reasons name, then ask for `op retry`"
+INSTANCE_FAILED = "the deploy of the instance has failed: correct what its reasons name, then request `op retry`"
 
 
 def require_complete_world(world: World) -> list[Step] | None:

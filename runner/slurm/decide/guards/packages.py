@@ -9,8 +9,7 @@ from dataclasses import replace
 from runner.intent import package_source
 from runner.intent.errors import IntentError
 from runner.model.plan import AdapterError, Detail, Plan, Play, Resolve, SkipPlay
-from runner.model.platform import Member
-from runner.slurm.decide.members import UNFINISHED
+from runner.model.platform import UNFINISHED, Member
 from runner.slurm.world import World
 
 # The variable that carries the answer of policy into a play.

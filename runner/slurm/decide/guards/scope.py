@@ -5,13 +5,14 @@ reported; nothing else is done, since a list may be incomplete.
 """
 
 from runner.model.host_data import printable
+from runner.model.instance_notes import Reason, StatusDetail
 from runner.model.limits import fit_reasons
-from runner.model.plan import AdapterError, Detail, Refuse, Step, Warn
-from runner.model.platform import Health, InstanceStatus, MemberStatus, Unreadable
+from runner.model.plan import AdapterError, Refuse, Step, Warn
+from runner.model.platform import Health, InstanceStatus, Unreadable
 from runner.model.world import is_stale
 from runner.slurm import detail, lifecycle_notes
 from runner.slurm.causes import HINTS
-from runner.slurm.controller import controllers
+from runner.slurm.controller import ready_controllers
 from runner.slurm.decide.status import instance_fails, look, set_instance
 from runner.slurm.decide.workers.operations import end_all
 from runner.slurm.health import WORST, health, unreadable_reasons
@@ -63,7 +64,7 @@ def require_readable_records(world: World) -> list[Step] | None:
         return _read_again(world)
     waits: list[Step] = [Warn(f"{one}: nothing is changed until it can be read", one.kind) for one in bad]
     running = world.instance.status == InstanceStatus.RUNNING
-    serving = [one for one in controllers(world.members) if one.status == MemberStatus.READY]
+    serving = ready_controllers(world.members)
     if running and serving and not world.played and is_stale(world.instance, world.now, world.policy):
         return [*waits, look(serving[0], "what is known of the cluster is old")]
     if running and world.played:
@@ -72,7 +73,7 @@ def require_readable_records(world: World) -> list[Step] | None:
         level, reasons = _at_least_degraded(world.instance.health), [*unreadable_reasons(_unreadable(world))]
         reasons = fit_reasons([*reasons, *_other_reasons(world)])
     written = detail.of_instance(world.instance, world.snapshot, world.members, reasons, world.now)
-    written["unsettled"] = True  # so that the next tick reads everything again
+    written |= StatusDetail(unsettled=True).changes  # so that the next tick reads everything again
     return [*waits, *set_instance(world, InstanceStatus(world.instance.status), level, written, None)]
 
 
@@ -94,8 +95,8 @@ def _at_least_degraded(current: str | None) -> Health:
     return max(before, Health.DEGRADED, key=WORST.index)
 
 
-def _other_reasons(world: World) -> list[Detail]:
-    return [one for one in world.instance.notes.reasons or [] if one.get("code") not in HINTS]
+def _other_reasons(world: World) -> list[Reason]:
+    return [one for one in world.instance.notes.reasons or [] if one.code not in HINTS]
 
 
 def _read_again(world: World) -> list[Step] | None:

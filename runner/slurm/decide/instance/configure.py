@@ -6,16 +6,18 @@ again until it changes; other errors are tried again, less and less often.
 
 from runner.intent.errors import IntentError
 from runner.model.host_data import printable
-from runner.model.names import CONTROLLER, host_name
-from runner.model.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
+from runner.model.names import host_name
+from runner.model.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait
 from runner.model.platform import InstanceStatus, Member, MemberStatus
 from runner.slurm import desired_config, notes
 from runner.slurm.cluster_config import cluster_name, read_config
+from runner.slurm.components import CONTROLLER
+from runner.slurm.controller import ready_workers
 from runner.slurm.decide import claims
 from runner.slurm.decide.members import obstacle
 from runner.slurm.node_names import node_name
-from runner.slurm.node_rules import SERVING_STATES
 from runner.slurm.notes import ConfigTrial, ControllerNotes, RefusedConfig, SlurmNotes
+from runner.slurm.readiness import is_responding
 from runner.slurm.world import World
 
 # Slurm does not accept it, or did not serve with it: the same configuration would end the same way.
@@ -54,15 +56,15 @@ def play(world: World, controller: Member, terms: Detail | None = None) -> list[
     trial = desired_config.on_trial(controller)
     if not trial or controller.status != MemberStatus.READY or world.did("change", controller):
         return []
-    if trial.next_attempt_at and not trial.progress.is_due(world.now):
-        why = f"the changed configuration is tried again at {stamp(trial.next_attempt_at)}"
-        return [Wait(why, host_name(controller))]
+    later = trial.not_due(world.now)
+    if later:
+        return [Wait(f"the changed configuration: {later}", host_name(controller))]
     held = claims.not_now(world, controller)
     if held:
         return [Wait(held, host_name(controller))]
     why = "the desired configuration changed: it goes live if Slurm accepts it"
     # A new user must exist on the workers before the controller lets that user submit.
-    workers = _ready_workers(world) if _users_changed(world, controller) else []
+    workers = ready_workers(world.members) if _users_changed(world, controller) else []
     held_workers = [one for one in workers if obstacle(world, one)]
     if held_workers:
         return _waits(world, held_workers)
@@ -74,10 +76,6 @@ def play(world: World, controller: Member, terms: Detail | None = None) -> list[
 def _users_changed(world: World, controller: Member) -> bool:
     current = notes.of(controller).users_version
     return bool(current) and current != desired_config.users(world.instance)
-
-
-def _ready_workers(world: World) -> list[Member]:
-    return [one for one in world.members if one.component_key != CONTROLLER and one.status == MemberStatus.READY]
 
 
 def needs_look(world: World, controller: Member) -> bool:
@@ -173,13 +171,12 @@ def _conclude(world: World, controller: Member, trial: ConfigTrial) -> list[Step
             change=None,
             users_version=reported.users_version or stored.users_version,
         )
-        return [_set("it serves with that", controller, changes)]
+        return [_set("the cluster serves with the new configuration", controller, changes)]
     error = outcome.error or AdapterError(
         "change_unfinished", "the run ended before it reported what is live", "retryable"
     )
-    tried = trial.progress.failed(world.now, error.code, world.policy.retry_seconds)
-    later = trial.but(attempt=tried.count, next_attempt_at=tried.next_at)
-    changes = ControllerNotes(change=later, last_adapter_error=error.as_note(world.now))
+    tried = trial.failed(world.now, error.code, world.policy.retry_seconds)
+    changes = ControllerNotes(change=tried, last_adapter_error=error.as_note(world.now))
     return [_set(f"{error.code}: it is tried again", controller, changes)]
 
 
@@ -213,7 +210,7 @@ def _is_responding(world: World, member: Member) -> bool:
     if member.component_key == CONTROLLER or member.status != MemberStatus.READY or world.snapshot is None:
         return False
     node = (world.snapshot.nodes or {}).get(node_name(member) or "")
-    return node is not None and node.state in SERVING_STATES and "NOT_RESPONDING" not in node.flags
+    return node is not None and is_responding(node)
 
 
 def _set(why: str, controller: Member, changes: SlurmNotes) -> SetMember:

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from runner.intent.errors import IntentError
 from runner.model import limits
-from runner.model.names import CONTROLLER, host_name
+from runner.model.instance_notes import Reason
+from runner.model.names import host_name
 from runner.model.plan import (
     AdapterError,
     Claim,
@@ -24,8 +25,9 @@ from runner.model.plan import (
     Wait,
     for_operation,
 )
-from runner.model.platform import Health, InstanceStatus, Member, MemberStatus, Operation, OperationStatus
+from runner.model.platform import OPEN, Health, InstanceStatus, Member, MemberStatus, Operation, OperationStatus
 from runner.slurm import detail
+from runner.slurm.components import CONTROLLER
 from runner.slurm.controller import find_controller
 from runner.slurm.decide.instance import decommission_hosts, queue
 from runner.slurm.decide.instance.decommission_terms import (
@@ -50,7 +52,6 @@ from runner.slurm.lifecycle_notes import DecommissionNote
 from runner.slurm.node_names import node_name
 from runner.slurm.world import World
 
-OPEN = (OperationStatus.ACCEPTED, OperationStatus.RUNNING)
 DELETING = AdapterError("instance_deleting", "the instance is being deleted: nothing else is done for it any more")
 
 
@@ -218,7 +219,7 @@ def _still_at_work(world: World, member: Member, agreed: AgreedTerms, lost: str 
     terms = read_as(LeaveTerms, {"reason": agreed.reason}).model_copy(
         update={"deadline_seconds": seconds, "on_deadline": "cancel" if seconds is not None else None}
     )
-    return leave.at_work(world, member, note, terms)
+    return leave.drain(world, member, note, terms)
 
 
 def _play(
@@ -233,7 +234,7 @@ def _play(
     terms: Detail = {"decommission_keep_logs": agreed.keep_logs, "teardown_jobs": "end" if over else "wait"}
     terms["decommission_homes_of"] = [str(one.id) for one in to_clean] if agreed.remove_homes else []
     acts = frozenset(("clean", member.id) for member in to_clean)
-    return Play(f"clean {names}", NAME, tuple(to_clean), acts, terms=terms, needs_controller=False)
+    return Play(f"clean {names}", NAME, tuple(to_clean), acts, terms=terms, needs_lead=False)
 
 
 def _phase(note: DecommissionNote, play: Play) -> str:
@@ -261,14 +262,15 @@ def _rest(
     if note.controller_silent_since and waited_for:
         reasons = [silence(world, note, terms, note.controller_silent_since), *reasons]
     if world.not_forgotten:
-        reasons = [{"code": world.not_forgotten.code, "message": world.not_forgotten.message}, *reasons]
+        reasons = [world.not_forgotten.as_reason(), *reasons]
     phase = _resting(reasons, waited_for, failed)
     steps = _write(world, note.but(phase=phase), reasons)
     agreed = agreed_terms(note, terms, operation)
     at_work = any(decommission_hosts.is_at_work(member) for member in waited_for)
     if operation and agreed.gives_up_at and world.now >= agreed.gives_up_at and at_work:
         late = (
-            f"not drained in {terms.deadline_seconds} s, so given up; the instance stays deleting and no job is ended"
+            f"jobs did not end within {terms.deadline_seconds} s; no job was ended and the instance stays deleting."
+            " Request the decommission again with on_deadline=cancel, or wait: it continues once the jobs have ended"
         )
         return [*steps, _fail(world, operation, AdapterError("drain_deadline", late))]
     if operation and failed and not waited_for:
@@ -276,12 +278,12 @@ def _rest(
         why = f"{len(failed)} member(s) could not be removed from their hosts; the first: {message_of(first)}"
         code = first.code if first else "partly_failed"
         return [*steps, _fail(world, operation, AdapterError(code, why))]
-    waiting = limits.named([str(reason["message"]) for reason in reasons], "; ") or phase
+    waiting = limits.named([reason.message for reason in reasons], "; ") or phase
     return [*steps, Wait(waiting, "instance")]
 
 
-def _resting(reasons: list[Detail], waited_for: list[Member], failed: list[Member]) -> str:
-    if any(reason["code"] in ("jobs_running", "jobs_on_host") for reason in reasons):
+def _resting(reasons: list[Reason], waited_for: list[Member], failed: list[Member]) -> str:
+    if any(reason.code in ("jobs_running", "jobs_on_host") for reason in reasons):
         return "waiting for jobs"
     if waited_for:
         return "waiting for the next look"
@@ -291,8 +293,8 @@ def _resting(reasons: list[Detail], waited_for: list[Member], failed: list[Membe
 def _end(world: World, note: DecommissionNote) -> list[Step]:
     """Every member is gone. The operations end first: a deleted instance is not looked at again."""
     if world.not_forgotten:
-        reason: Detail = {"code": world.not_forgotten.code, "message": world.not_forgotten.message}
-        return [*_write(world, note.but(phase="secrets"), [reason]), Wait(world.not_forgotten.message, "secrets")]
+        shown = _write(world, note.but(phase="secrets"), [world.not_forgotten.as_reason()])
+        return [*shown, Wait(world.not_forgotten.message, "secrets")]
     if not world.forgotten:
         return [ForgetSecrets("no member is left that needs them")]
     unclaimed = [claim for one in _asked(world) if (claim := _taken(world, one, claim_accepted=True))]
@@ -317,6 +319,6 @@ def _results(world: World) -> Detail:
     return fitted({str(one.id): member_result(one, leave_error(one)) for one in world.members})
 
 
-def _write(world: World, note: DecommissionNote, reasons: list[Detail]) -> list[Step]:
+def _write(world: World, note: DecommissionNote, reasons: list[Reason]) -> list[Step]:
     health = Health.DEGRADED if reasons else Health.PROGRESSING
     return queue.write_note(world, note, status=InstanceStatus.DELETING, health=health, reasons=reasons)

@@ -3,16 +3,18 @@
 from collections.abc import Iterable
 
 from runner.intent import host_keys
-from runner.model.names import CONTROLLER, WORKER, host_name
+from runner.model.instance_notes import Reason
+from runner.model.names import host_name
 from runner.model.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
 from runner.model.platform import Member, MemberStatus
 from runner.model.records import Attempts
 from runner.slurm import notes
 from runner.slurm.causes import UNREADABLE
+from runner.slurm.components import CONTROLLER, WORKER
 from runner.slurm.decide.instance.decommission_terms import AgreedTerms
 from runner.slurm.decide.members import host_problem, is_gone
 from runner.slurm.decide.workers import leave
-from runner.slurm.decide.workers.clean_host import gone, host_left
+from runner.slurm.decide.workers.clean_host import deleted, host_left
 from runner.slurm.decide.workers.results import leave_error
 from runner.slurm.notes import SlurmNotes, WorkerLeave
 from runner.slurm.world import World
@@ -62,7 +64,7 @@ def clean_host(
     if member.status != MemberStatus.DELETING:
         again = note.but(result=None, error=None, attempts=Attempts())
         changes = SlurmNotes(phase="stopping", leave=again).changes
-        return [SetMember("nothing is on it any more", member, MemberStatus.DELETING, changes, numbers=True)], False
+        return [SetMember("no job is on its host", member, MemberStatus.DELETING, changes, new_fence=True)], False
     if member.component_key not in (CONTROLLER, WORKER):
         return [_without_host(member, note, f"{member.component_key!r} is not a component of this app")], False
     allocation = world.allocation_of(member)
@@ -82,7 +84,7 @@ def clean_host(
     if outcome.phase != "removed":
         return [Wait("the play ended before its last step; the next tick continues", host_name(member))], False
     seen = outcome.detail | SlurmNotes(phase="removed", host_cleaned=True).changes
-    return [gone(member, note, seen, "its host is clean")], False
+    return [deleted(member, note, seen, "its host is clean")], False
 
 
 def _not_clean(
@@ -119,7 +121,7 @@ def _silent(world: World, member: Member, note: WorkerLeave, agreed: AgreedTerms
         return [_without_host(member, note, f"nothing was ever set up on it ({error.code})")]
     since = note.unreachable_since or world.now
     if agreed.abandons and world.now >= since + agreed.patience:
-        return [_without_host(member, note, f"abandoned as asked for: {error.code} since {stamp(since)}")]
+        return [_without_host(member, note, f"abandoned as requested: {error.code} since {stamp(since)}")]
     if note.unreachable_since and note.error and note.error.code == error.code:
         return [Wait(error.message, host_name(member))]
     noted = error.as_note(world.now)
@@ -131,9 +133,9 @@ def _without_host(member: Member, note: WorkerLeave, reason: str) -> SetMember:
     return host_left(member, note, reason, "its host was not cleaned")
 
 
-def reasons(members: Iterable[Member]) -> list[Detail]:
+def reasons(members: Iterable[Member]) -> list[Reason]:
     """What is in the way, by name."""
-    found: list[Detail] = []
+    found: list[Reason] = []
     for member in sorted(members, key=host_name):
         if member.status == MemberStatus.DELETED:
             continue
@@ -149,5 +151,5 @@ def reasons(members: Iterable[Member]) -> list[Detail]:
             text = f"{name} is {worker.node_state} with job {', '.join(map(str, worker.jobs))} on it"
         else:
             continue
-        found.append({"member_id": str(member.id), "code": code, "message": text[:400]})
+        found.append(Reason(member_id=str(member.id), code=code, message=text[:400]))
     return found

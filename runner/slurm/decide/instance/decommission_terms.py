@@ -7,12 +7,13 @@ not shorten it.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from runner.model import progress
+from runner.model.instance_notes import Reason
 from runner.model.plan import Detail, stamp
 from runner.model.platform import Operation
 from runner.slurm import notes
@@ -23,7 +24,7 @@ from runner.slurm.lifecycle_notes import DecommissionNote
 from runner.slurm.snapshot import Snapshot
 from runner.slurm.world import World
 
-NAME = "decommission"
+NAME: Final = "decommission"
 
 
 class Terms(BaseModel):
@@ -72,9 +73,10 @@ def note_of(world: World, operation: Operation | None) -> DecommissionNote:
     note = before if isinstance(before, DecommissionNote) else None
     if note is None or note.terms_of != terms_of:
         keep = bool(note and note.keep_logs) or bool(operation and read_terms(operation.parameters).keep_logs)
-        terms: Detail = {"terms_of": terms_of, "terms_since": world.now, "keep_logs": keep}
-        first: Detail = {"operation_id": terms_of, "verb": NAME, "started_at": world.now}
-        note = note.but(**terms) if note else DecommissionNote.model_validate(first | terms)
+        first = note or DecommissionNote(
+            operation_id=terms_of, verb=NAME, started_at=world.now, terms_of=terms_of, terms_since=world.now
+        )
+        note = first.but(terms_of=terms_of, terms_since=world.now, keep_logs=keep)
     if _answered(world.snapshot):
         return note.but(controller_silent_since=None)
     if {kind for kind, _ in world.played} == {"drain"}:  # it was asked, and nothing else was done since
@@ -118,10 +120,10 @@ def lost_controller(world: World, note: DecommissionNote, terms: Terms) -> str |
     return None
 
 
-def silence(world: World, note: DecommissionNote, terms: Terms, since: datetime) -> Detail:
+def silence(world: World, note: DecommissionNote, terms: Terms, since: datetime) -> Reason:
     """The reason while a controller does not answer."""
     silent = f"the controller has not answered since {stamp(since)}"
     if lost_controller(world, note, terms):
-        return {"code": "controller_lost", "message": f"{silent}: its workers' hosts are asked themselves"}
-    message = f"{silent}; after {terms.host_patience_seconds} s its workers are taken down without it"
-    return {"code": "controller_silent", "message": message}
+        return Reason(code="controller_lost", message=f"{silent}: each worker's host is checked for jobs")
+    message = f"{silent}; after {terms.host_patience_seconds} s its workers are removed without it"
+    return Reason(code="controller_silent", message=message)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from runner.intent.errors import IntentError
-from runner.model.instance_notes import OperationNote
+from runner.model.instance_notes import OperationNote, Reason
 from runner.model.names import host_name
 from runner.model.plan import Claim, Detail, Finish, Refuse, Step, Wait, for_operation
-from runner.model.platform import Health, InstanceStatus, MemberStatus, Operation, OperationStatus
+from runner.model.platform import OPEN, Health, InstanceStatus, MemberStatus, Operation, OperationStatus
 from runner.model.records import UNREADABLE, NotedError
 from runner.slurm import detail, lifecycle_notes
 from runner.slurm.decide.members import held_by_another, is_ours, obstacle
@@ -89,7 +89,7 @@ def _turn(world: World, verbs: Mapping[str, Verb]) -> tuple[list[Step], Operatio
     first: Operation | None = None
     mine: Operation | None = None
     for operation in sorted(world.instance_operations, key=lambda one: _rank(one, verbs)):
-        if operation.status not in (OperationStatus.ACCEPTED, OperationStatus.RUNNING):
+        if operation.status not in OPEN:
             continue
         refusal = None if first else _refusal(world, operation, verbs)
         if refusal:
@@ -117,12 +117,12 @@ def _refusal(world: World, operation: Operation, verbs: Mapping[str, Verb]) -> t
         offered = ", ".join(sorted(verbs))
         return (
             "operation_unknown",
-            f"{operation.operation!r} is not an operation of this app's instances: {offered} are",
+            f"{operation.operation!r} is not an operation of this app's instances. Supported: {offered}",
         )
     if own_note(world, operation):
         return None  # it is under way, and has set the instance's status itself
     if status not in verb.allowed and status not in COMING:
-        return "instance_state", f"the instance is {status}: it cannot be asked to {operation.operation}"
+        return "instance_state", f"{operation.operation} is not possible while the instance is {status}"
     try:
         verb.check(world, operation)
     except IntentError as error:
@@ -150,7 +150,7 @@ def _claim(world: World, operation: Operation, verb: Verb) -> tuple[list[Step], 
             return [], True
     if world.played:
         return [Wait("the next tick takes it", operation.label)], False
-    return [Claim(f"{operation.operation} was asked for", operation)], False
+    return [Claim(f"{operation.operation} was requested", operation)], False
 
 
 def _held_member(world: World) -> str | None:
@@ -203,10 +203,10 @@ def write_note(
     *,
     status: InstanceStatus | None = None,
     health: Health = Health.PROGRESSING,
-    reasons: Sequence[Detail] = (),
+    reasons: Sequence[Reason] = (),
 ) -> list[Step]:
     """Write the note, with what is reported of the instance beside it; nothing if both are there already."""
-    written = detail.of_instance(world.instance, world.snapshot, world.members, list(reasons), world.now, note)
+    written = detail.of_instance(world.instance, world.snapshot, world.members, reasons, world.now, note)
     return set_instance(world, status or InstanceStatus(world.instance.status), health, written, None)
 
 

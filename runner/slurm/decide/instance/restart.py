@@ -8,10 +8,11 @@ from datetime import timedelta
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from runner.model.instance_notes import Reason
 from runner.model.member_notes import MemberNotes
 from runner.model.names import host_name
-from runner.model.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait, stamp
-from runner.model.platform import InstanceStatus, Member, MemberStatus, Operation
+from runner.model.plan import Act, AdapterError, Play, SetMember, Step, Wait, stamp
+from runner.model.platform import IN_SERVICE, InstanceStatus, Member, Operation
 from runner.slurm import notes
 from runner.slurm.decide.instance import queue, whole_cluster
 from runner.slurm.decide.instance.whole_cluster import controller_of, label, workers_of
@@ -25,7 +26,6 @@ from runner.slurm.world import World
 # status_detail is bounded, so its lists are.
 NAMED, MESSAGE_CHARS = 20, 100
 LISTED = 200
-SERVED = (MemberStatus.READY, MemberStatus.DRAINING)
 
 
 class Terms(BaseModel):
@@ -84,7 +84,7 @@ def _begin(
         excused=sorted(map(host_name, excused))[:NAMED],
         excused_count=len(excused),
     )
-    return queue.write_note(world, restarting, reasons=_reasons("its daemons"))
+    return queue.write_note(world, restarting, reasons=_reasons("the daemons are restarting"))
 
 
 def _mark_excused(world: World, operation: Operation, excused: list[Member]) -> list[Step]:
@@ -105,7 +105,7 @@ def _is_excused(note: RestartNote, member: Member) -> bool:
 
 
 def _targets(world: World) -> list[Member]:
-    return [member for member in workers_of(world) if member.status in SERVED]
+    return [member for member in workers_of(world) if member.status in IN_SERVICE]
 
 
 def _serves(snapshot: Snapshot | None, member: Member) -> bool:
@@ -204,8 +204,8 @@ def _overdue(world: World, note: RestartNote, terms: Terms) -> bool:
     return world.now >= note.started_at + timedelta(seconds=terms.patience_seconds)
 
 
-def _reasons(why: str) -> list[Detail]:
-    return [{"code": "restarting", "message": f"the cluster is being restarted: {why}"}]
+def _reasons(why: str) -> list[Reason]:
+    return [Reason(code="restarting", message=f"the cluster is being restarted: {why}")]
 
 
-RESTART = queue.Verb((InstanceStatus.RUNNING,), carry_out, whole_cluster.takes(Terms), called_off)
+VERB = queue.Verb((InstanceStatus.RUNNING,), carry_out, whole_cluster.takes(Terms), called_off)

@@ -12,18 +12,20 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict
 
 from runner.intent.errors import IntentError
+from runner.model.instance_notes import Reason, StatusDetail
 from runner.model.member_notes import MemberNotes
-from runner.model.names import CONTROLLER, WORKER
 from runner.model.plan import AdapterError, Announce, Play, Refuse, SetInstance, SetMember, Step
-from runner.model.platform import Health, InstanceStatus, Member, MemberStatus, Operation
+from runner.model.platform import UNFINISHED, Health, InstanceStatus, Member, MemberStatus, Operation
+from runner.slurm.components import CONTROLLER, WORKER
 from runner.slurm.decide.instance import queue, whole_cluster
-from runner.slurm.decide.members import UNFINISHED, fail, host_problem, unreadable_note
+from runner.slurm.decide.members import fail, host_problem, unreadable_note
 from runner.slurm.decide.workers.join import joined_by
 from runner.slurm.decide.workers.results import joined_results, message_of
 from runner.slurm.decide.workers.terms import read_as
 from runner.slurm.lifecycle_notes import RetryNote
 from runner.slurm.world import World
 
+NO_REASON = Reason(code="instance_failed", message="the deploy has failed again, without a reason")
 # The policy of a cluster that is being deployed, which this verb puts to use.
 Cluster = Callable[[World], list[Step]]
 
@@ -57,7 +59,7 @@ def check(world: World, operation: Operation) -> None:
 def carry_out(world: World, operation: Operation, cluster: Cluster) -> list[Step]:
     note, mine = queue.progress(world, operation, RetryNote), joined_by(world, operation)
     if note is None:
-        reasons = [{"code": "retrying", "message": "the deploy is tried again; members that are ready are kept"}]
+        reasons = [Reason(code="retrying", message="the deploy is tried again; members that are ready are kept")]
         begun = RetryNote.begin(operation, world.now)
         return queue.write_note(world, begun, status=InstanceStatus.DEPLOYING, reasons=reasons)
     again = [_try_again(world, member, operation) for member in _failed(world, operation)]
@@ -95,7 +97,7 @@ def _try_again(world: World, member: Member, operation: Operation) -> SetMember:
         failed = fail(world, member, error)
         return replace(failed, detail=failed.detail | changes)
     why = "the deploy is tried again"
-    return SetMember(why, member, MemberStatus.REQUESTED, changes | {"last_adapter_error": None})
+    return SetMember(why, member, MemberStatus.REQUESTED, changes | MemberNotes(last_adapter_error=None).changes)
 
 
 def _as_add(operation: Operation, members: Sequence[Member]) -> Operation:
@@ -116,8 +118,8 @@ def _ours(operation: Operation, steps: list[Step]) -> list[Step]:
         ends = isinstance(step, SetInstance) and step.status == InstanceStatus.FAILED
         if (ends or isinstance(step, Announce)) and not any(isinstance(one, Refuse) for one in ours):
             last = next(one for one in steps if isinstance(one, SetInstance))
-            (reason, *_) = last.detail["reasons"]
-            ours.append(Refuse(str(reason["message"]), operation, str(reason["code"])))
+            (reason, *_) = StatusDetail.read(last.detail).reasons or [NO_REASON]
+            ours.append(Refuse(reason.message, operation, reason.code))
         ours.append(step)
     return ours
 

@@ -12,24 +12,24 @@ from uuid import UUID
 from runner.intent import addresses, host_keys
 from runner.intent.errors import IntentError
 from runner.model import limits
-from runner.model.names import WORKER, host_name
+from runner.model.names import host_name
 from runner.model.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait
-from runner.model.platform import InstanceStatus, Member, MemberStatus, Operation
+from runner.model.platform import IN_SERVICE, InstanceStatus, Member, Operation
 from runner.model.records import Attempts
 from runner.model.world import Outcome
 from runner.slurm import notes
-from runner.slurm.controller import controllers
+from runner.slurm.components import WORKER
+from runner.slurm.controller import ready_controllers
 from runner.slurm.decide.instance import queue, whole_cluster
 from runner.slurm.decide.instance.queue import Verb
 from runner.slurm.decide.instance.whole_cluster import label
 from runner.slurm.lifecycle_notes import RotationNote, noted_error
 from runner.slurm.node_names import node_name
-from runner.slurm.node_rules import SERVING_STATES
 from runner.slurm.notes import RotationLeftOut, SlurmNotes
+from runner.slurm.readiness import is_responding
 from runner.slurm.world import World
 
 # Members that have the cluster's key and are not about to lose it. A worker that joins later gets the new one.
-BEARERS = (MemberStatus.READY, MemberStatus.DRAINING)
 # No machine answers as this host, so it cannot be prepared. It alone does not keep the others from a new key.
 ABSENT = frozenset(
     {
@@ -76,7 +76,7 @@ def _continue(world: World, operation: Operation | None, note: RotationNote, *, 
         return queue.write_note_alone(world, note)
     if note.phase == "dropping":
         return _drop(world, operation, note, members)
-    later = whole_cluster.not_due(world, note)
+    later = note.attempts.not_due(world.now)
     if later:
         return [Wait(later, label(operation))]
     if note.phase == "staging":
@@ -86,8 +86,8 @@ def _continue(world: World, operation: Operation | None, note: RotationNote, *, 
 
 def _bearers(world: World) -> tuple[Member, ...]:
     """The controller first, then its workers; empty if no controller is in service."""
-    first = [one for one in controllers(world.members) if one.status == MemberStatus.READY]
-    workers = [one for one in world.members if one.component_key == WORKER and one.status in BEARERS]
+    first = ready_controllers(world.members)
+    workers = [one for one in world.members if one.component_key == WORKER and one.status in IN_SERVICE]
     return (*first, *workers) if len(first) == 1 else ()
 
 
@@ -168,7 +168,7 @@ def _switch(world: World, operation: Operation | None, note: RotationNote, membe
         error = AdapterError(
             "rotation_unfinished",
             f"the controller did not confirm the new munge key ({problems[controller.id].code}): look at it, then run a"
-            " deploy play for the instance, which brings every host the key that is right now",
+            " deploy play for the instance, which gives every host the current key",
         )
     elif missed:
         error = AdapterError(
@@ -210,7 +210,7 @@ def _has_jobs(world: World, member: Member) -> bool:
     if nodes is None:
         return True
     node = nodes.get(node_name(member) or "")
-    return node is not None and bool(node.jobs) and node.state in SERVING_STATES and "NOT_RESPONDING" not in node.flags
+    return node is not None and bool(node.jobs) and is_responding(node)
 
 
 def _try_again(world: World, note: RotationNote, error: AdapterError) -> list[Step] | None:

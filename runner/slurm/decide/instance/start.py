@@ -9,15 +9,15 @@ from dataclasses import replace
 from pydantic import BaseModel, ConfigDict
 
 from runner.model import progress
+from runner.model.instance_notes import Reason
 from runner.model.member_notes import MemberNotes
-from runner.model.names import host_name
 from runner.model.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait
 from runner.model.platform import Health, InstanceStatus, Member, MemberStatus, Operation
 from runner.model.world import Outcome
 from runner.slurm import detail
 from runner.slurm.decide.instance import queue, whole_cluster
 from runner.slurm.decide.instance.whole_cluster import controller_of, label, workers_of
-from runner.slurm.decide.members import controller_error, fail, host_problem, not_due
+from runner.slurm.decide.members import before_play, controller_error, fail, host_problem
 from runner.slurm.decide.status import look
 from runner.slurm.decide.workers.results import joined_results, message_of
 from runner.slurm.lifecycle_notes import StartNote, StopNote
@@ -82,7 +82,7 @@ def _controller_blocked(
     error, waiting = host_problem(world, controller)
     if error:
         return _controller_failed(world, operation, note, controller, error)
-    waiting = waiting or whole_cluster.not_due(world, note)
+    waiting = waiting or note.attempts.not_due(world.now)
     if world.did("start", controller):
         waiting = whole_cluster.NOT_REACHED
     return [Wait(waiting, label(operation))] if waiting else None
@@ -101,16 +101,17 @@ def _controller_failed(
         return again
     if operation is None and error.klass == "retryable":
         return [Wait(f"{error.code}: {error.message}", label(operation))]
-    changes: Detail = {"phase": "stopped", "last_adapter_error": error.as_detail(world.now)}
+    stopped = MemberNotes(phase="stopped").changes
+    changes = stopped | MemberNotes(last_adapter_error=error.as_note(world.now)).changes
     steps = [SetMember("it did not come up", controller, MemberStatus.REQUESTED, changes)]
     steps += [
-        SetMember("its controller did not come up", member, MemberStatus.REQUESTED, {"phase": "stopped"})
+        SetMember("its controller did not come up", member, MemberStatus.REQUESTED, stopped)
         for member in workers_of(world)
         if progress.is_stopped(member)
     ]
     message = f"the controller did not come up, so the cluster is still stopped: {error.message}"
     ending = whole_cluster.end(
-        whole_cluster.once_written(world, steps),
+        world.after_all(steps),
         operation,
         note.but(phase="stopped"),
         error=AdapterError(error.code, message),
@@ -131,17 +132,10 @@ def _workers(world: World, operation: Operation | None) -> tuple[list[Step], lis
     coming: list[Member] = []
     for member in filter(progress.is_stopped, workers_of(world)):
         outcome = world.outcomes.get(member.id)
-        error, waiting = host_problem(world, member)
         if outcome:
             steps.append(_worker_back(world, operation, member, outcome))
-        elif error:
-            steps.append(_lost(operation, fail(world, member, error)))
-        elif waiting:
-            steps.append(Wait(waiting, host_name(member)))
-        elif later := not_due(world, member):
-            steps.append(Wait(later, host_name(member)))
-        elif world.did("start", member):
-            steps.append(Wait("the play did not reach it; the next tick continues", host_name(member)))
+        elif step := before_play(world, member, "start"):
+            steps.append(_lost(operation, step) if isinstance(step, SetMember) else step)
         else:
             coming.append(member)
     return steps, coming
@@ -210,8 +204,8 @@ def _result(world: World, operation: Operation) -> Detail:
     return joined_results(_mine(world, operation))
 
 
-def _reason(message: str, code: str = "starting") -> Detail:
-    return {"code": code, "message": message}
+def _reason(message: str, code: str = "starting") -> Reason:
+    return Reason(code=code, message=message)
 
 
-START = queue.Verb((InstanceStatus.STOPPED,), carry_out, whole_cluster.takes(Terms), bring_up, result=_result)
+VERB = queue.Verb((InstanceStatus.STOPPED,), carry_out, whole_cluster.takes(Terms), bring_up, result=_result)

@@ -1,18 +1,21 @@
 """Stop: the cluster ends cleanly, and start brings the same one back.
 
 No node is drained. The partitions that start jobs are closed on the controller, so that pending jobs stay pending and
-nothing new starts; every tick looks at what still runs; when nothing does, the daemons are stopped in the order that
-loses nothing.
+nothing new starts; every tick looks at what still runs; when nothing does, one play stops the daemons in the order that
+loses nothing: slurmd on the workers, then slurmctld, which saves its state and sends its last records, then slurmdbd,
+MariaDB and munge.
 """
 
 from datetime import timedelta
 
 from runner.model import progress
+from runner.model.instance_notes import Reason
 from runner.model.member_notes import MemberNotes, Stopped
-from runner.model.names import CONTROLLER, host_name
-from runner.model.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait
-from runner.model.platform import Health, InstanceStatus, Member, MemberStatus, Operation
+from runner.model.names import host_name
+from runner.model.plan import Act, AdapterError, Play, SetMember, Step, Wait
+from runner.model.platform import IN_SERVICE, Health, InstanceStatus, Member, MemberStatus, Operation
 from runner.model.records import Attempts
+from runner.slurm.components import CONTROLLER
 from runner.slurm.decide.instance import queue, whole_cluster
 from runner.slurm.decide.instance.whole_cluster import controller_of, label, workers_of
 from runner.slurm.decide.status import look
@@ -20,6 +23,7 @@ from runner.slurm.decide.workers import evict
 from runner.slurm.decide.workers.evict import JobTerms
 from runner.slurm.decide.workers.terms import read_as
 from runner.slurm.lifecycle_notes import StopNote, notable_partitions, noted_error
+from runner.slurm.notes import ControllerNotes, WorkerNotes
 from runner.slurm.readiness import running_jobs
 from runner.slurm.snapshot import Job
 from runner.slurm.world import World
@@ -34,6 +38,13 @@ SILENT = "the controller did not answer; nothing is assumed"
 
 
 def carry_out(world: World, operation: Operation) -> list[Step]:
+    """The next steps, by the phase of the note.
+
+    closing: the open partitions are noted, then closed; repeated in every tick, since that play returns the look.
+    waiting: for running jobs, until the deadline; then jobs are ended, or the stop is given up.
+    stopping: no job runs, and the daemons are stopped; the end is `stopped`.
+    reopening: the stop failed, and what it closed is opened; the end is `open`.
+    """
     terms = read_as(JobTerms, operation.parameters)
     note, controller = queue.progress(world, operation, StopNote), controller_of(world)
     if note and note.phase == "stopping":
@@ -93,8 +104,10 @@ def _close(world: World, note: StopNote, controller: Member) -> Play:
 
 
 def _no_answer(world: World, operation: Operation, note: StopNote, terms: JobTerms) -> list[Step]:
+    """Without an answer no job is ended and nothing is stopped; so at the deadline the stop is given up."""
     if _overdue(world, note, terms):
-        return _give_up(world, note, terms, SILENT)
+        cause = f"the controller did not answer, and the {terms.deadline_seconds} s of the deadline have passed"
+        return _give_up(world, note, cause)
     steps = queue.write_note(world, note.but(waiting=SILENT), reasons=[_reason(SILENT, "controller_unknown")])
     return [*steps, Wait(SILENT, label(operation))]
 
@@ -114,16 +127,16 @@ def _wait_for(
     still: list[Step] = [*queue.write_note(world, waiting, reasons=[_reason(why)]), Wait(why, label(operation))]
     if not _overdue(world, note, terms):
         return still
-    if terms.at_deadline == "give_up":
-        return _give_up(world, note, terms, why)
+    if terms.deadline_action == "give_up":
+        return _give_up(world, note, f"jobs did not end in {terms.deadline_seconds} s ({evict.named(jobs)})")
     ending = [job for job in jobs if evict.is_open(job)]
     if not ending or world.did("evict", controller):
         return still
-    announcement = evict.announcement(terms.at_deadline, ending)
+    announcement = evict.announcement(terms.deadline_action, ending)
     if note.announced_eviction != announcement:
         announced = waiting.but(announced_eviction=announcement)
         return queue.write_note(world, announced, reasons=[_reason(f"the deadline has passed: {announcement}")])
-    work = {"partitions": {}, terms.at_deadline: sorted(job.address for job in ending)}
+    work = {"partitions": {}, terms.deadline_action: sorted(job.address for job in ending)}
     return [Play(announcement, "quiesce", (controller,), frozenset({("evict", controller.id)}), work)]
 
 
@@ -135,22 +148,22 @@ def _overdue(world: World, note: StopNote, terms: JobTerms) -> bool:
 # -- open again ----------------------------------------------------------------------------------------------
 
 
-def _give_up(world: World, note: StopNote, terms: JobTerms, why: str) -> list[Step]:
-    message = f"jobs did not end in {terms.deadline_seconds} s, so the partitions are opened again: {why}"
-    return _fails(world, note, AdapterError("stop_deadline", message))
+def _give_up(world: World, note: StopNote, cause: str) -> list[Step]:
+    after = "the partitions that it closed are opened again" if _ours(note) else "it had closed no partition"
+    return _fails(world, note, AdapterError("stop_deadline", f"{cause}, so the stop was given up; {after}"))
 
 
 def _fails(world: World, note: StopNote, error: AdapterError) -> list[Step]:
     """Nothing is stopped, so what was closed for it is opened before the operation ends."""
     failed = note.but(phase="reopening", failure=noted_error(error), attempts=Attempts())
-    return queue.write_note(world, failed, reasons=[{"code": error.code, "message": error.message}])
+    return queue.write_note(world, failed, reasons=[error.as_reason()])
 
 
 def _reopen(world: World, operation: Operation | None, note: StopNote, controller: Member) -> list[Step]:
     """Open what this stop closed, and see it open."""
     ours = _ours(note)
     if not world.did("resume", controller):
-        later = whole_cluster.not_due(world, note)
+        later = note.attempts.not_due(world.now)
         if later:
             return [Wait(later, label(operation))]
         opening = ", ".join(f"{name} {state}" for name, state in ours.items())
@@ -173,6 +186,8 @@ def _reopen(world: World, operation: Operation | None, note: StopNote, controlle
     if problem.klass == "retryable" and ours:
         # What this stop closed is opened however long the controller is silent.
         return [Wait(f"{problem.code}: {problem.message}", label(operation))]
+    if not ours:
+        return whole_cluster.end(world, operation, opened, error=error)
     states = ", ".join(f"{name} (was {state})" for name, state in ours.items())
     message = f"{states} may still be closed: bring each back with `scontrol update PartitionName=... State=...`"
     first = error or AdapterError("not_reopened", problem.message)
@@ -184,7 +199,7 @@ def _reopen(world: World, operation: Operation | None, note: StopNote, controlle
 
 def _stop_daemons(world: World, operation: Operation | None, note: StopNote, controller: Member) -> list[Step]:
     if not world.did("stop", controller):
-        later = whole_cluster.not_due(world, note)
+        later = note.attempts.not_due(world.now)
         if later:
             return [Wait(later, label(operation))]
         members = (controller, *workers_of(world))
@@ -211,7 +226,7 @@ def _not_stopped(
     again = whole_cluster.try_again(world, operation, note, controller, error, reason)
     if again:
         return again
-    message = f"the controller did not stop: {error.message} Request the stop again, or a restart to have it back"
+    message = f"the controller did not stop: {error.message} Request the stop again, or a restart to return to service"
     problem = AdapterError("stop_failed", message)
     if operation:
         return _fails(world, note, problem)
@@ -225,20 +240,19 @@ def _stopped(world: World, operation: Operation | None, note: StopNote, controll
         outcome = world.outcomes.get(member.id)
         if outcome is None or outcome.error or outcome.phase != "stopped":
             missed[member.id] = outcome.error.message if outcome and outcome.error else "the play did not reach it"
-    served = (MemberStatus.READY, MemberStatus.DRAINING)
-    members = [one for one in (controller, *workers_of(world)) if one.status in served or progress.is_stopped(one)]
+    members = [one for one in (controller, *workers_of(world)) if one.status in IN_SERVICE or progress.is_stopped(one)]
     steps = [_rests(world, member, missed.get(member.id)) for member in members]
     names = {host_name(member): missed[member.id][:200] for member in workers_of(world) if member.id in missed}
     ended = note.but(phase="stopped", not_reached=dict(sorted(names.items())[:NAMED]), not_reached_count=len(names))
     hint = f" ({len(names)} worker host(s) did not answer and were left as they are)" if names else ""
     message = f"the cluster was stopped{hint}: `gpuaas-slurm op start` brings it back with its jobs and its history"
     ending = whole_cluster.end(
-        whole_cluster.once_written(world, steps),
+        world.after_all(steps),
         operation,
         ended,
         status=InstanceStatus.STOPPED,
         health=Health.UNKNOWN,
-        reasons=[{"code": "stopped", "message": message}],
+        reasons=[Reason(code="stopped", message=message)],
     )
     return [*steps, *ending]
 
@@ -255,16 +269,18 @@ def _rests(world: World, member: Member, missed: str | None) -> SetMember:
     ).changes
     if member.component_key == CONTROLLER:
         outcome = world.outcomes.get(member.id)
-        left = outcome.detail.get("services_left") if outcome else None
-        changes |= {"slurmctld_state": "inactive", "slurmdbd_state": "inactive", "services_left": left or []}
+        left = ControllerNotes.read(outcome.detail).services_left if outcome else None
+        changes |= ControllerNotes(
+            slurmctld_state="inactive", slurmdbd_state="inactive", services_left=left or []
+        ).changes
     else:
         state = "unknown" if missed else "inactive"
-        changes |= {"slurmd_state": state, "node_state": None, "jobs_remaining": 0, "jobs": []}
+        changes |= WorkerNotes(slurmd_state=state, node_state=None, jobs_remaining=0, jobs=[]).changes
     return SetMember("stopped with its cluster", member, MemberStatus.REQUESTED, changes)
 
 
-def _reason(why: str, code: str = "stopping") -> Detail:
-    return {"code": code, "message": f"the cluster is being stopped: {why}" if code == "stopping" else why}
+def _reason(why: str, code: str = "stopping") -> Reason:
+    return Reason(code=code, message=f"the cluster is being stopped: {why}" if code == "stopping" else why)
 
 
-STOP = queue.Verb((InstanceStatus.RUNNING,), carry_out, whole_cluster.takes(JobTerms), called_off)
+VERB = queue.Verb((InstanceStatus.RUNNING,), carry_out, whole_cluster.takes(JobTerms), called_off)

@@ -1,4 +1,4 @@
-"""upgrade and rollback of a whole instance: what is left to do is read from what packages and daemons show.
+"""upgrade of a whole instance, and what rollback shares with it: what is left is read from packages and daemons.
 
 An upgrade first carries out a changed configuration that is pending, on the packages that are there, so that Slurm's
 refusal leaves those untouched. Then one play moves the controller and all workers that serve. Run again after an
@@ -13,48 +13,41 @@ from collections.abc import Callable, Sequence
 
 from runner.intent.errors import IntentError
 from runner.model import limits
-from runner.model.names import CONTROLLER, host_name
+from runner.model.names import host_name
 from runner.model.plan import Act, AdapterError, Detail, Play, SetMember, Step, Wait
-from runner.model.platform import Health, Member, MemberStatus, Operation
-from runner.model.records import RecordError
+from runner.model.platform import Health, InstanceStatus, Member, MemberStatus, Operation
 from runner.model.world import Outcome
 from runner.slurm import desired_config, notes
-from runner.slurm.controller import only_controller
+from runner.slurm.controller import only_controller, ready_workers
 from runner.slurm.decide.instance import configure, queue, whole_cluster
 from runner.slurm.decide.members import controller_error
 from runner.slurm.decide.workers.results import message_of
-from runner.slurm.lifecycle_notes import Conversion, UpgradeNote
-from runner.slurm.notes import ControllerNotes
+from runner.slurm.lifecycle_notes import UpgradeNote
+from runner.slurm.notes import ControllerNotes, Conversion
+from runner.slurm.settings import SlurmSettings
 from runner.slurm.world import World
 
 # A Debian version or a series; the host asks again before it uses it.
 _VERSION = re.compile(r"[0-9]{2}\.[0-9]{2}(\.[0-9]+(-[A-Za-z0-9.+~]{1,60})?)?")
 PARAMETERS = ("slurm_version", "accept_no_way_back")
+# What a host reports of itself after the move.
+MOVED = ("package_version", "applied_config")
 CONVERSION_RUNNING = "conversion_running"
 
 
-def check_upgrade(_world: World, operation: Operation) -> None:
+def check(_world: World, operation: Operation) -> None:
     _terms(operation)
 
 
-def check_rollback(_world: World, operation: Operation) -> None:
-    if operation.parameters:
-        named = ", ".join(sorted(operation.parameters))
-        raise IntentError("parameters_invalid", f"rollback takes no parameters: {named}")
-
-
-def upgrade(world: World, operation: Operation) -> list[Step]:
-    return _move(world, operation, _configuration)
-
-
-def rollback(world: World, operation: Operation) -> list[Step]:
-    return _move(world, operation, lambda *_: [])
+def carry_out(world: World, operation: Operation) -> list[Step]:
+    return move(world, operation, _configuration)
 
 
 Before = Callable[[World, Operation, UpgradeNote, Member], list[Step]]
 
 
-def _move(world: World, operation: Operation, before: Before) -> list[Step]:
+def move(world: World, operation: Operation, before: Before) -> list[Step]:
+    """Other packages on every host; `before` gives the steps that come first."""
     note, controller = queue.progress(world, operation, UpgradeNote), only_controller(world.members)
     begun = note or UpgradeNote.begin(operation, world.now)
     if controller is None or controller.status != MemberStatus.READY:
@@ -78,7 +71,7 @@ def _terms(operation: Operation) -> Detail:
         raise IntentError("version_invalid", "slurm_version is neither a package version nor a series such as 24.11")
     accepted = operation.parameters.get("accept_no_way_back", False)
     if not isinstance(accepted, bool):
-        raise IntentError("parameters_invalid", "accept_no_way_back is true or false")
+        raise IntentError("parameters_invalid", "accept_no_way_back must be true or false")
     return {"slurm_version": version or "", "slurm_accept_no_way_back": accepted, "slurm_change": str(operation.id)}
 
 
@@ -91,11 +84,11 @@ def _configuration(world: World, operation: Operation, note: UpgradeNote, contro
             return _end(world, operation, note, AdapterError(refusal.code, refusal.message))
         # A person requested the upgrade, so the configuration is tried once more.
         again = ControllerNotes(config_refused=None).changes
-        return [SetMember("the upgrade carries it again", controller, controller.status, again)]
+        return [SetMember("the upgrade tries the configuration again", controller, controller.status, again)]
     steps = configure.settle(world, controller)
     if steps or not trial:
         return steps
-    if tried and trial.progress.is_spent(world.policy.max_attempts):
+    if tried and trial.is_spent(world.policy.max_attempts):
         error = controller.notes.last_adapter_error
         message = f"the changed configuration could not be put live: {message_of(error)}"
         return _end(world, operation, note, AdapterError(error.code if error else "change_unfinished", message))
@@ -104,19 +97,20 @@ def _configuration(world: World, operation: Operation, note: UpgradeNote, contro
 
 
 def _packages(world: World, operation: Operation, note: UpgradeNote, controller: Member) -> list[Step]:
-    workers = [one for one in world.members if one.component_key != CONTROLLER and one.status == MemberStatus.READY]
+    workers = ready_workers(world.members)
     verb = note.verb
     if world.did(verb, controller):
         return _judge(world, operation, note, controller, workers)
-    later = whole_cluster.not_due(world, note)
+    later = note.attempts.not_due(world.now)
     if later:
         return [Wait(later, host_name(controller))]
     acts: frozenset[Act] = frozenset((verb, one.id) for one in (controller, *workers))
     terms = _terms(operation) if verb == "upgrade" else {"slurm_change": str(operation.id)}
+    own = world.policy.app or SlurmSettings()
     terms |= {
-        "slurm_conversion_round": world.policy.conversion_look_seconds,
-        "slurm_conversion_idle": world.policy.conversion_idle_seconds,
-        "slurm_conversion_limit": world.policy.conversion_limit_seconds,
+        "slurm_conversion_round": own.conversion_look_seconds,
+        "slurm_conversion_idle": own.conversion_idle_seconds,
+        "slurm_conversion_limit": own.conversion_limit_seconds,
     }
     why = f"{verb}: the controller, then {len(workers)} worker(s)"
     return [Play(why, verb, (controller, *workers), acts, terms=terms)]
@@ -129,7 +123,8 @@ def _judge(
     if outcome is None:
         return [Wait("the run was cut off; the next tick continues", host_name(controller))]
     # Waited for without a limit, so the code alone is not enough: the play reports how far the conversion is.
-    progress = _conversion(outcome) if outcome.error and outcome.error.code == CONVERSION_RUNNING else None
+    is_running = outcome.error is not None and outcome.error.code == CONVERSION_RUNNING
+    progress = ControllerNotes.read(outcome.detail).conversion if is_running else None
     if progress:
         return _converting(world, note, controller, progress)
     failed = {one.id: o.error for one in workers if (o := world.outcomes.get(one.id)) and o.error}
@@ -162,17 +157,10 @@ def _returned(note: UpgradeNote, outcome: Outcome) -> Detail:
     return {**found, "from": before} if found and before else found
 
 
-def _conversion(outcome: Outcome) -> Conversion | None:
-    try:
-        return Conversion.read("conversion", outcome.detail.get("conversion"))
-    except RecordError:
-        return None
-
-
 def _converting(world: World, note: UpgradeNote, controller: Member, progress: Conversion) -> list[Step]:
     """The progress in the member's record and in the note; nothing is counted, however often it is looked at."""
     steps: list[Step] = []
-    changes: Detail = {"conversion": progress.stored()}
+    changes = ControllerNotes(conversion=progress).changes
     if controller.differs(changes):
         steps.append(
             SetMember("slurmdbd converts its database", controller, controller.status, changes, consumes_outcome=False)
@@ -188,14 +176,14 @@ def called_off(world: World, note: UpgradeNote) -> list[Step]:
     return [*cleared, *queue.write_note(world, note.but(result="cancelled", conversion=None))]
 
 
+VERB = queue.Verb((InstanceStatus.RUNNING,), carry_out, check, called_off)
+
+
 def _no_conversion(controller: Member) -> list[Step]:
     if not notes.controller(controller).conversion:
         return []
-    return [
-        SetMember(
-            "no conversion is waited for", controller, controller.status, {"conversion": None}, consumes_outcome=False
-        )
-    ]
+    cleared = ControllerNotes(conversion=None).changes
+    return [SetMember("no conversion is waited for", controller, controller.status, cleared, consumes_outcome=False)]
 
 
 def _reported(world: World, controller: Member, workers: Sequence[Member]) -> list[Step]:
@@ -205,8 +193,9 @@ def _reported(world: World, controller: Member, workers: Sequence[Member]) -> li
         outcome = world.outcomes.get(member.id)
         if outcome is None or outcome.error:
             continue
-        changes: Detail = {k: outcome.detail[k] for k in ("package_version", "applied_config") if outcome.detail.get(k)}
-        if changes.get("applied_config") not in (None, desired_config.digest(world.instance)):
+        reported = ControllerNotes.read(outcome.detail)
+        changes = {key: value for key, value in reported.stored_fields(MOVED).items() if value}
+        if reported.applied_config not in (None, desired_config.digest(world.instance)):
             message = "rolled back: the desired configuration is not live. Configure the instance again to change it"
             refused = configure.refuse(
                 world, member, desired_config.digest(world.instance), AdapterError("config_rolled_back", message)

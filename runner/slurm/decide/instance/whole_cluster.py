@@ -6,9 +6,11 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from runner.intent.errors import IntentError
-from runner.model.names import WORKER
-from runner.model.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
+from runner.model.instance_notes import Reason
+from runner.model.member_notes import MemberNotes
+from runner.model.plan import AdapterError, Detail, SetMember, Step, Wait
 from runner.model.platform import Health, InstanceStatus, Member, MemberStatus, Operation
+from runner.slurm.components import WORKER
 from runner.slurm.controller import find_controller
 from runner.slurm.decide.instance import queue
 from runner.slurm.decide.workers.terms import read_as
@@ -23,7 +25,7 @@ N = TypeVar("N", bound=VerbNote)
 def controller_of(world: World) -> Member:
     found = find_controller(world.members)
     if found is None:
-        raise IntentError("controller_missing", "the instance has no controller, so there is nothing to ask")
+        raise IntentError("controller_missing", "the instance has no controller, so the operation cannot run")
     return found
 
 
@@ -35,7 +37,7 @@ def workers_of(world: World) -> list[Member]:
 
 
 def takes(terms: type[BaseModel]) -> Callable[[World, Operation], None]:
-    """A verb's check: its parameters are these, and there is a controller to ask."""
+    """A verb's check: its parameters are these, and the instance has a controller."""
 
     def check(world: World, operation: Operation) -> None:
         read_as(terms, operation.parameters)
@@ -46,12 +48,6 @@ def takes(terms: type[BaseModel]) -> Callable[[World, Operation], None]:
 
 def label(operation: Operation | None) -> str:
     return operation.label if operation else "instance"
-
-
-def not_due(world: World, note: VerbNote) -> str | None:
-    """Why the next attempt does not begin yet."""
-    due = note.attempts.next_at
-    return f"the next attempt is due at {stamp(due)}" if due and not note.attempts.is_due(world.now) else None
 
 
 def after_failure(world: World, note: N, error: AdapterError) -> N | None:
@@ -65,7 +61,7 @@ def after_failure(world: World, note: N, error: AdapterError) -> N | None:
 
 
 def try_again(
-    world: World, operation: Operation | None, note: VerbNote, controller: Member, error: AdapterError, reason: Detail
+    world: World, operation: Operation | None, note: VerbNote, controller: Member, error: AdapterError, reason: Reason
 ) -> list[Step] | None:
     """Note the failure on the instance and the controller; None if no further attempt is made."""
     why = f"{error.code}: {error.message}"
@@ -73,14 +69,8 @@ def try_again(
     if failed is None:
         return None
     steps = queue.write_note(world, failed, reasons=[reason])
-    changes = {"last_adapter_error": error.as_detail(world.now)}
+    changes = MemberNotes(last_adapter_error=error.as_note(world.now)).changes
     return [*steps, SetMember(why, controller, controller.status, changes), Wait(why, label(operation))]
-
-
-def once_written(world: World, steps: list[SetMember]) -> World:
-    """The world once these are written: what is reported of the instance counts the members as they are then."""
-    written = {step.member.id: step.member.written(step.status, step.detail) for step in steps}
-    return world.later(members=tuple(written.get(one.id, one) for one in world.members))
 
 
 def end(
@@ -91,10 +81,10 @@ def end(
     error: AdapterError | None = None,
     status: InstanceStatus | None = None,
     health: Health | None = None,
-    reasons: list[Detail] | None = None,
+    reasons: list[Reason] | None = None,
     result: Detail | None = None,
 ) -> list[Step]:
-    """Write the result into the note, then end the operation. Without an operation, it was cancelled."""
+    """Write the result into the note, then end the operation, which is None if it was cancelled."""
     if health is None:
         health, seen = judge(world.snapshot, world.members, world.policy, world.unknown_allocations.values())
         reasons = seen if reasons is None else reasons

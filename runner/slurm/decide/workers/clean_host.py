@@ -1,15 +1,15 @@
-"""The last part of a removal: from the host and from Slurm, or from Slurm alone if the host is gone for good."""
+"""The last part of a removal: from the host and from Slurm, or from Slurm alone if the host cannot be used again."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 from runner.intent import host_keys
-from runner.model.names import WORKER, host_name
+from runner.model.names import host_name
 from runner.model.plan import AdapterError, Detail, SetMember, Step, Wait, stamp
 from runner.model.platform import Member, MemberStatus
 from runner.slurm import notes
+from runner.slurm.components import WORKER
 from runner.slurm.controller import controllers
-from runner.slurm.decide.members import host_problem, is_gone, obstacle
+from runner.slurm.decide.members import NOT_REACHED, host_problem, is_gone, obstacle
 from runner.slurm.decide.workers.requests import WantedPlays
 from runner.slurm.decide.workers.terms import LeaveTerms
 from runner.slurm.node_names import node_name
@@ -24,15 +24,15 @@ NOT_YET = ("not_drained", "jobs_need_node", "node_reserved", "state_unknown")
 Progress = tuple[list[Step], WantedPlays]
 
 
-def from_host(world: World, member: Member, note: WorkerLeave, terms: LeaveTerms) -> Progress:
-    """Nothing is on the worker any more, or it was never in Slurm: take it off the host and out of Slurm."""
+def remove_from_host(world: World, member: Member, note: WorkerLeave, terms: LeaveTerms) -> Progress:
+    """The next step for a worker without jobs, or one that was never in Slurm: clean its host, delete its node."""
     held = obstacle(world, member)
     if held:
         return [Wait(held, host_name(member))], WantedPlays()
     if member.status != MemberStatus.DELETING:
         changes = WorkerNotes(phase="stopping").changes
-        step = SetMember("nothing is on it any more", member, MemberStatus.DELETING, changes)
-        return [replace(step, numbers=True)], WantedPlays()
+        step = SetMember("no job is on the node", member, MemberStatus.DELETING, changes, new_fence=True)
+        return [step], WantedPlays()
     allocation = world.allocation_of(member)
     if is_gone(allocation):
         return _without_host(world, member, note, "its allocation is released")
@@ -42,7 +42,7 @@ def from_host(world: World, member: Member, note: WorkerLeave, terms: LeaveTerms
     if problem and problem.code == host_keys.MISSING and _was_never_reached(member):
         return _without_host(world, member, note, "nothing was ever set up on it")
     if problem or waiting:
-        # The machine is there; only its record is not usable. Forgetting it would leave a worker without a record.
+        # The machine exists; only its record cannot be used. Deleting the member would leave a worker without a record.
         return [Wait(problem.message if problem else str(waiting), host_name(member))], WantedPlays()
     if not world.did("remove", member):
         return [], WantedPlays(removes=[member], homes=[member] if terms.remove_homes else [])
@@ -50,13 +50,14 @@ def from_host(world: World, member: Member, note: WorkerLeave, terms: LeaveTerms
     if world.did("forget", member):
         return _without_host(world, member, note, "the host did not answer")
     if outcome is None:
-        return [Wait("the play did not reach it; the next tick continues", host_name(member))], WantedPlays()
+        return [Wait(NOT_REACHED, host_name(member))], WantedPlays()
     if outcome.error is None:
         if outcome.phase == "removed" and _is_absent(world, member):
             seen = outcome.detail | WorkerNotes(phase="removed", host_cleaned=True).changes
-            return [gone(member, note, seen, "absent from the controller, and its host is clean")], WantedPlays()
+            return [deleted(member, note, seen, "absent from the controller, and its host is clean")], WantedPlays()
         return [Wait("the controller has not confirmed that it is gone", host_name(member))], WantedPlays()
-    left = {"residue": outcome.detail["residue"]} if outcome.detail.get("residue") else {}
+    residue = WorkerNotes.read(outcome.detail).residue
+    left = WorkerNotes(residue=residue).changes if residue else {}
     return _remove_failed(world, member, note, outcome.error, terms, left)
 
 
@@ -73,10 +74,10 @@ def _remove_failed(
         until = first + timedelta(seconds=terms.host_patience_seconds)
         if world.now >= until:
             return [], WantedPlays(forgets=[member])
-        why = f"its host does not answer; at {stamp(until)} it is taken out without it"
+        why = f"its host does not answer; at {stamp(until)} it is removed without its host"
         changes = changed(note.but(unreachable_since=first))
         return [SetMember(why, member, member.status, changes), Wait(why, label)], WantedPlays()
-    note = note.but(unreachable_since=None)  # it answered: the patience starts again
+    note = note.but(unreachable_since=None)  # it answered, so the time starts again
     if error.code in NOT_YET and _may_be_in_use(world, member):
         waits = Wait(error.message, label)
         return [SetMember(error.code, member, member.status, changed(note)), waits], WantedPlays()
@@ -90,30 +91,29 @@ def _remove_failed(
 
 
 def _may_be_in_use(world: World, member: Member) -> bool:
-    """Whether the controller shows something in the way of the node, or could not be asked."""
-    silent = any((outcome := world.outcomes.get(one.id)) and outcome.error for one in controllers(world.members))
-    if silent or world.snapshot is None:
+    """Whether the controller shows something in the way of the node, or did not answer."""
+    failed = any((outcome := world.outcomes.get(one.id)) and outcome.error for one in controllers(world.members))
+    if failed or world.snapshot is None:
         return True
-    return deletion_problem(world.snapshot, node_name(member) or "") is not None
+    return deletion_problem(world.snapshot, str(node_name(member))) is not None
 
 
 def _without_host(world: World, member: Member, note: WorkerLeave, reason: str) -> Progress:
-    """The host is gone for good: the node is deleted in Slurm, and the record has what could not be done."""
-    hostname = node_name(member)
-    if hostname and not world.did("forget", member) and not _is_absent(world, member):
+    """The host cannot be used again: delete the node in Slurm, and record that the host was not cleaned."""
+    if _is_absent(world, member):
+        return [host_left(member, note, reason, "gone from Slurm; the host was not cleaned")], WantedPlays()
+    if not world.did("forget", member):
         return [], WantedPlays(forgets=[member])
-    if hostname and not _is_absent(world, member):
-        return [Wait("the controller has not confirmed that it is gone", host_name(member))], WantedPlays()
-    return [host_left(member, note, reason, "gone from Slurm; the host was not cleaned")], WantedPlays()
+    return [Wait("the controller has not confirmed that it is gone", host_name(member))], WantedPlays()
 
 
 def host_left(member: Member, note: WorkerLeave, reason: str, why: str) -> SetMember:
     """The member is deleted, and its record has the reason why its host was not cleaned."""
     seen = WorkerNotes(phase="removed", host_cleaned=False, host_left=reason).changes
-    return gone(member, note, seen, f"{why}: {reason}")
+    return deleted(member, note, seen, f"{why}: {reason}")
 
 
-def gone(member: Member, note: WorkerLeave, seen: Detail, why: str) -> SetMember:
+def deleted(member: Member, note: WorkerLeave, seen: Detail, why: str) -> SetMember:
     changes = WorkerNotes(allocation_released_by="platform", last_adapter_error=None, leave=note.ended("done")).changes
     if member.notes.claimed_by:
         changes |= WorkerNotes(claimed_by=None, lease_expires_at=None).changes
@@ -133,7 +133,5 @@ def _was_never_reached(member: Member) -> bool:
 
 
 def _is_absent(world: World, member: Member) -> bool:
-    hostname = node_name(member)
-    if hostname is None:
-        return True
-    return world.snapshot is not None and world.snapshot.nodes is not None and hostname not in world.snapshot.nodes
+    hostname, nodes = node_name(member), world.snapshot.nodes if world.snapshot else None
+    return hostname is None or (nodes is not None and hostname not in nodes)

@@ -1,4 +1,4 @@
-"""Jobs that are in the way: how they are named to people, and what the deadline of an operation does to them. Pure."""
+"""Jobs that are in the way: how messages name them, and what the deadline of an operation does to them. Pure."""
 
 from collections.abc import Sequence
 from typing import Literal, Self
@@ -28,7 +28,8 @@ class JobTerms(BaseModel):
         return self
 
     @property
-    def at_deadline(self) -> str:
+    def deadline_action(self) -> str:
+        """What is done at the deadline: `on_deadline`, or its default."""
         return self.on_deadline or "give_up"
 
 
@@ -53,11 +54,11 @@ def announcement(how: str, jobs: Sequence[Job]) -> str:
     waiting = [job for job in jobs if job.state == "PENDING"]
     parts = []
     if running:
-        parts.append(f"{how} of {_reach(how, running)}")
+        parts.append(f"{how} of {_affected_jobs(how, running)}")
     if waiting and how == "requeue":
-        parts.append(f"required nodes cleared of {_reach('', waiting)}")
+        parts.append(f"required nodes cleared of {named(waiting)}")
     elif waiting:
-        parts.append(f"{how} of {_reach(how, waiting)}, waiting for the node by name")
+        parts.append(f"{how} of {_affected_jobs(how, waiting)}, waiting for the node by name")
     return " and ".join(parts)
 
 
@@ -65,7 +66,7 @@ def is_announced(announced: str | None, eviction: str) -> bool:
     return eviction in (announced or "").split("; ")
 
 
-def announced_too(announced: str | None, eviction: str) -> str:
+def add_announcement(announced: str | None, eviction: str) -> str:
     """What was announced so far and this; the oldest is dropped when it grows too long for a record."""
     parts = [*announced.split("; "), eviction] if announced else [eviction]
     while len(parts) > 1 and len("; ".join(parts)) > ANNOUNCED_CHARS:
@@ -73,17 +74,18 @@ def announced_too(announced: str | None, eviction: str) -> str:
     return "; ".join(parts)
 
 
-def reach(how: str, address: str, *, waits: bool = False) -> str:
-    """Of a heterogeneous job Slurm requeues only the whole; neither component zero nor one that waits is cancelled
-    alone."""
+def affected_job(how: str, address: str, *, waits: bool = False) -> str:
+    """The job, or all of a heterogeneous job: Slurm requeues only the whole of it, and cancels neither component zero
+    nor a component that waits alone."""
     number, plus, component = address.partition("+")
     whole = plus and (how == "requeue" or (how == "cancel" and (waits or component == "0")))
     return f"{_short(address)} (the whole heterogeneous job {number})" if whole else _short(address)
 
 
-def _reach(how: str, jobs: Sequence[Job]) -> str:
+def _affected_jobs(how: str, jobs: Sequence[Job]) -> str:
     oldest = sorted(jobs, key=lambda job: job.id)[:JOBS_SHOWN]
-    return f"job {', '.join(reach(how, job.address, waits=job.state == 'PENDING') for job in oldest)}{_more(jobs)}"
+    texts = [affected_job(how, job.address, waits=job.state == "PENDING") for job in oldest]
+    return f"job {', '.join(texts)}{_more(jobs)}"
 
 
 def _more(jobs: Sequence[Job]) -> str:

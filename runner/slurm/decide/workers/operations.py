@@ -1,17 +1,18 @@
-"""Operations on workers: which are refused, which wait, which are ours, and what each still needs."""
+"""Operations on workers: which are refused, which wait, which we hold, and the next steps of those."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from runner.intent.placement import Placement
-from runner.model.names import WORKER, host_name
+from runner.model.names import host_name
 from runner.model.neighbours import unjoined
-from runner.model.plan import AdapterError, Claim, Finish, Refuse, Step, Wait, for_operation, stamp
-from runner.model.platform import Member, MemberStatus, Operation, OperationStatus
+from runner.model.plan import AdapterError, Claim, Finish, Refuse, Step, Wait, for_operation
+from runner.model.platform import OPEN, UNFINISHED, Member, MemberStatus, Operation, OperationStatus
 from runner.model.progress import is_stopped
+from runner.model.records import Attempts
 from runner.slurm import notes
-from runner.slurm.decide.members import UNFINISHED, conclude, fail, held_by_another, is_ours, unreadable_note
+from runner.slurm.components import COMPONENTS, WORKER
+from runner.slurm.decide.members import conclude, fail, held_by_another, is_ours, unreadable_note
 from runner.slurm.decide.workers import leave, resume
 from runner.slurm.decide.workers.clean_host import Progress
 from runner.slurm.decide.workers.join import join, joined_by
@@ -26,6 +27,7 @@ from runner.slurm.decide.workers.results import (
     member_result,
 )
 from runner.slurm.decide.workers.terms import LeaveTerms, read_as
+from runner.slurm.placement import Placement
 from runner.slurm.world import World
 
 
@@ -33,15 +35,15 @@ def worker_operations(world: World, placement: Placement, controller: Member) ->
     """Steps for each open operation in order of creation, and what they want done on hosts."""
     steps: list[Step] = []
     wants = WantedPlays()
-    busy: dict[UUID, Operation] = {}  # members and allocations an earlier open operation is about
+    busy: dict[UUID, Operation] = {}  # members and allocations of earlier open operations
     for operation in world.operations:
-        if operation.status not in (OperationStatus.ACCEPTED, OperationStatus.RUNNING):
+        if operation.status not in OPEN:
             continue
         label = operation.label
         held = None
         if operation.status == OperationStatus.RUNNING:
             held = held_by_another(world, operation.claimed_by, operation.lease_expires_at)
-        held = held or _unsure(world, operation)
+        held = held or _unreadable_record(world, operation)
         first = next((busy[target] for target in operation.member_ids if target in busy), None)
         refused = None if held or first else refusal(world, placement, operation, busy)
         if held:
@@ -69,9 +71,9 @@ def worker_operations(world: World, placement: Placement, controller: Member) ->
 
 
 def _claim(world: World, operation: Operation, label: str) -> Step:
-    due = _next_try(world, operation)
-    if due and due > world.now:
-        return Wait(f"the next try is at {stamp(due)}", label)
+    later = Attempts(next_at=_next_try(world, operation)).not_due(world.now)
+    if later:
+        return Wait(later, label)
     known = set(world.allocations) | {member.allocation_id for member in joined_by(world, operation)}
     unknown = next((one for one in operation.allocation_ids if one not in known), None)
     if unknown:
@@ -80,12 +82,12 @@ def _claim(world: World, operation: Operation, label: str) -> Step:
     if world.played:
         return Wait("the next tick takes it", label)
     count = len(operation.member_ids or operation.allocation_ids)
-    return Claim(f"{operation.operation} of {count} worker(s) was asked for", operation)
+    return Claim(f"{operation.operation} of {count} worker(s) was requested", operation)
 
 
-def _unsure(world: World, operation: Operation) -> str | None:
+def _unreadable_record(world: World, operation: Operation) -> str | None:
     """Why an operation cannot begin: a record that may hold one of its allocations could not be read."""
-    wanted = set(unjoined(operation, world.members))
+    wanted = set(unjoined(operation, world.members, COMPONENTS))
     for member in world.members if wanted else ():
         alive = member.component_key == WORKER and member.status != MemberStatus.DELETED
         if alive and member.allocation_id in wanted and (why := unreadable_note(member)):
@@ -122,7 +124,7 @@ def _carry_out(world: World, operation: Operation, controller: Member) -> tuple[
 
 
 def _step(world: World, operation: Operation, member: Member) -> Progress:
-    if operation.operation == resume.VERB:
+    if operation.operation == resume.NAME:
         return resume.resume(world, member, operation.id)
     verb: leave.Verb = "drain" if operation.operation == "drain" else "remove"
     return leave.leave(world, member, operation.id, verb, read_as(LeaveTerms, operation.parameters))
@@ -155,9 +157,13 @@ def _finish_leave(operation: Operation, targets: Sequence[Member], arrived: Sequ
 
 
 def end_all(world: World, code: str, message: str) -> list[Step]:
-    """Every open operation ends, and no member it was about stays half way."""
+    """Every open operation ends, and no member that it was adding stays unfinished. One of another runner is left."""
     steps: list[Step] = []
     for operation in world.operations:
+        held = held_by_another(world, operation.claimed_by, operation.lease_expires_at)
+        if operation.status == OperationStatus.RUNNING and held:
+            steps.append(Wait(held, operation.label, operation=operation))
+            continue
         unfinished = [
             one for one in joined_by(world, operation) if one.status in UNFINISHED and not unreadable_note(one)
         ]
@@ -167,7 +173,7 @@ def end_all(world: World, code: str, message: str) -> list[Step]:
 
 
 def orphans(world: World) -> tuple[list[Step], WantedPlays]:
-    """Members half way whose operation is over (cancelled by a person): they end with the status they have."""
+    """Members that are unfinished although their operation is over: it was cancelled, or ended in another way."""
     open_now = {operation.id for operation in world.operations}
     steps: list[Step] = []
     wants = WantedPlays()
@@ -175,7 +181,7 @@ def orphans(world: World) -> tuple[list[Step], WantedPlays]:
         if member.component_key != WORKER or member.status == MemberStatus.DELETED or is_stopped(member):
             continue
         if unreadable_note(member):
-            continue  # it is not known which operation is at work on it
+            continue  # it is not known which operation it belongs to
         stored = notes.of(member)
         if stored.leave and stored.leave.is_under_way and stored.leave.operation_id not in open_now:
             own, wanted = leave.cancelled(world, member, stored.leave)

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from runner.intent.placement import read_placement
 from runner.model.names import host_name
 from runner.model.plan import Step, Wait
 from runner.model.platform import Member, MemberStatus
 from runner.slurm.decide import claims
 from runner.slurm.decide.workers.operations import orphans, worker_operations
 from runner.slurm.decide.workers.requests import WantedPlays
+from runner.slurm.placement import read_placement
 from runner.slurm.world import World
 
 

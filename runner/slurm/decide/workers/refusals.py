@@ -1,21 +1,32 @@
-"""Operations on workers that are not done at all: with which code, and why. They touch nothing."""
+"""Operations on workers that are refused before anything is changed: with which code, and why."""
 
 from uuid import UUID
 
+from pydantic import BaseModel
+
 from runner.intent.errors import IntentError
-from runner.intent.placement import Placement
-from runner.model.names import CONTROLLER, WORKER, host_name
+from runner.model.names import host_name
 from runner.model.neighbours import unjoined
-from runner.model.platform import Member, MemberStatus, Operation
-from runner.slurm.decide.workers import leave, resume
-from runner.slurm.decide.workers.terms import LeaveTerms, read_as
+from runner.model.platform import IN_SERVICE, Member, MemberStatus, Operation
+from runner.slurm.components import COMPONENTS, CONTROLLER, WORKER
+from runner.slurm.decide.workers import leave
+from runner.slurm.decide.workers.evict import JobTerms
+from runner.slurm.decide.workers.terms import LeaveTerms, NoTerms, read_as
+from runner.slurm.placement import Placement
 from runner.slurm.world import World
 
-VERBS = ("add", "drain", "resume", "remove", "replace")
-# In which states a member can be asked to do what; while another operation is at it, the later one waits.
+# The verbs, each with its parameters.
+VERBS: dict[str, type[BaseModel]] = {
+    "add": NoTerms,
+    "drain": JobTerms,
+    "resume": NoTerms,
+    "remove": LeaveTerms,
+    "replace": LeaveTerms,
+}
+# The statuses of a member that allow a verb. While an earlier operation is at work on the member, the later one waits.
 ALLOWED = {
-    "drain": (MemberStatus.READY, MemberStatus.DRAINING),
-    "resume": (MemberStatus.READY, MemberStatus.DRAINING),
+    "drain": IN_SERVICE,
+    "resume": IN_SERVICE,
     "remove": tuple(status for status in MemberStatus if status != MemberStatus.DELETED),
     "replace": tuple(status for status in MemberStatus if status != MemberStatus.DELETED),
 }
@@ -24,20 +35,21 @@ ALLOWED = {
 def refusal(
     world: World, placement: Placement, operation: Operation, busy: dict[UUID, Operation]
 ) -> tuple[str, str] | None:
-    """Why an operation is not done at all (code, sentence); it touches nothing."""
+    """The code and the message of an operation that is refused; None if it can be carried out."""
     verb, key = operation.operation, operation.component_key
     if key == CONTROLLER and verb == "add":
         return "second_controller", "a cluster has one controller, made by the deploy; a second one cannot be added"
     if key == CONTROLLER:
-        return "controller_not_supported", f"{verb} is for workers: the controller's life is the instance's"
+        message = f"{verb} is for workers: the controller is created and removed with the instance"
+        return "controller_not_supported", message
     if key != WORKER:
         return "component_unknown", f"component {key!r} is not one of this app's (controller, worker)"
     if verb not in VERBS:
-        return "operation_unknown", f"{verb!r} is not an operation of this app: {', '.join(VERBS)} are"
+        return "operation_unknown", f"{verb!r} is not an operation of this app. Supported: {', '.join(VERBS)}"
     return (
         (_bad_allocations(world, placement, operation, busy) if verb in ("add", "replace") else None)
         or (_bad_targets(world, operation) if verb != "add" else None)
-        or (_bad_terms(operation) if verb != "add" else None)
+        or _bad_terms(operation)
     )
 
 
@@ -46,8 +58,8 @@ def _bad_allocations(
 ) -> tuple[str, str] | None:
     named = operation.allocation_ids
     if not named:
-        message = f"{operation.operation} names no allocation_ids. Name existing allocations: none is requested for you"
-        return "allocations_required", message
+        message = "names no allocation_ids. Name existing allocations: the adapter does not rent machines"
+        return "allocations_required", f"{operation.operation} {message}"
     if len(set(named)) != len(named):
         return "allocation_twice", f"{operation.operation} names the same allocation twice"
     for allocation in named:
@@ -57,10 +69,10 @@ def _bad_allocations(
             return "allocation_not_found", f"allocation {allocation} is not in this project"
         serving = _serving(world, allocation, operation)
         if serving or allocation in busy:
-            who = host_name(serving) if serving else "another operation's worker"
-            return "allocation_in_use", f"allocation {allocation} already serves as {who}: remove that one first"
+            name = host_name(serving) if serving else "another operation's worker"
+            return "allocation_in_use", f"allocation {allocation} already serves as {name}: remove that one first"
         holder = world.neighbours.holders.get(allocation) if world.neighbours else None
-        if holder and allocation in unjoined(operation, world.members):
+        if holder and allocation in unjoined(operation, world.members, COMPONENTS):
             return "allocation_in_use", f"allocation {allocation} serves {holder}: remove it there first"
     return None
 
@@ -80,17 +92,15 @@ def _bad_targets(world: World, operation: Operation) -> tuple[str, str] | None:
         if member.component_key != WORKER:
             return "controller_not_supported", f"{target} is the controller: {verb} is for workers"
         if member.status not in ALLOWED[verb] and not leave.belongs_to(member, operation.id):
-            return "member_state", f"{host_name(member)} is {member.status}: it cannot be asked to {verb}"
+            return "member_state", f"{verb} is not possible while {host_name(member)} is {member.status}"
     return None
 
 
 def _bad_terms(operation: Operation) -> tuple[str, str] | None:
     try:
-        read_as(resume.Terms if operation.operation == resume.VERB else LeaveTerms, operation.parameters)
+        read_as(VERBS[operation.operation], operation.parameters)
     except IntentError as error:
         return error.code, error.message
-    if operation.operation == "drain" and operation.parameters.get("remove_homes"):
-        return "parameters_invalid", "parameters cannot be used: remove_homes is for remove and replace"
     return None
 
 

@@ -9,7 +9,7 @@ from runner.model.limits import named
 from runner.model.plan import Act, Detail, Play
 from runner.model.platform import Member, Operation
 from runner.slurm import notes
-from runner.slurm.decide.workers.evict import reach
+from runner.slurm.decide.workers.evict import affected_job
 from runner.slurm.node_names import node_name
 from runner.slurm.snapshot import Job
 from runner.slurm.world import World
@@ -18,16 +18,16 @@ from runner.slurm.world import World
 @dataclass
 class WantedPlays:
     joins: list[Member] = field(default_factory=list)
-    drains: dict[str, list[Member]] = field(default_factory=dict)  # by the reason the node shall show
-    resumes: dict[str, list[Member]] = field(default_factory=dict)  # by the owner the node's reason must have
+    drains: dict[str, list[Member]] = field(default_factory=dict)  # by the reason that the node gets
+    resumes: dict[str, list[Member]] = field(default_factory=dict)  # by the owner that the node's reason must name
     # Jobs by their address, each with the member that it is in the way of.
     requeues: dict[str, Member] = field(default_factory=dict)
     unpins: dict[str, Member] = field(default_factory=dict)
     cancels: dict[str, Member] = field(default_factory=dict)
     removes: list[Member] = field(default_factory=list)
-    homes: list[Member] = field(default_factory=list)  # of those who are removed, whose homes go too
+    homes: list[Member] = field(default_factory=list)  # those of `removes` whose users' homes are deleted too
     forgets: list[Member] = field(default_factory=list)
-    operations: dict[UUID, Operation] = field(default_factory=dict)  # which asks for it, by member
+    operations: dict[UUID, Operation] = field(default_factory=dict)  # by the member that each is about
 
     @classmethod
     def evicting(cls, how: str, jobs: Sequence[Job], member: Member) -> Self:
@@ -80,7 +80,7 @@ class WantedPlays:
         if not acts:
             return None
         changed = {member_id for _, member_id in acts}
-        asked = self.operations_of(one for one in self.members if one.id in changed)
+        found = self.operations_of(one for one in self.members if one.id in changed)
         work: Detail = {
             "drain": [{"nodes": _nodes(members), "reason": reason} for reason, members in sorted(self.drains.items())],
             "resume": [{"nodes": _nodes(members), "owner": owner} for owner, members in sorted(self.resumes.items())],
@@ -88,20 +88,20 @@ class WantedPlays:
             "unpin": sorted(self.unpins),
             "cancel": sorted(self.cancels),
         }
-        return Play(self._about(world), "drain_worker", (controller,), frozenset(acts), work, operations=asked)
+        return Play(self._about(world), "drain_worker", (controller,), frozenset(acts), work, operations=found)
 
     def remove_play(self, controller: Member) -> Play | None:
         if not self.removes and not self.forgets:
             return None
         acts: set[Act] = {("remove", member.id) for member in self.removes}
         acts |= {("forget", member.id) for member in self.forgets}
-        why = f"take out {named(_nodes([*self.removes, *self.forgets])) or 'workers that never joined'}"
+        why = f"remove {named(_nodes([*self.removes, *self.forgets])) or 'workers that never joined'}"
         work, terms = {"delete": _nodes(self.forgets)}, {"decommission_homes_of": [str(one.id) for one in self.homes]}
-        asked = self.operations_of([*self.removes, *self.forgets])
-        return Play(why, "remove_worker", (controller, *self.removes), frozenset(acts), work, terms, operations=asked)
+        found = self.operations_of([*self.removes, *self.forgets])
+        return Play(why, "remove_worker", (controller, *self.removes), frozenset(acts), work, terms, operations=found)
 
     def operations_of(self, members: Iterable[Member]) -> dict[UUID, Operation]:
-        """Those that ask for something to be done to these members. A member of a cancelled one has none."""
+        """The operations that these members are changed for. A member of a cancelled operation has none."""
         return {one.id: self.operations[one.id] for one in members if one.id in self.operations}
 
     def _about(self, world: World) -> str:
@@ -114,7 +114,7 @@ class WantedPlays:
         commands = {"requeue": self.requeues, "clear the required nodes of": self.unpins, "cancel": self.cancels}
         for command, jobs in commands.items():
             if jobs:
-                parts.append(f"{command} job(s) {named([reach(command, address) for address in sorted(jobs)])}")
+                parts.append(f"{command} job(s) {named([affected_job(command, address) for address in sorted(jobs)])}")
         return named(parts, "; ")
 
 

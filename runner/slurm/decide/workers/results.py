@@ -28,7 +28,7 @@ def leave_error(member: Member) -> NotedError | None:
 def member_result(member: Member, error: NotedError | None) -> Detail:
     """One member in the result of an operation. The names of its fields are documented."""
     stored = notes.of(member)
-    left = {"did": stored.leave.announced_eviction, "verdict": stored.leave.result} if stored.leave else {}
+    left = {"did": stored.leave.at_deadline, "verdict": stored.leave.result} if stored.leave else {}
     return {
         "allocation_id": str(member.allocation_id),
         "status": member.status,

@@ -3,15 +3,13 @@
 Progress is kept in the member's `leave` note, like that of a drain. It replaces the note of the drain that is undone.
 """
 
+from typing import Final
 from uuid import UUID
-
-from pydantic import BaseModel, ConfigDict
 
 from runner.model.names import host_name
 from runner.model.plan import AdapterError, SetMember, Wait
 from runner.model.platform import Member, MemberStatus
 from runner.slurm import detail, notes
-from runner.slurm.decide.members import obstacle, unreadable_note
 from runner.slurm.decide.workers import leave
 from runner.slurm.decide.workers.clean_host import Progress
 from runner.slurm.decide.workers.requests import WantedPlays
@@ -21,33 +19,26 @@ from runner.slurm.notes import WorkerLeave, WorkerNotes
 from runner.slurm.readiness import worker_problem
 from runner.slurm.world import World
 
-VERB = "resume"
-
-
-class Terms(BaseModel):
-    """`parameters` of resume: none."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+NAME: Final = "resume"
 
 
 def resume(world: World, member: Member, operation_id: UUID) -> Progress:
     """The next step. Conclusions come from the look at the controller that follows the command."""
     note = leave.of_operation(member, operation_id)
-    if note and note.result:
-        return [], WantedPlays()
-    held = unreadable_note(member) if note else obstacle(world, member)
-    if held:
-        return [Wait(held, host_name(member))], WantedPlays()
+    settled = leave.done_or_waiting(world, member, note)
+    if settled:
+        return settled
     if note is None:
-        begun = WorkerLeave(operation_id=operation_id, verb="resume", started_at=world.now)
+        begun = WorkerLeave(operation_id=operation_id, verb=NAME, started_at=world.now)
         return [SetMember("resume begins", member, member.status, WorkerNotes(leave=begun).changes)], WantedPlays()
     hostname, snapshot = node_name(member), world.snapshot
     if hostname is None:
-        return _fails(world, member, note, AdapterError("node_absent", "it never joined: there is nothing to resume"))
+        message = f"{host_name(member)} never joined: there is nothing to resume"
+        return _fails(world, member, note, AdapterError("node_absent", message))
     if not world.did("resume", member):
         return [], WantedPlays(resumes={ANY_OPERATION: [member]})
     if snapshot is None or snapshot.nodes is None:
-        return [Wait("the controller could not be asked; nothing is assumed", host_name(member))], WantedPlays()
+        return leave.no_answer(member)
     node = snapshot.nodes.get(hostname)
     if node is None:
         message = f"the controller has no node {hostname}: remove the member, or add its allocation again"

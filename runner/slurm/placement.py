@@ -1,4 +1,4 @@
-"""Reads placement_intent strictly."""
+"""Reads placement_intent strictly. The contract leaves its shape to the app."""
 
 from uuid import UUID
 

@@ -48,8 +48,8 @@ def status(name: Name = "demo", as_json: Json = False) -> None:
             typer.echo(json.dumps(found, indent=2))
             return
         platform = found["platform"]
-        word = "running" if platform["running"] else "not running"
-        typer.echo(f"platform  {word}  {platform['url'] or ''}".rstrip())
+        state = "running" if platform["running"] else "not running"
+        typer.echo(f"platform  {state}  {platform['url'] or ''}".rstrip())
         for host in found["hosts"]:
             kind = host["suite"] + (" warm" if host["warm"] else "") + (f" {host['gpus']} gpu" if host["gpus"] else "")
             columns = (host["name"], kind, host["status"], host["address"] or "-", host["allocation_id"] or "-")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,8 @@ from sandbox.fleet.fleet import Fleet
 
 NAME = "demo"
 HOSTS = 3
+RECORD_SECONDS = 60
+SAY_WHERE = "sh -c 'echo job $SLURM_JOB_ID on $(hostname)'"
 COMMAND = str(Path(sys.executable).parent / "gpuaas-slurm")
 
 
@@ -49,12 +52,9 @@ def main() -> None:
     if instance["status"] != "running" or instance["health"] != "healthy":
         _fail("the cluster is not healthy; the reasons are above; see `gpuaas-slurm sandbox logs gs-1`")
 
-    for command in (["sinfo"], ["srun", "--nodes", str(workers_ready), "hostname"], ["sacct", "--allusers"]):
-        _title(f"on the controller: {' '.join(command)}")
-        done = fleet.exec("gs-1", command)
-        sys.stdout.write(done.stdout + done.stderr)
-        if done.returncode != 0:
-            _fail(f"{command[0]} ended with {done.returncode}; see gpuaas-slurm sandbox logs gs-1")
+    _on_controller(fleet, "sinfo")
+    job = read_job(_on_controller(fleet, f"srun --nodes {workers_ready} {SAY_WHERE}"))
+    _on_controller(fleet, show_record(job), f"sacct --allusers --jobs {job}")
 
     _title("access: how to reach and use the cluster")
     _show(variables, "access", instance["id"])
@@ -69,6 +69,29 @@ def main() -> None:
         "  ./dev clean\n\n"
         f"demo: ok, {workers_ready} workers ready in {seconds:.0f} s\n"
     )
+
+
+def read_job(output: str) -> str:
+    """The job's number, from what it printed on each node."""
+    found = re.search(r"^job (\d+) on ", output, re.MULTILINE)
+    return found[1] if found else _fail("the job printed nothing; see gpuaas-slurm sandbox logs gs-1")
+
+
+def show_record(job: str) -> str:
+    """Show the job in accounting once it is completed there: slurmctld reports the end of a job a little later."""
+    shown = f"sacct --allusers --jobs {job}"
+    state = f"{shown} --allocations --noheader --format=State"
+    wait = f"timeout {RECORD_SECONDS} sh -c 'until {state} | grep -q COMPLETED; do sleep 0.2; done'"
+    return f"{wait}; waited=$?; {shown}; exit $waited"
+
+
+def _on_controller(fleet: Fleet, command: str, title: str = "") -> str:
+    _title(f"on the controller: {title or command}")
+    done = fleet.exec("gs-1", ["sh", "-c", command])
+    sys.stdout.write(done.stdout + done.stderr)
+    if done.returncode != 0:
+        _fail(f"{(title or command).split()[0]} ended with {done.returncode}; see gpuaas-slurm sandbox logs gs-1")
+    return str(done.stdout)
 
 
 def _run_until_settled(variables: Mapping[str, str]) -> dict[str, Any]:

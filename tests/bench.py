@@ -39,7 +39,7 @@ from tests.runner_process import gpuaas_slurm, own_processes
 OUT = Path("bench.json")
 ROUNDS = 3
 GROWTH_ROUNDS = 5
-QUIET = {"GPUAAS_LOG_LEVEL": "warning", "GPUAAS_OBSERVE_SECONDS": "86400"}
+SETTINGS = {"GPUAAS_LOG_LEVEL": "warning", "GPUAAS_OBSERVE_SECONDS": "86400"}
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def measure(suite: str) -> list[Figure]:
     with fleet_named("bench") as fleet:
         fleet.up(hosts=3 + 2 * ROUNDS, suite=suite, warm=True)
         started = time.monotonic()
-        cluster = deploy(fleet, "gs-1", "gs-2,gs-3", **QUIET)
+        cluster = deploy(fleet, "gs-1", "gs-2,gs-3", **SETTINGS)
         tick(cluster)
         if cluster.instance()["status"] != InstanceStatus.RUNNING:
             raise SystemExit(f"bench: the deploy did not end running: {cluster.instance()['status_detail']}")
@@ -96,7 +96,7 @@ def measure_seven(suite: str) -> list[Figure]:
     """gs-1 with worker gs-2; then gs-3 to gs-9 at once by the adapter, and gs-10 to gs-16 at once by hand."""
     with fleet_named("bench") as fleet:
         fleet.up(hosts=16, suite=suite, warm=True)
-        cluster = deploy(fleet, "gs-1", "gs-2", **QUIET)
+        cluster = deploy(fleet, "gs-1", "gs-2", **SETTINGS)
         tick(cluster)
         cluster.add(names(3, 9))
         seven = tick(cluster)
@@ -119,9 +119,9 @@ def measure_growth(suite: str) -> list[Figure]:
     with fleet_named("bench") as fleet:
         fleet.up(hosts=27, suite=suite, warm=True)
         clusters = {
-            1: deploy(fleet, "gs-1", "gs-2", "--name", "one", **QUIET),
-            7: deploy(fleet, "gs-3", names(4, 10), "--name", "seven", **QUIET),
-            15: deploy(fleet, "gs-11", names(12, 26), "--name", "fifteen", **QUIET),
+            1: deploy(fleet, "gs-1", "gs-2", "--name", "one", **SETTINGS),
+            7: deploy(fleet, "gs-3", names(4, 10), "--name", "seven", **SETTINGS),
+            15: deploy(fleet, "gs-11", names(12, 26), "--name", "fifteen", **SETTINGS),
         }
         tick(clusters[1], everything=True)
         for size, cluster in clusters.items():  # not measured: new hosts and cold caches

@@ -47,7 +47,7 @@ def read_table(text: str) -> list[Explained]:
         quoted = re.fullmatch(r"`(.+)`", pattern)
         assert quoted, f"not a pattern: {pattern}"
         compiled = re.compile(quoted[1])
-        found.append(Explained(when, _words(series), _words(units), compiled, why, remedy))
+        found.append(Explained(when, _split(series), _split(units), compiled, why, remedy))
     return found
 
 
@@ -79,5 +79,5 @@ def unexplained(lines: Iterable[Line], table: Iterable[Explained], series: str, 
     ]
 
 
-def _words(cell: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in cell.split(","))
+def _split(cell: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in cell.split(","))

@@ -101,6 +101,11 @@ class Project:
         answer.raise_for_status()
         return str(answer.json()["access_token"])
 
+    def shown(self, instance: Doc, what: str = "") -> Any:
+        """The instance as its operator reads it, or one of its lists, for example "/members"."""
+        found = self.operator.get(f"{self.path}/app-instances/{instance['id']}{what}").json()
+        return found["items"] if what else found
+
     def deploy(self, workers: int = 2, begin: int = 0, **headers: str | None) -> Doc:
         """Deploy our app on the project's machines from the number `begin` on, with split placement."""
         intent = {

@@ -9,7 +9,7 @@ from sandbox.platform.vault_kv import latest, write
 KIND = "access_credential"
 DELIVERY_TTL_SECONDS = 120
 REFUSALS = {
-    "revoked": "the credential was revoked; ask for the instance to be given another",
+    "revoked": "the credential was revoked; give the instance another credential",
     "rotated": "the credential was replaced by a newer one; use that",
 }
 

@@ -61,7 +61,7 @@ def rights_of(tx: Tx, mount: str, role_id: str, secret_id: str) -> Rights | None
 def _rights(policy: str) -> Rights:
     try:
         paths = json.loads(policy)["path"]
-        return {str(path): [str(word) for word in rule["capabilities"]] for path, rule in paths.items()}
+        return {str(path): [str(capability) for capability in rule["capabilities"]] for path, rule in paths.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise VaultError(400, "failed to parse policy: this stand-in reads JSON") from None
 

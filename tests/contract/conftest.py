@@ -13,6 +13,7 @@ from runner.act import play_secrets
 from runner.loop import tick
 from tests import vault_under_test
 from tests.contract.scenarios import BEGINNINGS, STAGES
+from tests.contract.scene import Scene
 from tests.contract.simulated_hosts import Hosts
 from tests.contract.stage import Stage
 from tests.platform_process import Platform, Project, start_platform, stop_platform
@@ -38,7 +39,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 
 @pytest.fixture(scope="session")
 def some_vault(request: pytest.FixtureRequest) -> Iterator[VaultUnderTest]:
-    """The one that is given to the tests, else the sandbox's stand-in, prepared by the same calls."""
+    """The Vault given by VAULT_ADDR, else the sandbox's stand-in; both are prepared by the same calls."""
     made = vault_under_test.given()
     if made is None:
         platform: Platform = request.getfixturevalue("platform")
@@ -57,7 +58,7 @@ def every_fault_was_met_and_no_answer_broke_the_contract(platform: Platform) -> 
     yield
     broken = [row for row in platform.control.violations() if row["side"] == "server"]
     if broken:
-        # Shown once, by the test that caused it.
+        # Reported once, by the test that caused it.
         platform.control.forget_violations()
     platform.control.clear_faults()  # an error if no request met one of them
     assert broken == []
@@ -81,7 +82,7 @@ KEY = "ssh-ed25519 " + "A" * 68
 
 @pytest.fixture
 def dialable(platform: Platform) -> Project:
-    """A project whose machines could be reached, going by their records."""
+    """A project whose allocations have usable connection records."""
     made = platform.project(allocations=8)
     for number, allocation_id in enumerate(made.allocation_ids):
         connection = {"host": f"192.0.2.{number + 1}", "port": 22, "username": "ops", "host_keys": [KEY]}
@@ -89,9 +90,19 @@ def dialable(platform: Platform) -> Project:
     return made
 
 
+@pytest.fixture
+def scene(dialable: Project, hosts: Hosts) -> Scene:
+    made = dialable.deploy(workers=2)
+    scene = Scene(dialable, hosts, made)
+    for _ in range(3):
+        scene.tick("first")
+    assert dialable.shown(made)["status"] == "running"
+    return scene
+
+
 @pytest.fixture(scope="session")
 def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Queue[Stage]"]:
-    """Some stages, each with the states in which scenarios begin."""
+    """Several stages, each with the saved states in which scenarios begin."""
 
     def build(number: int) -> Stage:
         stage = Stage(tmp_path_factory.mktemp("stage", numbered=True) / str(number))

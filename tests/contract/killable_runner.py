@@ -1,6 +1,6 @@
-"""The real command in a process of its own that can be killed. Its hosts are on paper, in a file that outlives it.
+"""The real command in a process of its own that can be killed. Its hosts are simulated, in a file that outlives it.
 
-A fork server that has loaded everything starts it, so hundreds of lives are affordable. The process, its death, its
+A fork server that has loaded everything starts it, so hundreds of runs are affordable. The process, its death, its
 ssh-agent, its files and every call over the wire are real; only the play itself is not.
 """
 
@@ -21,10 +21,10 @@ from runner.act.play_secrets import SOCKET_VARIABLE, fetch_secret
 from runner.act.scratch import scratch
 from runner.cli import main
 from runner.loop import tick
-from runner.model.names import CONTROLLER
 from runner.model.plan import Play
 from runner.model.platform import Member
 from runner.model.world import Outcome, World
+from runner.slurm.components import CONTROLLER
 from runner.translate import MemberEvent, RunResult
 from tests import fork_server
 from tests.contract.simulated_hosts import Numbers, changed_by
@@ -35,7 +35,7 @@ from tests.unit.fake_slurm import FakeSlurm
 __all__ = ["NEVER", "FileHosts", "VaultKeys", "exit_code", "start"]
 
 NEVER = 0
-_TOLD_FIRST = {"remove_worker": "stopping", "decommission": "stopping"}
+_FIRST_PHASE = {"remove_worker": "stopping", "decommission": "stopping"}
 
 
 @dataclass
@@ -64,7 +64,7 @@ class VaultKeys(FakeKeys):
 class FileHosts(FakeSlurm):
     keys: FakeKeys = field(default_factory=VaultKeys)
     moments: int = 0  # so far, over all runners
-    busy: dict[UUID, int] = field(default_factory=dict)  # the process whose play changes that member's host now
+    busy: dict[UUID, int] = field(default_factory=dict)  # the process whose play is changing that member's host
     overlaps: list[UUID] = field(default_factory=list)  # members that two living runners changed at once
     numbers: Numbers = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)  # the last moment of each play that ended
@@ -73,7 +73,7 @@ class FileHosts(FakeSlurm):
         return {name: value for name, value in vars(self).items() if name not in ("moment", "clock")}
 
     def save(self, path: Path) -> None:
-        """Whole or not at all, as a host's disk has it."""
+        """Replace the file as a whole; a kill leaves the old one or the new one."""
         new = path.with_suffix(".new")
         new.write_bytes(pickle.dumps(self))
         new.rename(path)
@@ -85,7 +85,7 @@ class FileHosts(FakeSlurm):
         return found
 
     def begin(self, play: Play) -> None:
-        """What a dead runner was at is free: its play died with it here."""
+        """Members of a dead runner are free: its play ended with it."""
         self.busy = {member: process for member, process in self.busy.items() if Path(f"/proc/{process}").exists()}
         for member in changed_by(play):
             self.overlaps += [member] if member in self.busy else []
@@ -104,15 +104,15 @@ class FileHosts(FakeSlurm):
 
 
 def start(variables: Mapping[str, str], hosts: Path, log: Path, dies_at: int = NEVER, lasts: float = 0) -> Any:
-    """A runner's whole life: one tick. It dies by itself at that moment of a play, if one is given.
+    """Start a runner for one tick. It kills itself at that moment of a play, if one is given.
 
     Plays last that many seconds, during which another runner may begin one.
     """
     given = Start(["gpuaas-slurm", "run"], dict(variables), log, log, Path.cwd(), current_umask())
-    return fork_server.start(_live, given, hosts, dies_at, lasts)
+    return fork_server.start(_run, given, hosts, dies_at, lasts)
 
 
-def _live(given: Start, hosts: Path, dies_at: int, lasts: float) -> None:
+def _run(given: Start, hosts: Path, dies_at: int, lasts: float) -> None:
     apply_start(given)
     tick.play = _plays_on(hosts, dies_at, lasts)  # type: ignore[attr-defined]
     main.main()
@@ -124,10 +124,10 @@ def _plays_on(path: Path, dies_at: int, lasts: float) -> Callable[..., RunResult
     ) -> RunResult:
         with scratch() as directory:
             (directory / "artifacts").mkdir()
-            with _alone(path) as hosts:
+            with _locked(path) as hosts:
                 hosts.begin(step)
             time.sleep(lasts)
-            with _alone(path) as hosts:
+            with _locked(path) as hosts:
                 result = carry_out(hosts, step, world, access, on_member_event)
                 hosts.end(step)
                 hosts.ends.append(hosts.moments)
@@ -149,7 +149,7 @@ def _plays_on(path: Path, dies_at: int, lasts: float) -> Callable[..., RunResult
         hosts.moment = moment
         moment()
         for member in step.members:
-            on_member_event(MemberEvent(member.id, _TOLD_FIRST.get(step.playbook, "preflight")))
+            on_member_event(MemberEvent(member.id, _FIRST_PHASE.get(step.playbook, "preflight")))
         assert isinstance(hosts.keys, VaultKeys)
         hosts.keys.ask = ask
         if step.playbook in ("deploy", "add_worker"):
@@ -163,8 +163,8 @@ def _plays_on(path: Path, dies_at: int, lasts: float) -> Callable[..., RunResult
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[FileHosts]:
-    """The hosts, with no other runner at them; kept as they are afterwards."""
+def _locked(path: Path) -> Iterator[FileHosts]:
+    """Lock the hosts, so that no other runner changes them, and save them afterwards."""
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         hosts = FileHosts.load(path)

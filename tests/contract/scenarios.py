@@ -1,6 +1,6 @@
-"""What is asked of an instance, for tests that let it happen to the end in several ways: killed, or by two runners.
+"""Requests on an instance that tests carry out in several ways: with a killed runner, or with two runners.
 
-Each scenario begins in a state that another one has led to.
+Each scenario begins in the state in which another one ended.
 """
 
 from tests.contract.stage import Scenario, Stage
@@ -57,5 +57,5 @@ SCENARIOS = [
     Scenario("decommission", "running", lambda stage: stage.ask_whole("decommission"), "succeeded"),
 ]
 
-# How the states come about in which scenarios begin, in order; "asked for" is there from the start.
+# Scenarios that create the states in which others begin, in order; the state "asked for" exists from the start.
 BEGINNINGS = {DEPLOY: "running", STOP: "stopped", DRAIN_BUSY: "draining", FAIL: "failed", UPGRADE: "upgraded"}

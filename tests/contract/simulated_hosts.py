@@ -1,4 +1,4 @@
-"""Machines in mind, for ticks against a real platform: a play takes a moment and succeeds."""
+"""Simulated hosts, for ticks against a real platform: a play takes a moment and succeeds."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ from uuid import UUID
 from runner.act import plays
 from runner.act.play_queue import PlaySlot
 from runner.loop import run as loop
-from runner.model.names import CONTROLLER
+from runner.loop.shared import Summary
 from runner.model.plan import Play
 from runner.model.platform import Member
 from runner.model.world import Outcome, World
@@ -18,6 +18,7 @@ from runner.platform.client import Client
 from runner.settings import Settings
 from runner.slurm import desired_config
 from runner.slurm.app import SLURM
+from runner.slurm.components import CONTROLLER
 from runner.slurm.snapshot import ControllerState, Node, Snapshot
 from runner.translate import RunResult
 from tests.platform_process import Project
@@ -25,11 +26,11 @@ from tests.runner_process import settings
 
 READING = ("observe", "drain_worker", "quiesce")
 ASKING_THE_CONTROLLER = ("add_worker", "remove_worker", "follow")  # these change the workers alone
-Numbers = dict[UUID, list[tuple[str, int]]]  # of the claims of each member: by which runner, in the order of plays
+Numbers = dict[UUID, list[tuple[str, int]]]  # per member, the claims of its plays in order: runner and number
 
 
 def changed_by(step: Play) -> set[UUID]:
-    """The members whose hosts a play changes, by its playbook: not by the claims that the runner took for it."""
+    """The members whose hosts a play changes, by its playbook; the runner's claims are not used for this."""
     if step.playbook in READING:
         return {member_id for kind, member_id in step.acts if kind == "restart"}
     workers_only = step.playbook in ASKING_THE_CONTROLLER
@@ -47,28 +48,33 @@ def misnumbered(numbers: Numbers) -> list[tuple[UUID, list[tuple[str, int]]]]:
     return wrong
 
 
-def work(project: Project, **changes: Any) -> list[str]:
-    """One tick in this process with these settings; gives its problems."""
+def run_once(project: Project, **changes: Any) -> Summary:
+    """One tick in this process with these settings."""
     own = settings(project, **changes)
     with Client(own) as client:
-        return loop.run(client, own, SLURM).problems
+        return loop.run(client, own, SLURM)
+
+
+def work(project: Project, **changes: Any) -> list[str]:
+    """One tick as above; gives its problems."""
+    return run_once(project, **changes).problems
 
 
 class Hosts:
-    """Machines in mind. Remembers each play's members and who ran it, notices two plays on one member, and keeps the
-    numbers as a host does: a number belongs to one runner, and none follows a larger one."""
+    """Simulated hosts. They record each play's members and its runner, detect two plays on one member, and check claim
+    numbers as a host does: a number belongs to one runner, and numbers never decrease."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
-        self.dead: set[str] = set()  # shown as down until a play converges them
+        self.dead: set[str] = set()  # reported as down until a play converges them
         self.config_version = "sha256:x"
         self.runs: list[tuple[str, str, frozenset[UUID]]] = []
         self.overlaps: list[UUID] = []
         self.numbers: Numbers = {}
         self.meanwhile: Callable[[], None] = lambda: None
         self.hanging: set[str] = set()  # instances whose plays do not end as long as they are in here
-        self.hung: set[str] = set()  # those that hang now
-        self.order: list[tuple[str, str]] = []  # instance and playbook of each play, as they began
+        self.hung: set[str] = set()  # those that are hanging
+        self.order: list[tuple[str, str]] = []  # instance and playbook of each play, in the order of their start
         self.at_once = self.most_at_once = 0
         self._busy: set[UUID] = set()
         self._lock = threading.Lock()
@@ -103,7 +109,7 @@ class Hosts:
             self._busy -= touched
             if stopped:
                 error = plays.stalled_error(runner)
-                return RunResult() if give_up() else plays.stopped_result(RunResult(), step, error, SLURM.final_phases)
+                return RunResult() if give_up() else plays.stopped_result(RunResult(), step, error, SLURM)
             self._update_slurm(step)
             return RunResult({m.id: self._outcome(step, m, world) for m in step.members}, self.snapshot())
 
@@ -120,7 +126,7 @@ class Hosts:
 
     @property
     def changing(self) -> list[tuple[str, str]]:
-        """Who ran which play that changes hosts."""
+        """Runner and playbook of each play that changes hosts."""
         return [(who, playbook) for who, playbook, touched in self.runs if touched]
 
     def misnumbered(self) -> list[tuple[UUID, list[tuple[str, int]]]]:
@@ -129,9 +135,9 @@ class Hosts:
     def _update_slurm(self, step: Play) -> None:
         for order in step.work.get("drain", []):
             for name in order["nodes"]:
-                known = self.nodes[name]
-                flags = frozenset({*known.flags, "DRAIN"})
-                self.nodes[name] = known.model_copy(update={"reason": order["reason"], "flags": flags})
+                node = self.nodes[name]
+                flags = frozenset({*node.flags, "DRAIN"})
+                self.nodes[name] = node.model_copy(update={"reason": order["reason"], "flags": flags})
 
     def _outcome(self, step: Play, member: Member, world: World) -> Outcome:
         users = desired_config.users(world.instance)
@@ -155,8 +161,8 @@ class Hosts:
 
     def snapshot(self) -> Snapshot:
         active = dict.fromkeys(("munge", "slurmctld", "slurmdbd", "mariadb"), "active")
-        known = {"ping": "UP", "config_version": self.config_version, "submit_account": "default", "hostname": "ctl"}
-        state = ControllerState(**active, **known)  # type: ignore[arg-type]
+        fields = {"ping": "UP", "config_version": self.config_version, "submit_account": "default", "hostname": "ctl"}
+        state = ControllerState(**active, **fields)  # type: ignore[arg-type]
         down = {
             "state": "DOWN",
             "flags": frozenset({"NOT_RESPONDING"}),

@@ -1,4 +1,7 @@
-"""A stage on which one scenario runs over and over: its own platform, simulated hosts, runners that can be killed."""
+"""A stage on which one scenario runs over and over: its own platform, simulated hosts, runners that can be killed.
+
+Over 300 lines, because a saved state, the run from it and the outcome that is compared belong to one object.
+"""
 
 import contextlib
 import re
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
+import httpx
 import hvac
 from hvac import exceptions
 
@@ -24,7 +28,7 @@ from tests.leases import end_leases, holder
 from tests.platform_process import Doc, start_platform, stop_platform
 from tests.runner_process import environment
 
-# Every call that changes something, but for logins.
+# Every call that changes something, except logins.
 WRITES = {"method": "POST|PUT|PATCH|DELETE", "path_regex": "^(?!.*/auth/)"}
 TICKS = 12
 SETTLED = ("running", "stopped", "deleted", "failed")
@@ -43,12 +47,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Something a person asks for, and the state of things in which it is asked."""
+    """A request, and the saved state in which it is made."""
 
     name: str
     begins: str
-    ask: Callable[["Stage"], None]
-    ends: str  # how the last operation ended, or the instance where there is none
+    ask: Callable[["Stage"], object]
+    ends: str  # status of the last operation, or of the instance if there is none
 
 
 @dataclass
@@ -58,8 +62,8 @@ class ScenarioRun:
     moments: int = 0
     plays: list[int] = field(default_factory=list)  # the last moment of each
     deaths: int = 0
-    left: int = 0  # scratch directories that the dead one left
-    conflicts: int = 0  # writes that the platform refused because another runner's came first
+    left: int = 0  # scratch directories that the killed runner left
+    conflicts: int = 0  # writes that the platform refused because another runner's write came first
     wrong: list[Any] = field(default_factory=list)  # members that two runners changed at once, or under one number
 
 
@@ -95,7 +99,7 @@ class Stage:
     def close(self) -> None:
         stop_platform(self.platform)
 
-    # -- what a person does ------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
@@ -113,7 +117,7 @@ class Stage:
             if one["allocation_id"] == allocation(number) and one["status"] != "deleted"
         )
 
-    def ask(self, verb: str, *members: int, allocations: tuple[int, ...] = (), **parameters: Any) -> None:
+    def ask(self, verb: str, *members: int, allocations: tuple[int, ...] = (), **parameters: Any) -> Doc:
         body = {
             "operation": verb,
             "component_key": "worker",
@@ -121,21 +125,25 @@ class Stage:
             "allocation_ids": [allocation(number) for number in allocations],
             "parameters": parameters,
         }
-        answer = self._operator.post(f"{self.path}/member-operations", body)
-        assert answer.status_code == 201, answer.text
+        return self._made(self._operator.post(f"{self.path}/member-operations", body))
 
-    def ask_whole(self, verb: str, **parameters: Any) -> None:
-        answer = self._operator.post(f"{self.path}/operations", {"operation": verb, "parameters": parameters})
+    def ask_whole(self, verb: str, **parameters: Any) -> Doc:
+        return self._made(self._operator.post(f"{self.path}/operations", {"operation": verb, "parameters": parameters}))
+
+    @staticmethod
+    def _made(answer: httpx.Response) -> Doc:
         assert answer.status_code == 201, answer.text
+        made: Doc = answer.json()
+        return made
 
     def cancel(self) -> None:
-        """Whatever was asked for last of members."""
+        """Cancel the last member operation."""
         last = self.read("/member-operations")[-1]
         answer = self._operator.patch(f"{self.path}/member-operations/{last['id']}", {"status": "cancelled"})
         assert answer.status_code == 200, answer.text
 
     def break_controller(self) -> None:
-        """The next plays meet what only a person can put right."""
+        """The next plays fail with an error that needs an operator."""
         hosts = FileHosts.load(self._hosts)
         hosts.ctl_error = AdapterError("disk_full", "no space is left")
         hosts.save(self._hosts)
@@ -151,12 +159,12 @@ class Stage:
         hosts.nodes[f"w{number}"].jobs.add(number)
         hosts.save(self._hosts)
 
-    # -- tellings ----------------------------------------------------------------------------------------------
+    # -- runs --------------------------------------------------------------------------------------------------
 
     def play_out(
         self, scenario: Scenario, point: Point | None = None, *, runners: tuple[str, ...] = ("only",)
     ) -> ScenarioRun:
-        """From the scenario's beginning to its end, with a runner that dies at the point, or with several at once."""
+        """Run the scenario from start to end, with a runner that is killed at the point, or with several runners."""
         control = self.platform.control
         self.restore(scenario.begins)
         scenario.ask(self)
@@ -180,10 +188,21 @@ class Stage:
         result.moments, result.plays = hosts.moments, hosts.ends
         result.conflicts = sum(row["status"] in (409, 412) for row in rows)
         result.wrong = [*hosts.overlaps, *misnumbered(hosts.numbers)]
-        # Some time later, when it is looked at again: health that was being judged has its verdict by then.
+        # Observe once more: a health check that was pending is decided by then.
         self._tick(result, NEVER, runners[:1], GPUAAS_OBSERVE_SECONDS="0")
         result.outcome = self._outcome()
         return result
+
+    def settle(self, **changes: str) -> str:
+        """Ticks of one runner until nothing is left to do. Returns what it logged."""
+        log = self._log.with_suffix(".only")
+        lines = ""
+        for _ in range(TICKS):
+            self._tick(ScenarioRun({}), NEVER, ("only",), **changes)
+            lines += log.read_text()
+            if self._is_settled():
+                return lines
+        raise AssertionError("the instance does not settle")
 
     def _tick(self, result: ScenarioRun, dies_at: int, runners: tuple[str, ...], **changes: str) -> None:
         control = self.platform.control
@@ -212,16 +231,16 @@ class Stage:
         unsettled = (instance["status_detail"] or {}).get("unsettled")
         return not under_way and not unsettled and instance["status"] in SETTLED
 
-    # -- how it ended ------------------------------------------------------------------------------------------
+    # -- outcome -----------------------------------------------------------------------------------------------
 
     def _outcome(self) -> Doc:
-        """Everything a person could see afterwards, without the times and ids by which tellings differ."""
+        """Everything an operator could see afterwards, without the times and ids that differ between runs."""
         instance, hosts = self.read(), FileHosts.load(self._hosts)
         secrets, versions = self._secrets()
-        said = instance["status_detail"] or {}
-        lifecycle = said.get("lifecycle") or {}
+        detail = instance["status_detail"] or {}
+        lifecycle = detail.get("lifecycle") or {}
         return {
-            "instance": (instance["status"], instance["health"], [one["code"] for one in said.get("reasons", [])]),
+            "instance": (instance["status"], instance["health"], [one["code"] for one in detail.get("reasons", [])]),
             "lifecycle": (lifecycle.get("verb"), lifecycle.get("phase"), lifecycle.get("result")),
             "access": sorted(instance["access"] or {}),
             "members": sorted(_shown(one) for one in self.read("/members")),
@@ -253,19 +272,19 @@ class Stage:
         return found["data"], found["metadata"]["version"]
 
     def _processes(self) -> list[str]:
-        """What was started with a path of ours and is still there; an agent takes a moment to end."""
+        """Processes with our temporary path in their command line; an agent takes a moment to end."""
         deadline = time.monotonic() + 5
         while True:
             found = []
             for one in Path("/proc").glob("[0-9]*/cmdline"):
                 with contextlib.suppress(OSError):
-                    if str(self._temporary).encode() in (words := one.read_bytes()):
-                        found.append(words.decode(errors="replace").replace("\0", " "))
+                    if str(self._temporary).encode() in (command := one.read_bytes()):
+                        found.append(command.decode(errors="replace").replace("\0", " "))
             if not found or time.monotonic() > deadline:
                 return found
             time.sleep(0.02)
 
-    # -- states of things --------------------------------------------------------------------------------------
+    # -- saved states ------------------------------------------------------------------------------------------
 
     def save(self, name: str) -> None:
         self._copy(self._database, self._directory / f"{name}.sqlite")
@@ -298,11 +317,11 @@ def _kind(row: Doc) -> str:
     return f"{row['method']} {row['template'] or _ID.sub('{id}', row['path'])}"
 
 
-def _plain(said: Any) -> str:
+def _plain(value: Any) -> str:
     """Without ids, times, and the order that only ids give."""
-    if isinstance(said, dict):
-        return str(sorted((_plain(name), _plain(value)) for name, value in said.items()))
-    return _TIME.sub("{time}", _ID.sub("{id}", str(said)))
+    if isinstance(value, dict):
+        return str(sorted((_plain(key), _plain(item)) for key, item in value.items()))
+    return _TIME.sub("{time}", _ID.sub("{id}", str(value)))
 
 
 def _shown(member: Doc) -> tuple[str, ...]:

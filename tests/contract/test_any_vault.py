@@ -1,6 +1,6 @@
-"""What the runner asks of Vault, asked of whichever there is: the sandbox's stand-in, or the one given by VAULT_ADDR.
+"""The runner's calls to Vault, made to the sandbox's stand-in or to the Vault given by VAULT_ADDR.
 
-pytest says which. The runner's login has the policy in deploy/vault-policy.json and no other right.
+pytest prints which one. The runner's login has the policy in deploy/vault-policy.json and no other right.
 """
 
 import base64
@@ -64,7 +64,7 @@ def test_runners_that_ask_at_once_get_the_same_secret(some_vault: VaultUnderTest
         assert len(set(pool.map(ask, asking))) == 1
 
 
-def test_a_secret_gives_way_to_the_next_in_its_steps(some_vault: VaultUnderTest, instance_id: UUID) -> None:
+def test_a_secret_is_replaced_in_the_steps_stage_and_promote(some_vault: VaultUnderTest, instance_id: UUID) -> None:
     vault = runner(some_vault)
     old, coming = (vault.runtime_secret(instance_id, "munge_key", step) for step in ("current", "stage"))
     assert vault.runtime_secret(instance_id, "munge_key") == old != coming
@@ -72,7 +72,7 @@ def test_a_secret_gives_way_to_the_next_in_its_steps(some_vault: VaultUnderTest,
     assert vault.runtime_secret(instance_id, "munge_key") == coming
 
 
-def test_forgetting_leaves_no_version_and_may_be_done_again(
+def test_deleting_secrets_leaves_no_version_and_can_be_repeated(
     some_vault: VaultUnderTest, instance_id: UUID, path: str
 ) -> None:
     vault = runner(some_vault)
@@ -90,8 +90,8 @@ def test_secrets_that_a_person_deleted_are_not_created_again(
     vault, kv = runner(some_vault), some_vault.admin.secrets.kv.v2
     before = vault.runtime_secret(instance_id, "munge_key")
     kv.delete_latest_version_of_secret(path=path, mount_point=some_vault.mount)
-    said = refusal(vault, instance_id)
-    assert (said.code, said.klass) == ("secrets_deleted", "intervention") and "undelete" in said.message
+    error = refusal(vault, instance_id)
+    assert (error.code, error.klass) == ("secrets_deleted", "intervention") and "undelete" in error.message
     kv.undelete_secret_versions(path=path, versions=[1], mount_point=some_vault.mount)
     assert vault.runtime_secret(instance_id, "munge_key") == before
 
@@ -109,8 +109,8 @@ def test_a_delivery_is_unwrapped_once_and_the_second_time_is_an_alarm(
 
 
 def test_the_login_reaches_no_other_project(some_vault: VaultUnderTest, instance_id: UUID) -> None:
-    said = refusal(runner(some_vault, project_id=uuid4(), **some_vault.role()), instance_id)
-    assert (said.code, said.klass) == ("vault_denied", "intervention")
+    error = refusal(runner(some_vault, project_id=uuid4(), **some_vault.role()), instance_id)
+    assert (error.code, error.klass) == ("vault_denied", "intervention")
 
 
 @pytest.mark.parametrize(
@@ -123,21 +123,21 @@ def test_the_login_reaches_no_other_project(some_vault: VaultUnderTest, instance
 def test_a_wrong_login_names_the_setting_and_shows_no_value(
     some_vault: VaultUnderTest, instance_id: UUID, wrong: dict[str, str], named: str
 ) -> None:
-    said = refusal(runner(some_vault, **{**some_vault.role(), **wrong}), instance_id)
-    assert said.code == "vault_login_refused" and named in said.message and "canary" not in said.message
+    error = refusal(runner(some_vault, **{**some_vault.role(), **wrong}), instance_id)
+    assert error.code == "vault_login_refused" and named in error.message and "canary" not in error.message
 
 
-def test_an_approle_mount_that_is_none_is_an_error_with_a_code(some_vault: VaultUnderTest, instance_id: UUID) -> None:
-    said = refusal(runner(some_vault, vault_approle_mount="nowhere", **some_vault.role()), instance_id)
-    assert said.code in ("vault_login_refused", "vault_denied") and said.klass == "intervention"
+def test_an_unknown_approle_mount_is_an_error_with_a_code(some_vault: VaultUnderTest, instance_id: UUID) -> None:
+    error = refusal(runner(some_vault, vault_approle_mount="nowhere", **some_vault.role()), instance_id)
+    assert error.code in ("vault_login_refused", "vault_denied") and error.klass == "intervention"
 
 
 @pytest.mark.parametrize("missing", [{}, {"VAULT_ROLE_ID": "role"}])
 def test_without_a_login_the_settings_for_one_are_named(
     some_vault: VaultUnderTest, instance_id: UUID, missing: dict[str, str]
 ) -> None:
-    said = refusal(Vault(some_vault.settings(**missing), SLURM.runtime_secrets), instance_id)
-    assert said.code == "vault_login_missing" and "VAULT_SECRET_ID" in said.message
+    error = refusal(Vault(some_vault.settings(**missing), SLURM.runtime_secrets), instance_id)
+    assert error.code == "vault_login_missing" and "VAULT_SECRET_ID" in error.message
 
 
 def keep(file: Path, text: str, mode: int = 0o640) -> Path:
@@ -167,10 +167,10 @@ def test_a_secret_id_in_a_file_logs_in(some_vault: VaultUnderTest, instance_id: 
 
 @pytest.fixture
 def agent(some_vault: VaultUnderTest) -> Iterator[str]:
-    """As a Vault Agent with an auto-auth token does: what comes without a token goes on with the agent's own."""
+    """Works like a Vault Agent with auto-auth: a request without a token is forwarded with the agent's token."""
     token, upstream = some_vault.token(), urlsplit(some_vault.address)
     if upstream.scheme != "http":
-        pytest.skip("this agent speaks plain HTTP only")
+        pytest.skip("this agent supports plain HTTP only")
 
     class Forward(BaseHTTPRequestHandler):
         def answer(self) -> None:
@@ -180,17 +180,17 @@ def agent(some_vault: VaultUnderTest) -> Iterator[str]:
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             connection.request(self.command, self.path, content, headers)
             answer = connection.getresponse()
-            said = answer.read()
+            body = answer.read()
             self.send_response(answer.status)
-            self.send_header("Content-Length", str(len(said)))
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(said)
+            self.wfile.write(body)
             connection.close()
 
         do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815 - the base class's names
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """No log on stderr."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Forward) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -212,4 +212,4 @@ def test_an_agents_address_as_vault_addr_is_refused_and_spends_no_token(some_vau
         runner(some_vault, VAULT_ADDR=agent).unwrap_private_key(delivery)
     assert error.value.code == "vault_address_mismatch"
     spelled = delivery.model_copy(update={"vault_addr": delivery.vault_addr.replace("http", "HTTP", 1) + "/"})
-    assert runner(some_vault).unwrap_private_key(spelled) == KEY, "the same address, spelled otherwise"
+    assert runner(some_vault).unwrap_private_key(spelled) == KEY, "the same address, spelled differently"

@@ -1,4 +1,4 @@
-"""Artifact policy as the platform says it: what it denies is told with the rule's name, and no host hears of it."""
+"""Artifact policy of the platform: a denial is reported with the rule's name, and no host is touched."""
 
 import json
 import uuid
@@ -22,21 +22,16 @@ CANARY = "canary-package-9c2e"
 
 @pytest.fixture
 def rule(dialable: Project, request: pytest.FixtureRequest) -> Callable[..., str]:
-    """A rule of the project alone, which is gone afterwards."""
+    """Put a rule, which is deleted after the test."""
     control = dialable.platform.control
 
-    def put(name: str, **said: Any) -> str:
-        owner = dialable.project_id if said["scope"] == "project" else None
-        control.put_artifact_rule(name, owner_id=owner, **said)
+    def put(name: str, **fields: Any) -> str:
+        owner = dialable.project_id if fields["scope"] == "project" else None
+        control.put_artifact_rule(name, owner_id=owner, **fields)
         request.addfinalizer(lambda: control.delete_artifact_rule(name))
         return name
 
     return put
-
-
-def shown(project: Project, made: Doc, what: str = "") -> Any:
-    found = project.operator.get(f"{project.path}/app-instances/{made['id']}{what}").json()
-    return found.get("items", found)
 
 
 def add_worker(project: Project, made: Doc) -> None:
@@ -57,21 +52,21 @@ def test_a_deny_names_its_rule_touches_no_host_and_is_final(
     made = dialable.deploy(workers=2)
     assert work(dialable) == []
     assert hosts.runs == []
-    instance = shown(dialable, made)
+    instance = dialable.shown(made)
     assert instance["status"] == "failed"
-    members = shown(dialable, made, "/members")
+    members = dialable.shown(made, "/members")
     for member in members:
         error = member["adapter_detail"]["last_adapter_error"]
         assert (member["status"], error["code"], error["class"]) == ("failed", "artifact_denied", "intervention")
         assert "global rule slurm-recalled" in error["message"] and "recalled by its maker" in error["message"]
         assert not member["adapter_detail"].get("claimed_by")
-    (operation,) = shown(dialable, made, "/member-operations")
+    (operation,) = dialable.shown(made, "/member-operations")
     assert (operation["status"], operation["error"]["code"]) == ("failed", "artifact_denied")
     mark = dialable.platform.control.requests()["last"]
     assert work(dialable) == []
-    assert asked(dialable, mark) == [] and hosts.runs == [], "not asked again by itself"
-    told = gpuaas_slurm(environment(dialable), "explain", made["correlation_id"])
-    assert "slurm-recalled" in told.stdout
+    assert asked(dialable, mark) == [] and hosts.runs == [], "not asked again without a new operation"
+    explained = gpuaas_slurm(environment(dialable), "explain", made["correlation_id"])
+    assert "slurm-recalled" in explained.stdout
 
 
 def test_a_later_deny_stops_only_joins_and_a_new_operation_asks_again(
@@ -84,14 +79,14 @@ def test_a_later_deny_stops_only_joins_and_a_new_operation_asks_again(
     add_worker(dialable, made)
     assert work(dialable) == []
     assert len(hosts.runs) == before
-    assert shown(dialable, made)["status"] == "running"
-    assert sorted(one["status"] for one in shown(dialable, made, "/members")) == ["failed", "ready", "ready"]
-    refused = shown(dialable, made, "/member-operations")[-1]
+    assert dialable.shown(made)["status"] == "running"
+    assert sorted(one["status"] for one in dialable.shown(made, "/members")) == ["failed", "ready", "ready"]
+    refused = dialable.shown(made, "/member-operations")[-1]
     assert (refused["status"], refused["error"]["code"]) == ("failed", "artifact_denied")
     dialable.platform.control.delete_artifact_rule(name)
     add_worker(dialable, made)
     assert work(dialable) == []
-    assert sorted(one["status"] for one in shown(dialable, made, "/members")) == ["deleted", "ready", "ready", "ready"]
+    assert sorted(one["status"] for one in dialable.shown(made, "/members")) == ["deleted", "ready", "ready", "ready"]
 
 
 def test_a_join_asks_once_and_a_quiet_tick_not_at_all(dialable: Project, hosts: Hosts) -> None:
@@ -110,7 +105,7 @@ def test_an_unknown_policy_decision_is_a_deny(dialable: Project, hosts: Hosts) -
     dialable.platform.control.inject_fault("status", "artifact-resolutions", status=201, body=odd)
     made = dialable.deploy(workers=0)
     assert work(dialable) == [] and hosts.runs == []
-    (controller,) = shown(dialable, made, "/members")
+    (controller,) = dialable.shown(made, "/members")
     error = controller["adapter_detail"]["last_adapter_error"]
     assert (error["code"], error["class"]) == ("artifact_decision_unknown", "intervention")
 
@@ -120,14 +115,14 @@ def test_a_missing_policy_is_a_deny_until_the_setting_says_otherwise(dialable: P
     dialable.platform.control.inject_fault("status", "artifact-resolutions", status=404, body=gone, times=2)
     first = dialable.deploy(workers=0)
     assert work(dialable) == [] and hosts.runs == []
-    (controller,) = shown(dialable, first, "/members")
+    (controller,) = dialable.shown(first, "/members")
     error = controller["adapter_detail"]["last_adapter_error"]
     assert error["code"] == "artifact_policy_missing" and "GPUAAS_ARTIFACT_POLICY=none" in error["message"]
     mark = dialable.platform.control.requests()["last"]
     second = dialable.deploy(workers=0, begin=1)
     assert work(dialable, artifact_policy="none") == []
-    assert shown(dialable, second)["status"] == "running"
-    assert [row["status"] for row in asked(dialable, mark)] == [404], "it is asked all the same"
+    assert dialable.shown(second)["status"] == "running"
+    assert [row["status"] for row in asked(dialable, mark)] == [404], "the policy is asked anyway"
 
 
 @pytest.mark.parametrize("effect", ["allow", "deny"])
@@ -139,13 +134,13 @@ def test_the_setting_none_is_refused_where_the_platform_answers(
     made = dialable.deploy(workers=0)
     (problem,) = work(dialable, artifact_policy="none")
     assert "artifact_policy_present" in problem and "Unset GPUAAS_ARTIFACT_POLICY" in problem and hosts.runs == []
-    (controller,) = shown(dialable, made, "/members")
+    (controller,) = dialable.shown(made, "/members")
     assert controller["status"] == "reconciling" and not controller["adapter_detail"].get("claimed_by")
     ran = gpuaas_slurm(environment(dialable, GPUAAS_ARTIFACT_POLICY="none"), "exec", "--", "true")
     assert ran.returncode == 2 and "GPUAAS_ARTIFACT_POLICY is none" in ran.stderr
     if effect == "allow":
         assert work(dialable) == [], "once the setting is right the deploy goes on"
-        assert shown(dialable, made)["status"] == "running"
+        assert dialable.shown(made)["status"] == "running"
 
 
 def test_a_command_by_hand_gets_the_policy_answer_and_no_secret(
@@ -158,14 +153,14 @@ def test_a_command_by_hand_gets_the_policy_answer_and_no_secret(
     assert work(dialable) == []
     shows = ("exec", "--instance", made["id"], "--", "sh", "-c", 'printf %s "$GPUAAS_PACKAGE_SOURCE"')
 
-    def told() -> Any:
+    def package_source() -> Any:
         ran = gpuaas_slurm(environment(dialable), *shows, own_process=True)
         assert ran.returncode == 0, ran.stderr
         return json.loads(ran.stdout)
 
-    assert told() == {"instance": made["id"], "source": None}
+    assert package_source() == {"instance": made["id"], "source": None}
     rule("frozen", **(DENY | {"scope": "project"}))
-    assert told() == {"instance": made["id"], "source": {"denied": "rule frozen"}}
+    assert package_source() == {"instance": made["id"], "source": {"denied": "rule frozen"}}
     override = ("exec", "--", "ansible-playbook", "-e", "slurm_package_source=null", "playbooks/deploy.yml")
     refused = gpuaas_slurm(environment(dialable), *override)
     assert refused.returncode == 2 and "slurm_package_source" in refused.stderr
@@ -176,11 +171,11 @@ def test_a_policy_that_cannot_be_asked_is_asked_again_at_the_next_tick(dialable:
     dialable.platform.control.inject_fault("status", "artifact-resolutions", status=500, times=50)
     (problem,) = work(dialable, api_patience_seconds=0)
     assert "artifact-resolutions" in problem and hosts.runs == []
-    (controller,) = shown(dialable, made, "/members")
+    (controller,) = dialable.shown(made, "/members")
     assert controller["status"] == "reconciling" and not controller["adapter_detail"].get("claimed_by")
     dialable.platform.control.clear_faults()
     assert work(dialable) == []
-    assert shown(dialable, made)["status"] == "running"
+    assert dialable.shown(made)["status"] == "running"
 
 
 def test_plan_says_that_policy_is_asked_and_does_not_ask(dialable: Project) -> None:
@@ -197,7 +192,7 @@ def test_a_private_sources_login_is_delivered_once_and_is_in_no_answer(project: 
     own = settings(project)
     vault = Vault(own, SLURM.runtime_secrets)
     with Client(own) as client:
-        delivery = client.deliver_credential(UUID(credential), correlation_id="c-1")
+        delivery = client.deliver_credential(UUID(credential))
         assert vault.unwrap_login(delivery) == f"slurm:{CANARY}"
         with pytest.raises(SecretsError) as spent:
             vault.unwrap_login(delivery)
@@ -211,8 +206,6 @@ def test_a_login_with_whitespace_is_refused_and_not_quoted(project: Project, pas
     project.platform.control.put_credential(project.project_id, credential, username="slurm", password=password)
     own = settings(project)
     with Client(own) as client, pytest.raises(SecretsError) as error:
-        Vault(own, SLURM.runtime_secrets).unwrap_login(
-            client.deliver_credential(UUID(credential), correlation_id="c-1")
-        )
+        Vault(own, SLURM.runtime_secrets).unwrap_login(client.deliver_credential(UUID(credential)))
     assert error.value.code == "credential_invalid"
     assert not password or password not in error.value.message

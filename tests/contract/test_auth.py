@@ -162,14 +162,14 @@ def test_state_is_written_by_the_instances_service_account_only(platform: Platfo
     assert project.adapter.patch(base, {"health": "healthy"}).status_code == 200
 
 
-def test_people_write_config_and_the_adapter_writes_status(project: Project) -> None:
+def test_operators_write_config_and_the_adapter_writes_status(project: Project) -> None:
     base = f"{project.path}/app-instances/{project.deploy()['id']}"
-    wish = {"config": {"slurm": {"MinJobAge": 120}}}
-    by_adapter = project.adapter.patch(base, wish)
+    change = {"config": {"slurm": {"MinJobAge": 120}}}
+    by_adapter = project.adapter.patch(base, change)
     assert (by_adapter.status_code, by_adapter.json()["code"]) == (403, "ownership_required")
-    mixed = project.operator.patch(base, wish | {"status": "running"})
+    mixed = project.operator.patch(base, change | {"status": "running"})
     assert (mixed.status_code, mixed.json()["code"]) == (403, "ownership_required")
-    assert project.operator.patch(base, wish).json()["config"] == wish["config"]
+    assert project.operator.patch(base, change).json()["config"] == change["config"]
 
 
 def test_a_changed_config_must_fit_the_apps_schema_and_catalog(project: Project) -> None:

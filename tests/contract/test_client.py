@@ -1,4 +1,4 @@
-"""The client against a real platform that misbehaves in every way the contract warns of."""
+"""The client against a real platform with every fault that the contract mentions."""
 
 import json
 import uuid
@@ -48,9 +48,9 @@ def test_a_platform_that_fails_for_a_while_is_asked_again(
 ) -> None:
     made = project.deploy()
     platform.control.inject_fault(action, r"/app-instances$", method="GET", times=2, **options)
-    with capture_logs() as said:
+    with capture_logs() as logs:
         assert [str(one.id) for one in client.instances()] == [made["id"]]
-    retried = [line["call"] for line in said if line["event"] == "call retried"]
+    retried = [line["call"] for line in logs if line["event"] == "call retried"]
     # One that hangs a second longer than the time-out is given up; the next one is then answered late, once.
     assert retried == [f"GET /api/v1{project.path}/app-instances"] * 2
 
@@ -67,9 +67,9 @@ def test_a_wait_that_is_longer_than_our_patience_is_not_begun(platform: Platform
     headers = {"Retry-After": "60"}
     platform.control.inject_fault("status", r"/app-instances$", status=429, headers=headers)
     own = settings(project, api_patience_seconds=5)
-    with capture_logs() as said, Client(own) as client, pytest.raises(Unavailable, match=AGAIN):
+    with capture_logs() as logs, Client(own) as client, pytest.raises(Unavailable, match=AGAIN):
         client.instances()
-    assert [line["event"] for line in said if line["event"] == "call retried"] == []
+    assert [line["event"] for line in logs if line["event"] == "call retried"] == []
 
 
 def test_a_platform_that_is_not_there_is_named(project: Project) -> None:
@@ -87,7 +87,7 @@ def test_a_write_that_was_done_but_not_answered_is_not_done_twice(
     instance = client.instance(uuid.UUID(made["id"]))
     platform.control.inject_fault("apply_then_drop", r"/members$", method="POST", times=1)
     body = {"component_key": "worker", "allocation_id": project.allocation_ids[1], "adapter_detail": {}}
-    member = client.create_member(instance.id, body, key="one-logical-write", correlation_id="c-1")
+    member = client.create_member(instance.id, body, key="one-logical-write")
     assert [one.id for one in client.members(instance.id) if one.component_key == "worker"] == [member.id]
 
 
@@ -128,15 +128,18 @@ def test_an_instance_of_another_project_is_out_of_reach(platform: Platform, proj
 def test_a_stale_write_is_a_conflict_and_changes_nothing(project: Project, client: Client) -> None:
     instance = client.instance(uuid.UUID(project.deploy()["id"]))
     (member,) = client.members(instance.id)
-    client.patch_member(member, {"adapter_detail": {"n": 1}}, key="first", correlation_id="c-1")
+    client.patch_member(member, {"adapter_detail": {"n": 1}}, key="first")
     with pytest.raises(Conflict):
-        client.patch_member(member, {"adapter_detail": {"n": 2}}, key="second", correlation_id="c-1")
+        client.patch_member(member, {"adapter_detail": {"n": 2}}, key="second")
     assert client.members(instance.id)[0].adapter_detail == {"n": 1}
 
 
 def test_every_page_is_read(project: Project, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "PAGE", 1)
+    mark = project.platform.control.requests()["last"]
     assert {str(one.id) for one in client.allocations()} == set(project.allocation_ids)
+    rows = project.platform.control.requests(mark)["requests"]
+    assert sum(row["path"].endswith("/allocations") for row in rows) >= len(project.allocation_ids)
 
 
 def test_a_bare_list_is_read_too(platform: Platform, project: Project, client: Client) -> None:

@@ -1,6 +1,4 @@
-"""Instances that go without a host being touched: against the platform and its Vault, over the wire."""
-
-from typing import Any
+"""Instances that are deleted without touching a host: against the platform and its Vault, over HTTP."""
 
 import hvac
 import pytest
@@ -15,17 +13,12 @@ def secrets_of(project: Project, instance_id: str) -> str:
     return f"projects/{project.project_id}/app-instances/{instance_id}"
 
 
-def read(project: Project, instance_id: str, what: str = "") -> Any:
-    found = project.operator.get(f"{project.path}/app-instances/{instance_id}{what}").json()
-    return found["items"] if what else found
-
-
 def is_gone(project: Project, made: Doc) -> None:
-    instance, members = read(project, made["id"]), read(project, made["id"], "/members")
+    instance, members = project.shown(made), project.shown(made, "/members")
     assert instance["status"] == "deleted", instance["status_detail"]
     assert {member["status"] for member in members} == {"deleted"}
     assert not any(member["adapter_detail"].get("claimed_by") for member in members)
-    kinds = [event["type"] for event in read(project, made["id"], "/events")]
+    kinds = [event["type"] for event in project.shown(made, "/events")]
     assert kinds.count("apps.instance.deleting") == kinds.count("apps.instance.deleted") == 1
 
 
@@ -37,19 +30,19 @@ def test_a_decommission_ends_operations_deletes_secrets_and_the_instance(project
     variables = environment(project)
     asked = [answer(variables, "op", "decommission", made["id"], "--keep-logs", "--reason", "done") for _ in range(2)]
     done = gpuaas_slurm(variables, "run", "--json")
-    ends(done, 1)  # the workers that were asked for never came
+    ends(done, 1)  # the requested workers never joined
     assert "canary" not in done.stdout + done.stderr
     is_gone(project, made)
     with pytest.raises(exceptions.InvalidPath):
         vault.secrets.kv.v2.read_secret_metadata(path=path)
-    (add,) = read(project, made["id"], "/member-operations")
+    (add,) = project.shown(made, "/member-operations")
     assert (add["status"], add["error"]["code"]) == ("failed", "instance_deleting")
-    ended = read(project, made["id"], "/operations")
+    ended = project.shown(made, "/operations")
     assert {one["id"]: one["status"] for one in ended} == {one["id"]: "succeeded" for one in asked}
     assert all(len(one["result"]["members"]) == 1 for one in ended)
 
 
-def test_an_instance_that_a_person_deletes_goes_without_an_operation(project: Project) -> None:
+def test_a_delete_request_removes_the_instance_without_an_operation(project: Project) -> None:
     made = project.deploy(workers=0)
     answered = project.operator.call("DELETE", f"{project.path}/app-instances/{made['id']}")
     assert answered.status_code == 202, answered.text
@@ -62,7 +55,7 @@ def test_an_instance_stays_deleting_while_vault_is_away(project: Project) -> Non
     answer(environment(project), "op", "decommission", made["id"])
     done = gpuaas_slurm(environment(project, VAULT_ADDR="http://127.0.0.1:9"), "run")
     ends(done, 0)
-    instance = read(project, made["id"])
+    instance = project.shown(made)
     assert instance["status"] == "deleting"
     assert [reason["code"] for reason in instance["status_detail"]["reasons"]] == ["vault_unreachable"]
     shown = gpuaas_slurm(environment(project), "status").stdout
@@ -71,10 +64,10 @@ def test_an_instance_stays_deleting_while_vault_is_away(project: Project) -> Non
     is_gone(project, made)
 
 
-def test_terms_that_make_no_sense_are_refused_and_the_instance_goes_on(project: Project) -> None:
+def test_invalid_decommission_parameters_are_refused_and_the_deploy_goes_on(project: Project) -> None:
     made = project.deploy(workers=0)
     answer(environment(project), "op", "decommission", made["id"], "-p", "force=1")
     ends(gpuaas_slurm(environment(project), "run"), 1)
-    (asked,) = read(project, made["id"], "/operations")
+    (asked,) = project.shown(made, "/operations")
     assert (asked["status"], asked["error"]["code"]) == ("failed", "parameters_invalid")
-    assert read(project, made["id"])["status"] == "failed", "its deploy went on"
+    assert project.shown(made)["status"] == "failed", "its deploy went on"

@@ -84,15 +84,15 @@ def test_deploy_broken_off_before_its_commit_leaves_nothing(project: Project) ->
 
 def test_instance_given_to_one_service_account_is_closed_to_another(project: Project) -> None:
     control = project.platform.control
-    mine = project.service_account["service_account_id"]
-    base = f"{project.path}/app-instances/{ask(project, operator_service_account_id=mine).json()['id']}"
+    own_account = project.service_account["service_account_id"]
+    base = f"{project.path}/app-instances/{ask(project, operator_service_account_id=own_account).json()['id']}"
     keys = ["scheduler.instance.update", "scheduler.instance.read"]
-    theirs = control.create_service_account(project.project_id, "another", keys)
+    other_account = control.create_service_account(project.project_id, "another", keys)
     adapter = project.adapter
-    stranger = project.adapter
-    stranger.token = project.fetch_token(**theirs)
+    other_adapter = project.adapter
+    other_adapter.token = project.fetch_token(**other_account)
     assert adapter.patch(base, {"health": "progressing"}).status_code == 200
-    refused = stranger.patch(base, {"health": "healthy"})
+    refused = other_adapter.patch(base, {"health": "healthy"})
     assert (refused.status_code, refused.json()["code"]) == (403, "ownership_required")
 
 

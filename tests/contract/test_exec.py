@@ -1,4 +1,4 @@
-"""`gpuaas-slurm exec` takes claims like a runner: real commands and a real platform; the machines are on paper."""
+"""`gpuaas-slurm exec` takes claims like a runner: real commands and a real platform; hosts are only records."""
 
 import json
 import os
@@ -26,8 +26,8 @@ from tests.waits import until
 SHOW = (sys.executable, "-c", "import os; print(os.environ['GPUAAS_CLAIMS'])")
 
 
-class Person:
-    """Somebody with the project's settings, and a cluster whose members are ready on record."""
+class Operator:
+    """An operator with the project's settings, and a cluster whose members are recorded as ready."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -82,97 +82,97 @@ class Person:
 
 
 @pytest.fixture
-def person(dialable: Project) -> Iterator[Person]:
-    made = Person(dialable)
+def operator(dialable: Project) -> Iterator[Operator]:
+    made = Operator(dialable)
     yield made
     assert made.claimed() in ({}, getattr(made, "expected", {})), "a claim was left"
 
 
-def test_exec_claims_every_member_gives_the_numbers_and_hands_them_back(person: Person) -> None:
-    done = person.exec("--", *SHOW)
+def test_exec_claims_every_member_gives_the_numbers_and_hands_them_back(operator: Operator) -> None:
+    done = operator.exec("--", *SHOW)
     ends(done, 0)
-    members = person.members()
+    members = operator.members()
     assert json.loads(done.stdout) == {one["id"]: one["adapter_detail"]["fence"] for one in members.values()}
     workers = [one for one in members.values() if one["component_key"] == "worker"]
     assert [one["adapter_detail"]["fence"] for one in workers] == [5, 5]
 
 
-def test_exec_claims_only_the_named_members_and_none_for_reading(person: Person) -> None:
-    name = person.worker()
-    done = person.exec("--members", name, "--", *SHOW)
+def test_exec_claims_only_the_named_members_and_none_for_reading(operator: Operator) -> None:
+    name = operator.worker()
+    done = operator.exec("--members", name, "--", *SHOW)
     ends(done, 0)
-    assert json.loads(done.stdout) == {person.members()[name]["id"]: 5}
-    mark = person.project.platform.control.requests()["last"]
-    reading = person.exec("--read-only", "--", *SHOW)
+    assert json.loads(done.stdout) == {operator.members()[name]["id"]: 5}
+    mark = operator.project.platform.control.requests()["last"]
+    reading = operator.exec("--read-only", "--", *SHOW)
     ends(reading, 0)
     assert json.loads(reading.stdout) == {}
-    sent = person.project.platform.control.requests(mark)["requests"]
+    sent = operator.project.platform.control.requests(mark)["requests"]
     assert [row for row in sent if row["method"] == "PATCH"] == []
 
 
-def test_exec_is_refused_and_names_the_runner_that_holds_a_member(person: Person) -> None:
-    name = person.worker()
-    until_when = person.hold(name, "prod")
-    person.expected = {name: "prod"}  # type: ignore[attr-defined]
-    refused = person.exec("--", *SHOW)
+def test_exec_is_refused_and_names_the_runner_that_holds_a_member(operator: Operator) -> None:
+    name = operator.worker()
+    until_when = operator.hold(name, "prod")
+    operator.expected = {name: "prod"}  # type: ignore[attr-defined]
+    refused = operator.exec("--", *SHOW)
     ends(refused, 3)
-    said = " ".join(refused.stderr.split())
-    assert f"{name} is held by runner prod until {until_when}" in said and "--members" in said
-    assert refused.stdout == "" and person.claimed() == {name: "prod"}
-    ends(person.exec("--members", max(person.members()), "--", *SHOW), 0)
+    message = " ".join(refused.stderr.split())
+    assert f"{name} is held by runner prod until {until_when}" in message and "--members" in message
+    assert refused.stdout == "" and operator.claimed() == {name: "prod"}
+    ends(operator.exec("--members", max(operator.members()), "--", *SHOW), 0)
 
 
-def test_exec_is_refused_while_another_runner_carries_out_an_operation(person: Person) -> None:
-    asked = person.project.operator.post(f"{person.path}/operations", {"operation": "restart"}).json()
+def test_exec_is_refused_while_another_runner_carries_out_an_operation(operator: Operator) -> None:
+    asked = operator.project.operator.post(f"{operator.path}/operations", {"operation": "restart"}).json()
     lease = stamp(datetime.now(UTC) + timedelta(minutes=5))
     body = {"status": "running", "claimed_by": "left", "lease_expires_at": lease}
-    assert person.project.adapter.patch(f"{person.path}/operations/{asked['id']}", body).status_code == 200
-    refused = person.exec("--", *SHOW)
+    assert operator.project.adapter.patch(f"{operator.path}/operations/{asked['id']}", body).status_code == 200
+    refused = operator.exec("--", *SHOW)
     ends(refused, 3)
     assert "is held by runner left" in " ".join(refused.stderr.split())
 
 
-def test_exec_passes_the_exit_code_on_and_hands_back_after_a_failure(person: Person) -> None:
-    ends(person.exec("--", "sh", "-c", "exit 7"), 7)
-    ends(person.exec("--", "/no/such/command"), 2)
+def test_exec_passes_the_exit_code_on_and_hands_back_after_a_failure(operator: Operator) -> None:
+    ends(operator.exec("--", "sh", "-c", "exit 7"), 7)
+    ends(operator.exec("--", "/no/such/command"), 2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_exec_hands_back_when_it_is_interrupted(person: Person, number: int) -> None:
-    started = person.start("--", "sleep", "100")
-    until(lambda: len(person.claimed()) == 3, 60, "everybody is claimed")
-    assert all(by.startswith("exec/") for by in person.claimed().values()), "not under a runner's name"
+def test_exec_hands_back_when_it_is_interrupted(operator: Operator, number: int) -> None:
+    started = operator.start("--", "sleep", "100")
+    until(lambda: len(operator.claimed()) == 3, 60, "all members are claimed")
+    assert all(by.startswith("exec/") for by in operator.claimed().values()), "not under a runner's name"
     until(lambda: _children(started.pid, "sleep"), 30, "the command runs")
     os.killpg(started.pid, number)
     started.communicate(timeout=60)
     assert started.returncode not in (0, None)
-    assert person.claimed() == {}
+    assert operator.claimed() == {}
 
 
-def test_exec_renews_while_the_command_runs_and_ends_it_when_its_claim_is_lost(person: Person) -> None:
-    started = person.start("--", "sleep", "100")
-    until(lambda: len(person.claimed()) == 3, 60, "everybody is claimed")
-    name = person.worker()
+def test_exec_renews_while_the_command_runs_and_ends_it_when_its_claim_is_lost(operator: Operator) -> None:
+    started = operator.start("--", "sleep", "100")
+    until(lambda: len(operator.claimed()) == 3, 60, "all members are claimed")
+    name = operator.worker()
 
     def lease() -> str:
-        return str(person.members()[name]["adapter_detail"]["lease_expires_at"])
+        return str(operator.members()[name]["adapter_detail"]["lease_expires_at"])
 
     first = lease()
     until(lambda: lease() > first, 30, "the lease is renewed")
-    person.hold(name, "thief")
-    person.expected = {name: "thief"}  # type: ignore[attr-defined]
-    _, said = started.communicate(timeout=60)
-    assert started.returncode == 3 and "The claim was lost, so the command was ended." in " ".join(said.split())
+    operator.hold(name, "other-runner")
+    operator.expected = {name: "other-runner"}  # type: ignore[attr-defined]
+    _, stderr = started.communicate(timeout=60)
+    assert started.returncode == 3 and "The claim was lost, so the command was ended." in " ".join(stderr.split())
 
 
 def _children(pid: int, command: str) -> list[str]:
     found = []
     for one in Path("/proc").glob("[0-9]*/stat"):
         try:
-            words = one.read_text().rsplit(")", 1)
+            parts = one.read_text().rsplit(")", 1)
         except OSError:
             continue
-        if int(words[1].split()[1]) == pid and f"({command}" in words[0]:
+        if int(parts[1].split()[1]) == pid and f"({command}" in parts[0]:
             found.append(one.parent.name)
     return found
 

@@ -1,4 +1,4 @@
-"""The five questions are answered from the API alone, by the correlation id that everybody is given."""
+"""`explain` answers from the API alone, by the correlation id that every requester gets."""
 
 from tests.commands import ends
 from tests.platform_process import Platform, Project
@@ -10,15 +10,15 @@ def test_a_request_is_explained_by_its_correlation_id(platform: Platform, projec
     variables = environment(project)
     # The allocations cannot be dialled, so the deploy fails before any host is touched.
     ends(gpuaas_slurm(variables, "run"), 1)
-    (told,) = answer(variables, "explain", made["correlation_id"])
-    assert told["instance"]["id"] == made["id"]
-    assert (told["instance"]["status"], told["instance"]["health"]) == ("failed", "unhealthy")
-    assert made["correlation_id"] in told["correlation_ids"]
-    assert {one["operation"] for one in told["operations"]} == {"add"}
-    assert {one["status"] for one in told["operations"]} == {"failed"}
-    controller = next(one for one in told["members"] if one["name"].startswith("controller-"))
-    assert controller["error"]["code"] == told["instance"]["reasons"][0]["code"]
-    assert {one["type"] for one in told["events"]} >= {"apps.instance.failed"}
+    (explained,) = answer(variables, "explain", made["correlation_id"])
+    assert explained["instance"]["id"] == made["id"]
+    assert (explained["instance"]["status"], explained["instance"]["health"]) == ("failed", "unhealthy")
+    assert made["correlation_id"] in explained["correlation_ids"]
+    assert {one["operation"] for one in explained["operations"]} == {"add"}
+    assert {one["status"] for one in explained["operations"]} == {"failed"}
+    controller = next(one for one in explained["members"] if one["name"].startswith("controller-"))
+    assert controller["error"]["code"] == explained["instance"]["reasons"][0]["code"]
+    assert {one["type"] for one in explained["events"]} >= {"apps.instance.failed"}
     shown = gpuaas_slurm(variables, "explain", made["correlation_id"][:12])
     ends(shown, 0)
     for word in ("correlation ", "instance ", "operation ", "member ", "runtime ", controller["error"]["code"]):
@@ -29,9 +29,9 @@ def test_a_later_request_is_explained_by_its_own_id_with_its_own_members(platfor
     made = project.deploy()
     variables = environment(project)
     asked = answer(variables, "op", "add", made["id"], "--allocations", project.allocation_ids[-1])
-    (told,) = answer(variables, "explain", asked["correlation_id"])
-    assert told["instance"]["id"] == made["id"]
-    assert asked["id"] in {one["id"] for one in told["operations"]}
+    (explained,) = answer(variables, "explain", asked["correlation_id"])
+    assert explained["instance"]["id"] == made["id"]
+    assert asked["id"] in {one["id"] for one in explained["operations"]}
 
 
 def test_explain_of_an_unknown_id_is_an_error(project: Project) -> None:

@@ -1,4 +1,4 @@
-"""Faults on purpose: what breaks is the connection or the answer, as asked, as often as asked."""
+"""Injected faults break the connection or the answer, as requested and as often as requested."""
 
 import re
 import time
@@ -47,7 +47,7 @@ def test_a_fault_that_breaks_nothing_is_an_error_when_it_is_cleared(
     assert project.adapter.get(f"{project.path}/allocations").status_code == 200
     with pytest.raises(UnmetFaults, match=f"^no request met: {action} at (any|POST) {re.escape(path)}$"):
         control.clear_faults()
-    control.clear_faults()  # told once
+    control.clear_faults()  # reported once
 
 
 def test_garbage_is_not_json(project: Project) -> None:
@@ -110,7 +110,7 @@ def test_vault_can_be_broken_too(project: Project) -> None:
     assert (answer.status_code, answer.json()) == (503, {"errors": ["Vault is sealed"]})
 
 
-def test_faults_are_no_violations(project: Project) -> None:
+def test_faults_are_not_violations(project: Project) -> None:
     control = project.platform.control
     control.forget_violations()
     control.inject_fault("status", "/allocations$", status=418, body={"not": "the envelope"})

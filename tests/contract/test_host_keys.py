@@ -1,6 +1,6 @@
-"""Pinning at first sight against a real platform: written before anything is played, once, whoever is killed or races.
+"""Pinning host keys at first sight, against a real platform: once, before any play, also with a kill or two runners.
 
-Hosts are in mind: what they show is what a test says they show.
+Hosts are simulated: a test decides which keys they show.
 """
 
 import itertools
@@ -13,16 +13,12 @@ from structlog.testing import capture_logs
 from runner.act import keyscan
 from runner.act.keyscan import ScannedHost
 from runner.intent.host_keys import fingerprint
-from runner.loop import run as loop
-from runner.loop import shared
 from runner.model.plan import AdapterError
-from runner.platform.client import Client
-from runner.slurm.app import SLURM
 from tests.commands import ends
-from tests.contract.simulated_hosts import Hosts
-from tests.contract.test_two_runners import instance_of, listed, race
+from tests.contract.scene import race
+from tests.contract.simulated_hosts import Hosts, work
 from tests.platform_process import Doc, Platform, Project
-from tests.runner_process import environment, gpuaas_slurm, settings
+from tests.runner_process import environment, gpuaas_slurm
 
 KEYS = ["ssh-ed25519 " + letter * 68 for letter in "ABCDEFGH"]
 
@@ -41,7 +37,7 @@ def keys_of(member: Doc) -> list[str]:
 
 
 def shows(monkeypatch: pytest.MonkeyPatch, key: Callable[[], str]) -> list[set[str]]:
-    """Each host shows what `key` gives when it is asked; the names that were asked for, call by call."""
+    """Each scanned host shows the key that `key` returns. Returns the scanned names of each call."""
     calls: list[set[str]] = []
 
     def scan(wanted: Mapping[str, tuple[str, int]]) -> tuple[dict[str, ScannedHost], dict[str, AdapterError]]:
@@ -52,12 +48,6 @@ def shows(monkeypatch: pytest.MonkeyPatch, key: Callable[[], str]) -> list[set[s
     return calls
 
 
-def one_tick(project: Project, **changes: Any) -> shared.Summary:
-    own = settings(project, **changes)
-    with Client(own) as client:
-        return loop.run(client, own, SLURM)
-
-
 def test_pins_are_in_the_records_before_any_play_and_all_hosts_are_scanned_once(
     project: Project, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,19 +55,19 @@ def test_pins_are_in_the_records_before_any_play_and_all_hosts_are_scanned_once(
     calls = shows(monkeypatch, lambda: KEYS[0])
     pinned_at_play: list[bool] = []
     hosts.meanwhile = lambda: pinned_at_play.extend(
-        "host_keys_pinned" in one["adapter_detail"] for one in listed(project, made["id"], "members")
+        "host_keys_pinned" in one["adapter_detail"] for one in project.shown(made, "/members")
     )
     planned = ends(gpuaas_slurm(environment(project), "plan"), 0).stdout
     assert "pin host keys" in planned
-    with capture_logs() as said:
-        assert one_tick(project).problems == []
-    pinned = [line["keys"] for line in said if line["event"] == "host keys pinned at first sight"]
+    with capture_logs() as logs:
+        assert work(project) == []
+    pinned = [line["keys"] for line in logs if line["event"] == "host keys pinned at first contact"]
     assert pinned == [fingerprint(KEYS[0].split()[1])] * 4
     assert [len(asked) for asked in calls] == [4]
     assert pinned_at_play == [True] * 4 * len(hosts.runs)
-    members = listed(project, made["id"], "members")
+    members = project.shown(made, "/members")
     assert [(one["status"], keys_of(one)) for one in members] == [("ready", [KEYS[0]])] * 4
-    shown = ends(gpuaas_slurm(environment(project), "get", "members"), 0).stdout
+    shown = ends(gpuaas_slurm(environment(project), "get", "members", "-o", "wide"), 0).stdout
     assert "PINNED" in shown and shown.count("SHA256:") == 4
 
 
@@ -90,13 +80,13 @@ def test_a_runner_that_ends_before_it_writes_the_pin_trusts_no_host(
         raise RuntimeError("the runner ends here")
 
     monkeypatch.setattr(keyscan, "scan", killed)
-    (problem,) = one_tick(project).problems
+    (problem,) = work(project)
     assert problem.endswith("the runner ends here") and made["id"] in problem
     assert hosts.runs == []
-    assert not [one for one in listed(project, made["id"], "members") if "host_keys_pinned" in one["adapter_detail"]]
+    assert not [one for one in project.shown(made, "/members") if "host_keys_pinned" in one["adapter_detail"]]
     shows(monkeypatch, lambda: KEYS[1])
-    assert one_tick(project).problems == []
-    assert {tuple(keys_of(one)) for one in listed(project, made["id"], "members")} == {(KEYS[1],)}
+    assert work(project) == []
+    assert {tuple(keys_of(one)) for one in project.shown(made, "/members")} == {(KEYS[1],)}
 
 
 def test_of_two_runners_one_pins_and_what_it_pinned_stands(
@@ -105,10 +95,10 @@ def test_of_two_runners_one_pins_and_what_it_pinned_stands(
     made = project.deploy(workers=2)
     fresh = itertools.cycle(KEYS)
     calls = shows(monkeypatch, lambda: next(fresh))
-    race(project, lambda: instance_of(project, made["id"])["status"] == "running")
+    race(project, lambda: project.shown(made)["status"] == "running")
     asked = [name for names in calls for name in names]
-    assert len(asked) == len(set(asked)) == 3, "a host was met twice"
-    assert sorted(key for one in listed(project, made["id"], "members") for key in keys_of(one)) == KEYS[:3]
+    assert len(asked) == len(set(asked)) == 3, "a host was scanned twice"
+    assert sorted(key for one in project.shown(made, "/members") for key in keys_of(one)) == KEYS[:3]
     assert hosts.overlaps == []
 
 
@@ -117,11 +107,11 @@ def test_trust_replaces_the_pinned_key_of_a_host(
 ) -> None:
     made = project.deploy(workers=0)
     shows(monkeypatch, lambda: KEYS[0])
-    assert one_tick(project).problems == []
-    (controller,) = listed(project, made["id"], "members")
-    said = gpuaas_slurm(environment(project), "trust", controller["id"], "--key", f"{KEYS[2]} root@gs-1")
-    ends(said, 0)
-    (controller,) = listed(project, made["id"], "members")
+    assert work(project) == []
+    (controller,) = project.shown(made, "/members")
+    done = gpuaas_slurm(environment(project), "trust", controller["id"], "--key", f"{KEYS[2]} root@gs-1")
+    ends(done, 0)
+    (controller,) = project.shown(made, "/members")
     assert keys_of(controller) == [KEYS[2]]
     wrong = gpuaas_slurm(environment(project), "trust", controller["id"], "--key", "no key")
     ends(wrong, 2)

@@ -2,7 +2,7 @@
 
 Each scenario runs once undisturbed, with everything that is written noted. Then it runs again for each point, with a
 real process that gets a real SIGKILL there; when its leases have run out, another one goes on. The platform and its
-Vault are real, hosts are on paper; tests/e2e/test_killed_anywhere.py does it with real ones.
+Vault are real, hosts are simulated; tests/e2e/test_killed_anywhere.py does it with real ones.
 
 By default each kind of write and each play of each scenario is hit. GPUAAS_EVERY_POINT=1 hits every point there is.
 """
@@ -46,23 +46,25 @@ def test_after_a_kill_anywhere_the_next_runner_reaches_the_same_end(
     whole = play_out(None)
     ended = whole.outcome["operations"][-1][1] if scenario is not DEPLOY else whole.outcome["instance"][0]
     assert ended == scenario.ends, whole.outcome
-    told = [kind for kind in whole.outcome["events"] if kind != "apps.instance.failed"]
-    assert told[:2] == ["apps.instance.requested", "apps.instance.running"]
+    events = [kind for kind in whole.outcome["events"] if kind != "apps.instance.failed"]
+    assert events[:2] == ["apps.instance.requested", "apps.instance.running"]
     assert whole.outcome["left on disk"] == whole.outcome["left running"] == []
     chosen = points(whole)
     with ThreadPoolExecutor(STAGES) as pool:
-        tellings = dict(zip(chosen, pool.map(play_out, chosen), strict=True))
-    assert [point for point, one in tellings.items() if one.deaths != 1] == []
-    assert [(point, one.wrong) for point, one in tellings.items() if one.wrong] == []
+        runs = dict(zip(chosen, pool.map(play_out, chosen), strict=True))
+    assert [point for point, one in runs.items() if one.deaths != 1] == []
+    assert [(point, one.wrong) for point, one in runs.items() if one.wrong] == []
     different = {
         f"{point.where} {point.number}": {
-            name: (said, one.outcome[name]) for name, said in whole.outcome.items() if one.outcome[name] != said
+            name: (expected, one.outcome[name])
+            for name, expected in whole.outcome.items()
+            if one.outcome[name] != expected
         }
-        for point, one in tellings.items()
+        for point, one in runs.items()
         if one.outcome != whole.outcome
     }
     assert different == {}, f"of {len(chosen)} points; writes: {whole.writes}"
-    left = sum(one.left > 0 for one in tellings.values())
+    left = sum(one.left > 0 for one in runs.values())
     every = 2 * len(whole.writes) + whole.moments
     with capsys.disabled():
         sys.stdout.write(

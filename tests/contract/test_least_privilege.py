@@ -1,4 +1,4 @@
-"""The runner does with its four keys all it does; without one of them it says which."""
+"""The runner's four action keys suffice; without one of them the error names it."""
 
 from pathlib import Path
 from typing import Any
@@ -7,14 +7,12 @@ import httpx
 import pytest
 import yaml
 
-from runner.loop import run as loop
 from runner.model.errors import PlatformError
-from runner.platform.client import Client
-from runner.slurm.app import SLURM
 from tests.commands import ends
+from tests.contract import simulated_hosts
 from tests.contract.simulated_hosts import Hosts
 from tests.platform_process import ACTION_KEYS_FILE, ROOT, Doc, Platform, Project, action_keys
-from tests.runner_process import answer, environment, gpuaas_slurm, settings
+from tests.runner_process import answer, environment, gpuaas_slurm
 
 LISTED: list[Doc] = yaml.safe_load(ACTION_KEYS_FILE.read_text())["service_account"]
 KEYS = [entry["key"] for entry in LISTED]
@@ -31,13 +29,11 @@ def operation_ids() -> dict[tuple[str, str], str]:
 
 
 def work(project: Project) -> list[str]:
-    """One tick as the runner does it, and the problems it would tell."""
-    own = settings(project)
-    with Client(own) as client:
-        try:
-            return loop.run(client, own, SLURM).problems
-        except PlatformError as error:
-            return [str(error)]
+    """Run one tick; returns the problems that the runner would report."""
+    try:
+        return simulated_hosts.work(project)
+    except PlatformError as error:
+        return [str(error)]
 
 
 def seen_at(project: Project, since: int) -> list[Doc]:
@@ -56,28 +52,28 @@ def test_the_listed_keys_suffice_and_no_call_is_made_that_is_not_listed(dialable
     assert work(dialable) == work(dialable) == []
     shown = dialable.operator.get(f"{dialable.path}/app-instances/{made['id']}").json()
     assert shown["status"] == "running"
-    known = operation_ids()
+    operation_of = operation_ids()
     listed = {call for entry in LISTED for call in entry["calls"]} | {"issueServiceAccountToken"}
     account = dialable.service_account["service_account_id"]
-    ours = [row for row in seen_at(dialable, mark) if row["principal"] in (account, None)]
-    assert {known[row["method"], row["template"]] for row in ours} <= listed
+    calls = [row for row in seen_at(dialable, mark) if row["principal"] in (account, None)]
+    assert {operation_of[row["method"], row["template"]] for row in calls} <= listed
 
 
 def test_an_operators_verbs_work_with_the_listed_keys_alone(platform: Platform) -> None:
     project = platform.project(operator_keys=action_keys("operator"))
-    mine, (first, second, *_) = environment(project), project.allocation_ids
-    made = answer(mine, "deploy", "--controller", first, "--workers", second, "--name", "mine")
+    variables, (first, second, *_) = environment(project), project.allocation_ids
+    made = answer(variables, "deploy", "--controller", first, "--workers", second, "--name", "mine")
     for what in ("instances", "members", "operations", "allocations"):
-        assert answer(mine, "get", what)
-    assert answer(mine, "status") and answer(mine, "configure", "mine", "--slurm", "KillWait=9")
-    member = answer(mine, "get", "members")[0]["id"]
-    asked = [answer(mine, "op", "drain", "mine", "--members", member), answer(mine, "op", "stop", "mine")]
+        assert answer(variables, "get", what)
+    assert answer(variables, "status") and answer(variables, "configure", "mine", "--slurm", "KillWait=9")
+    member = answer(variables, "get", "members")[0]["id"]
+    asked = [answer(variables, "op", "drain", "mine", "--members", member), answer(variables, "op", "stop", "mine")]
     for one in asked:
-        assert answer(mine, "op", "cancel", "mine", one["id"])["status"] == "cancelled"
-    ends(gpuaas_slurm(mine, "explain", made["correlation_id"]), 0)
+        assert answer(variables, "op", "cancel", "mine", one["id"])["status"] == "cancelled"
+    ends(gpuaas_slurm(variables, "explain", made["correlation_id"]), 0)
 
 
-# By key: what is still done without it. A deploy is asked for; nothing of it may reach a host.
+# With a deploy requested: without any one of the keys, nothing of it may reach a host.
 @pytest.mark.parametrize("missing", KEYS)
 def test_without_a_key_no_host_is_touched_and_the_key_is_named(
     platform: Platform, dialable: Project, hosts: Hosts, missing: str
@@ -142,7 +138,7 @@ def test_the_runner_needs_no_persons_token_and_uses_none(dialable: Project) -> N
 @pytest.mark.parametrize(
     "path", ["/sandbox/v1/audit", "/sandbox/v1/requests", "/api/v1/internal/instances", "/internal"]
 )
-def test_the_runners_token_opens_no_admin_or_internal_door(project: Project, path: str) -> None:
+def test_the_runners_token_opens_no_admin_or_internal_path(project: Project, path: str) -> None:
     headers = {"Authorization": f"Bearer {project.fetch_token()}"}
     answer = httpx.get(f"{project.platform.base_url}{path}", headers=headers, trust_env=False)
     assert answer.status_code in (401, 404)

@@ -1,4 +1,4 @@
-"""A runner's memory holds secrets, so nobody gets to see it: not a core file, and not its user's other processes."""
+"""A runner's memory holds secrets: it is in no core file, and other processes of its user cannot read it."""
 
 import os
 import resource
@@ -18,11 +18,11 @@ from tests.platform_process import Project
 from tests.runner_process import COMMAND, environment
 
 CORES = Path("/proc/sys/kernel/core_pattern").read_text()
-NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+UNPRIVILEGED = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
 def may_leave_cores() -> None:
-    """A parent that did not think of it."""
+    """Allow core files, as a parent without a limit does."""
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
 
@@ -52,7 +52,7 @@ def has_asked(project: Project) -> None:
 def test_a_runner_that_crashes_leaves_no_core(project: Project, tmp_path: Path, how: signal.Signals) -> None:
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     if hard != 0 and not CORES.startswith(("|", "/")):
-        # What would be left is looked for in the right place: another program does leave it here.
+        # Control: another program does leave its core file in this directory.
         subprocess.run([sys.executable, "-c", f"import os; os.kill(os.getpid(), {how})"], cwd=tmp_path,
                        preexec_fn=may_leave_cores, check=False)  # fmt: skip
         (core,) = tmp_path.iterdir()
@@ -85,19 +85,21 @@ def test_what_a_runner_starts_may_leave_no_core_either(project: Project, tmp_pat
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of another user")
 def test_other_processes_of_the_user_cannot_read_a_runners_memory(project: Project, tmp_path: Path) -> None:
-    if subprocess.run([*NOBODY, "test", "-x", COMMAND], check=False).returncode:
+    if subprocess.run([*UNPRIVILEGED, "test", "-x", COMMAND], check=False).returncode:
         pytest.skip("this checkout is where no other user can go")
     variables = watching(project, HOME=str(tmp_path))
 
     def read(process: int, what: str) -> int:
         script = f"open('/proc/{process}/{what}', 'rb')"
-        return subprocess.run([*NOBODY, "/usr/bin/python3", "-c", script], capture_output=True, check=False).returncode
+        return subprocess.run(
+            [*UNPRIVILEGED, "/usr/bin/python3", "-c", script], capture_output=True, check=False
+        ).returncode
 
     assert shutil.which("setpriv") and Path("/usr/bin/python3").exists()
-    with running([*NOBODY, "sleep", "600"], variables, tmp_path) as other:
-        # Any other program of that user can be read, so the way of asking is right.
+    with running([*UNPRIVILEGED, "sleep", "600"], variables, tmp_path) as other:
+        # Control: any other program of that user can be read this way.
         until(lambda: read(other, "environ") == 0, 30, "a process of the user's is readable")
-    with running([*NOBODY, COMMAND, "run", "--watch"], variables, tmp_path) as runner:
+    with running([*UNPRIVILEGED, COMMAND, "run", "--watch"], variables, tmp_path) as runner:
         has_asked(project)
         assert read(runner, "environ") != 0
         assert read(runner, "mem") != 0

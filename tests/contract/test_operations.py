@@ -15,7 +15,7 @@ def in_seconds(seconds: float) -> str:
 
 
 class Work:
-    """The operation that a deploy seeds, and an adapter at it."""
+    """The operation that a deploy seeds, and an adapter that works on it."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -88,9 +88,9 @@ def test_a_renewal_moves_the_lease_and_does_not_count_as_attempt(work: Work) -> 
 def test_expired_lease_is_taken_over_as_a_new_attempt(work: Work) -> None:
     work.claim("runner-a", seconds=0.3)
     deadline = time.monotonic() + 5
-    while (taken := work.claim("runner-b")).status_code == 409 and time.monotonic() < deadline:
+    while (claimed := work.claim("runner-b")).status_code == 409 and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert (taken.status_code, taken.json()["claimed_by"], taken.json()["attempt"]) == (200, "runner-b", 2)
+    assert (claimed.status_code, claimed.json()["claimed_by"], claimed.json()["attempt"]) == (200, "runner-b", 2)
     assert work.write(status="succeeded", claimed_by="runner-a").json()["code"] == "lease_held"
 
 
@@ -171,7 +171,7 @@ def test_deleted_member_stays_deleted_and_detail_is_replaced_whole(project: Proj
     assert adapter.patch(path, {"status": "ready"}).json()["code"] == "invalid_transition"
 
 
-def test_instance_asked_to_go_can_only_go(project: Project) -> None:
+def test_a_deleting_instance_can_only_become_deleted(project: Project) -> None:
     path = f"{project.path}/app-instances/{project.deploy()['id']}"
     adapter = project.adapter
     assert adapter.patch(path, {"status": "running", "health": "healthy"}).status_code == 200

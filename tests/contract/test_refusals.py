@@ -1,40 +1,23 @@
-"""Operations that are refused, over the wire: each fails at once with its code, and no play is run for it."""
+"""Refused operations, over HTTP: each fails at once with its code, and no play is run for it."""
 
 import uuid
-from typing import Any
 
 import pytest
 
-from runner.loop import run as loop
-from runner.loop import shared
-from runner.platform.client import Client
-from runner.slurm.app import SLURM
-from tests.contract.simulated_hosts import Hosts
+from tests.contract.simulated_hosts import Hosts, run_once
 from tests.platform_process import Doc, Platform, Project
-from tests.runner_process import settings
-
-
-def work(project: Project) -> shared.Summary:
-    own = settings(project)
-    with Client(own) as client:
-        return loop.run(client, own, SLURM)
-
-
-def shown(project: Project, made: Doc, what: str = "") -> Any:
-    found = project.operator.get(f"{project.path}/app-instances/{made['id']}{what}").json()
-    return found["items"] if what else found
 
 
 @pytest.fixture
 def deployed(dialable: Project, hosts: Hosts) -> Doc:
     made = dialable.deploy(workers=2)
-    assert work(dialable).problems == []
-    assert shown(dialable, made)["status"] == "running"
+    assert run_once(dialable).problems == []
+    assert dialable.shown(made)["status"] == "running"
     return made
 
 
 CONTROLLER, WORKER, FREE = "controller", "worker", "free"
-# Code, what is asked, and what it names.
+# Code, verb and component, and the members and allocations that the request names.
 REFUSED = [
     ("second_controller", "add", CONTROLLER, [], [FREE]),
     ("controller_not_supported", "drain", CONTROLLER, [CONTROLLER], []),
@@ -64,29 +47,29 @@ def test_a_refused_operation_fails_at_once_and_runs_no_play(
     members: list[str],
     allocations: list[str],
 ) -> None:
-    known = {one["component_key"]: one["id"] for one in shown(dialable, deployed, "/members")}
+    member_ids = {one["component_key"]: one["id"] for one in dialable.shown(deployed, "/members")}
     spare = {FREE: dialable.allocation_ids[6], "nowhere": str(uuid.uuid4())}
     body = {
         "operation": verb,
         "component_key": component,
-        "member_ids": [known[one] for one in members],
+        "member_ids": [member_ids[one] for one in members],
         "allocation_ids": [spare[one] for one in allocations],
     }
     path = f"{dialable.path}/app-instances/{deployed['id']}"
     asked = dialable.operator.post(f"{path}/member-operations", body)
     assert asked.status_code == 201, asked.text
-    before = (shown(dialable, deployed), shown(dialable, deployed, "/members"), list(hosts.runs))
+    before = (dialable.shown(deployed), dialable.shown(deployed, "/members"), list(hosts.runs))
     mark = platform.control.requests()["last"]
 
-    assert work(dialable).failed_operations == 1
+    assert run_once(dialable).failed_operations == 1
 
     rows = platform.control.requests(mark)["requests"]
     written = [row["path"] for row in rows if row["method"] != "GET" and "/token" not in row["path"]]
-    assert written == [f"/api/v1{path}/member-operations/{asked.json()['id']}"], "its end is all that is written"
-    (ended,) = [one for one in shown(dialable, deployed, "/member-operations") if one["id"] == asked.json()["id"]]
+    assert written == [f"/api/v1{path}/member-operations/{asked.json()['id']}"], "only its end is written"
+    (ended,) = [one for one in dialable.shown(deployed, "/member-operations") if one["id"] == asked.json()["id"]]
     assert (ended["status"], ended["error"]["code"], ended["claimed_by"]) == ("failed", code, None)
     assert len(ended["error"]["message"]) > 20
-    assert (shown(dialable, deployed), shown(dialable, deployed, "/members"), hosts.runs) == before
+    assert (dialable.shown(deployed), dialable.shown(deployed, "/members"), hosts.runs) == before
 
 
 def test_an_unknown_verb_on_the_instance_is_refused_with_the_verbs_there_are(
@@ -94,12 +77,12 @@ def test_an_unknown_verb_on_the_instance_is_refused_with_the_verbs_there_are(
 ) -> None:
     path = f"{dialable.path}/app-instances/{deployed['id']}/operations"
     assert dialable.operator.post(path, {"operation": "levitate"}).status_code == 201
-    before = (shown(dialable, deployed), list(hosts.runs))
-    assert work(dialable).failed_operations == 1
-    (ended,) = shown(dialable, deployed, "/operations")
+    before = (dialable.shown(deployed), list(hosts.runs))
+    assert run_once(dialable).failed_operations == 1
+    (ended,) = dialable.shown(deployed, "/operations")
     assert (ended["status"], ended["error"]["code"]) == ("failed", "operation_unknown")
     assert "decommission" in ended["error"]["message"]
-    assert (shown(dialable, deployed), hosts.runs) == before
+    assert (dialable.shown(deployed), hosts.runs) == before
 
 
 def test_of_two_open_adds_of_one_allocation_the_later_is_refused(
@@ -108,9 +91,9 @@ def test_of_two_open_adds_of_one_allocation_the_later_is_refused(
     body = {"operation": "add", "component_key": "worker", "allocation_ids": [dialable.allocation_ids[6]]}
     path = f"{dialable.path}/app-instances/{deployed['id']}/member-operations"
     first, second = (dialable.operator.post(path, body).json()["id"] for _ in range(2))
-    assert [work(dialable).failed_operations for _ in range(2)] == [1, 0]
-    ended = {one["id"]: one for one in shown(dialable, deployed, "/member-operations")}
+    assert [run_once(dialable).failed_operations for _ in range(2)] == [1, 0]
+    ended = {one["id"]: one for one in dialable.shown(deployed, "/member-operations")}
     assert ended[first]["status"] == "succeeded"
     assert (ended[second]["status"], ended[second]["error"]["code"]) == ("failed", "allocation_in_use")
-    made = [one for one in shown(dialable, deployed, "/members") if one["allocation_id"] == dialable.allocation_ids[6]]
+    made = [one for one in dialable.shown(deployed, "/members") if one["allocation_id"] == dialable.allocation_ids[6]]
     assert [one["status"] for one in made] == ["ready"]

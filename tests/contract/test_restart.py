@@ -1,4 +1,4 @@
-"""What was written is there after the process dies."""
+"""Records survive a kill of the platform's process."""
 
 import os
 import uuid

@@ -1,4 +1,4 @@
-"""The runner's way to its secrets when Vault, or somebody on the way, misbehaves: a code, a class, no secret told."""
+"""Faults of Vault and of deliveries: each has a code and a class, and no message holds a secret."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def delivery(project: Project) -> Delivery:
     control = project.platform.control
     control.put_credential(project.project_id, project.credential_id, username="ops", private_key=CANARY)
     with Client(settings(project)) as client:
-        return client.deliver_credential(UUID(project.credential_id), correlation_id="c-1")
+        return client.deliver_credential(UUID(project.credential_id))
 
 
 def vault(project: Project, **changes: Any) -> Vault:
@@ -32,7 +32,7 @@ def vault(project: Project, **changes: Any) -> Vault:
 
 
 def test_a_spent_wrapping_token_is_an_alarm_and_not_retried(project: Project, delivery: Delivery) -> None:
-    assert vault(project).unwrap_private_key(delivery) == CANARY  # somebody else, on the way
+    assert vault(project).unwrap_private_key(delivery) == CANARY  # another party used the token first
     with pytest.raises(SecretsError, match="break-in") as error:
         vault(project).unwrap_private_key(delivery)
     assert (error.value.code, error.value.klass) == ("wrapping_token_spent", "intervention")
@@ -93,16 +93,16 @@ def test_a_delivery_through_another_vault_is_refused_before_it_is_asked(project:
     with pytest.raises(SecretsError) as error:
         vault(project).unwrap_private_key(elsewhere)
     assert error.value.code == "vault_address_mismatch"
-    assert vault(project).unwrap_private_key(delivery) == CANARY, "the token was not spent on it"
+    assert vault(project).unwrap_private_key(delivery) == CANARY, "the token was not spent"
 
 
-@pytest.mark.parametrize(("status", "words"), [("rotated", "replaced by a newer one"), ("revoked", "revoked")])
-def test_a_rotated_or_revoked_credential_is_not_delivered(project: Project, status: str, words: str) -> None:
+@pytest.mark.parametrize(("status", "text"), [("rotated", "replaced by a newer one"), ("revoked", "revoked")])
+def test_a_rotated_or_revoked_credential_is_not_delivered(project: Project, status: str, text: str) -> None:
     own = settings(project)
     with Client(own) as client:
         instance = client.instance(UUID(project.deploy()["id"]))
         project.platform.control.set_credential_status(project.project_id, project.credential_id, status)
-        with pytest.raises(SecretsError, match=words) as error, play_secrets.access(client, own, SLURM, instance):
+        with pytest.raises(SecretsError, match=text) as error, play_secrets.access(client, own, SLURM, instance):
             pass
     assert (error.value.code, error.value.klass) == ("credential_unavailable", "intervention")
 
@@ -137,15 +137,15 @@ def test_a_spent_wrapping_token_shows_in_log_record_and_exit_code(
     made, own = dialable.deploy(workers=0), settings(dialable)
     deliver = Client.deliver_credential
 
-    def overheard(client: Client, *arguments: Any, **more: Any) -> Delivery:
+    def intercepted(client: Client, *arguments: Any, **more: Any) -> Delivery:
         delivery = deliver(client, *arguments, **more)
         assert Vault(own, SLURM.runtime_secrets).unwrap_private_key(delivery) == CANARY
         return delivery
 
-    monkeypatch.setattr(Client, "deliver_credential", overheard)
-    with structlog.testing.capture_logs() as said, Client(own) as client:
+    monkeypatch.setattr(Client, "deliver_credential", intercepted)
+    with structlog.testing.capture_logs() as logs, Client(own) as client:
         summary = loop.run(client, own, SLURM)
-    assert [line["code"] for line in said if line["log_level"] == "error"] == [SPENT]
+    assert [line["code"] for line in logs if line["log_level"] == "error"] == [SPENT]
     assert summary.problems and SPENT in summary.problems[0], "this is what makes the exit code 2"
     path = f"{dialable.path}/app-instances/{made['id']}/members"
     (controller,) = dialable.operator.get(path).json()["items"]

@@ -1,4 +1,4 @@
-"""Ticks that must touch no host: what is wrong is told in the right record, and nothing is left claimed."""
+"""Ticks that must touch no host: the error is in the right record, and nothing stays claimed."""
 
 import json
 from typing import Any
@@ -115,7 +115,7 @@ def test_settings_that_are_wrong_are_named_and_nothing_runs(project: Project) ->
 
 
 @pytest.mark.parametrize("command", [["run"], ["plan"], ["status"], ["get", "instances"]])
-def test_wrong_credentials_are_a_sentence_and_exit_code_2(project: Project, command: list[str]) -> None:
+def test_wrong_credentials_are_one_message_and_exit_code_2(project: Project, command: list[str]) -> None:
     variables = environment(project, GPUAAS_CLIENT_SECRET="wrong", GPUAAS_OPERATOR_TOKEN="wrong")
     done = gpuaas_slurm(variables, *command)
     ends(done, 2)
@@ -176,14 +176,14 @@ def test_an_allocation_that_does_not_exist_is_a_clear_error(project: Project) ->
 def test_configure_ignores_the_case_of_settings_and_names_those_not_set(
     project: Project,
 ) -> None:
-    made, mine = project.deploy(), environment(project)
+    made, variables = project.deploy(), environment(project)
 
     def configure(*options: str) -> Any:
-        return answer(mine, "configure", made["id"], *options)["config"]
+        return answer(variables, "configure", made["id"], *options)["config"]
 
     assert configure("--slurm", "MinJobAge=60", "--slurm", "KillWait=9") == {"slurm": {"MinJobAge": 60, "KillWait": 9}}
     assert configure("--slurm", "minjobage=70", "--unset", "killwait") == {"slurm": {"minjobage": 70}}
-    for options, said in ((("--unset", "KillWait"), "KillWait is not set"), ((), "nothing to change")):
-        refused = gpuaas_slurm(mine, "configure", made["id"], *options)
+    for options, message in ((("--unset", "KillWait"), "KillWait is not set"), ((), "nothing to change")):
+        refused = gpuaas_slurm(variables, "configure", made["id"], *options)
         ends(refused, 2)
-        assert said in refused.stderr, refused.stderr
+        assert message in refused.stderr, refused.stderr

@@ -1,24 +1,20 @@
-"""Instances of a scope that this adapter does not serve, over the wire: no play, and at most one word."""
+"""Instances of a scope that this adapter does not serve, over HTTP: no play, and at most one report."""
 
 import json
 import uuid
-from typing import Any
 
 import pytest
 
-from runner.loop import run as loop
-from runner.platform.client import Client
-from runner.slurm.app import SLURM
 from tests.commands import ends
-from tests.contract.simulated_hosts import Hosts
+from tests.contract.simulated_hosts import Hosts, work
 from tests.platform_process import Doc, Platform, Project, our_manifest
-from tests.runner_process import environment, gpuaas_slurm, settings
+from tests.runner_process import environment, gpuaas_slurm
 
 SCOPED = ("operating_mode", "control_plane_scope", "runtime_backend")
 
 
 def deploy(project: Project, **scope: str) -> Doc:
-    """An app like ours in all but its scope, as another team could register it."""
+    """Deploy an app like ours with another scope, as another team could register it."""
     slug = f"slurm-{uuid.uuid4().hex[:8]}"
     manifest = {**our_manifest(), "app_slug": slug, **scope}
     project.platform.control.register_app(manifest)
@@ -33,12 +29,6 @@ def deploy(project: Project, **scope: str) -> Doc:
     return made
 
 
-def work(project: Project, slug: str) -> list[str]:
-    own = settings(project, app_slug=slug)
-    with Client(own) as client:
-        return loop.run(client, own, SLURM).problems
-
-
 def writes(project: Project, since: int) -> list[Doc]:
     rows: list[Doc] = project.platform.control.requests(since)["requests"]
     return [row for row in rows if row["method"] != "GET" and "/token" not in row["path"]]
@@ -47,11 +37,6 @@ def writes(project: Project, since: int) -> list[Doc]:
 def held_back(log: str) -> str:
     (line,) = [line for line in map(json.loads, log.splitlines()) if line["event"] == "held back"]
     return str(line["why"])
-
-
-def shown(project: Project, made: Doc, what: str = "") -> Any:
-    found = project.operator.get(f"{project.path}/app-instances/{made['id']}{what}").json()
-    return found["items"] if what else found
 
 
 @pytest.mark.parametrize(
@@ -68,16 +53,16 @@ def test_a_known_scope_that_is_not_served_fails_once_with_the_three_values(
     dialable: Project, hosts: Hosts, scope: Doc
 ) -> None:
     made = deploy(dialable, **scope)
-    assert work(dialable, made["app_slug"]) == []
+    assert work(dialable, app_slug=made["app_slug"]) == []
     mark = dialable.platform.control.requests()["last"]
-    assert work(dialable, made["app_slug"]) == []
+    assert work(dialable, app_slug=made["app_slug"]) == []
     assert writes(dialable, mark) == [] and hosts.runs == []
-    instance, (operation,) = shown(dialable, made), shown(dialable, made, "/member-operations")
+    instance, (operation,) = dialable.shown(made), dialable.shown(made, "/member-operations")
     (reason,) = instance["status_detail"]["reasons"]
     assert (instance["status"], reason["code"]) == ("failed", "scope_not_served")
     assert all(f"{name} {made[name]!r}" in reason["message"] for name in SCOPED)
     assert (operation["status"], operation["error"]["code"]) == ("failed", "scope_not_served")
-    kinds = [event["type"] for event in shown(dialable, made, "/events")]
+    kinds = [event["type"] for event in dialable.shown(made, "/events")]
     assert kinds == ["apps.instance.requested", "apps.instance.failed"]
 
 
@@ -88,15 +73,13 @@ def test_an_instance_attached_to_a_tenants_control_plane_is_left_alone(dialable:
     ends(done, 0)
     why = held_back(done.stderr)
     assert "attached to a tenant's control plane" in why and all(f"{name} {made[name]!r}" in why for name in SCOPED)
-    assert writes(dialable, mark) == [] and shown(dialable, made)["status"] == "requested"
+    assert writes(dialable, mark) == [] and dialable.shown(made)["status"] == "requested"
 
 
 @pytest.mark.parametrize(
     "fields", [{"operating_mode": "quantum"}, {"control_plane_scope": None}, {"runtime_backend": None}], ids=str
 )
-def test_a_scope_that_is_not_known_is_left_alone(
-    platform: Platform, dialable: Project, hosts: Hosts, fields: Doc
-) -> None:
+def test_a_scope_that_is_not_known_is_left_alone(platform: Platform, dialable: Project, fields: Doc) -> None:
     made = dialable.deploy(workers=1)
     platform.control.inject_fault(
         "spoil", "/app-instances", method="GET", times=1_000, body={"id": made["id"], "fields": fields}
@@ -107,14 +90,14 @@ def test_a_scope_that_is_not_known_is_left_alone(
     given = {name: "not given" if value is None else repr(value) for name, value in (made | fields).items()}
     why = held_back(done.stderr)
     assert "this scope is not known" in why and all(f"{name} {given[name]}" in why for name in SCOPED)
-    assert writes(dialable, mark) == [] and hosts.runs == []
+    assert writes(dialable, mark) == []
 
 
 def test_a_running_cluster_that_shows_another_scope_is_left_as_it_is(
     platform: Platform, dialable: Project, hosts: Hosts
 ) -> None:
     made = dialable.deploy(workers=1)
-    assert work(dialable, made["app_slug"]) == [] and shown(dialable, made)["status"] == "running"
+    assert work(dialable, app_slug=made["app_slug"]) == [] and dialable.shown(made)["status"] == "running"
     body = {"operation": "add", "component_key": "worker", "allocation_ids": [dialable.allocation_ids[4]]}
     path = f"{dialable.path}/app-instances/{made['id']}/member-operations"
     assert dialable.operator.post(path, body).status_code == 201
@@ -123,8 +106,8 @@ def test_a_running_cluster_that_shows_another_scope_is_left_as_it_is(
         "spoil", "/app-instances", method="GET", times=1_000, body={"id": made["id"], "fields": fields}
     )
     played, mark = len(hosts.runs), platform.control.requests()["last"]
-    assert work(dialable, made["app_slug"]) == []
+    assert work(dialable, app_slug=made["app_slug"]) == []
     assert writes(dialable, mark) == [] and len(hosts.runs) == played
     platform.control.clear_faults()
-    assert work(dialable, made["app_slug"]) == []
-    assert shown(dialable, made, "/member-operations")[-1]["status"] == "succeeded"
+    assert work(dialable, app_slug=made["app_slug"]) == []
+    assert dialable.shown(made, "/member-operations")[-1]["status"] == "succeeded"

@@ -1,11 +1,20 @@
-"""The platform is nobody's: an app with other names for everything works on it, untouched."""
+"""Neither the platform nor the core of the runner contains an app: one with other names works on both unchanged."""
 
+import contextlib
 import re
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.platform_process import ROOT, ApiClient, Platform, our_manifest
+from runner.act import play_secrets
+from runner.loop import run as loop
+from runner.platform.client import Client
+from tests.contract.conftest import KEY
+from tests.other_app import STUDIO
+from tests.platform_process import ROOT, ApiClient, Doc, Platform, our_manifest
+from tests.runner_process import settings
 
 RENDER_FARM: dict[str, Any] = {
     "app_slug": "render-farm",
@@ -84,6 +93,63 @@ def test_made_up_app_is_deployed_and_operated_by_its_own_names(farm: Platform) -
     )
 
 
+class Easels:
+    """In place of ansible-runner: every host of the inventory reports that it paints."""
+
+    def __init__(self) -> None:
+        self.groups: list[dict[str, set[str]]] = []
+
+    def run(self, *, inventory: Doc, limit: str, event_handler: Callable[[Doc], bool], **_: Any) -> Any:
+        groups = inventory["all"]["children"]
+        self.groups.append({name: set(groups[name]["hosts"]) for name in ("director", "painter")})
+        event_handler({"event": "playbook_on_start", "event_data": {"playbook_uuid": "run"}})
+        for host in limit.split(","):
+            result = {"member_report": {"phase": "painting", "easel": f"easel of {host}"}}
+            data = {"playbook_uuid": "run", "host": host, "task_action": "member_report", "res": result}
+            event_handler({"event": "runner_on_ok", "event_data": data})
+        return SimpleNamespace(status="successful", rc=0, stats={})
+
+
+def test_the_runner_deploys_a_made_up_app_with_the_core_as_it_is(
+    farm: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = ["studio.look", "studio.paint"]
+    project = farm.project(adapter_keys=keys, operator_keys=keys)
+    for number, one in enumerate(project.allocation_ids, 1):
+        connection = {"host": f"198.51.100.{number}", "port": 22, "username": "ops", "host_keys": [KEY]}
+        farm.control.put_allocation(project.project_id, one, connection=connection, gpus=0)
+    director, painter = project.allocation_ids[:2]
+    body = {
+        "app_slug": "render-farm",
+        "app_version": "7",
+        "placement_intent": {"stage": {"director": director, "painters": [painter]}},
+        "config": {"palette": "warm"},
+        "access_credential_id": project.credential_id,
+    }
+    made = project.operator.post(f"{project.path}/app-instances", body).json()
+    easels = Easels()
+    monkeypatch.setattr("ansible_runner.run", easels.run)
+    monkeypatch.setattr(play_secrets, "access", lambda *_: contextlib.nullcontext({}))
+    own = settings(project, app_slug="render-farm")
+    with Client(own) as client:
+        summary = loop.run(client, own, STUDIO)
+    assert (summary.problems, summary.plays, summary.failed_operations) == ([], 1, 0)
+
+    base = f"{project.path}/app-instances/{made['id']}"
+    members = {one["component_key"]: one for one in project.operator.get(f"{base}/members").json()["items"]}
+    names = {key: f"{key}-{one['id'].replace('-', '')[:8]}" for key, one in members.items()}
+    assert easels.groups == [{key: {name} for key, name in names.items()}]
+    assert {key: (one["status"], one["allocation_id"]) for key, one in members.items()} == {
+        "director": ("ready", director),
+        "painter": ("ready", painter),
+    }
+    assert {key: one["adapter_detail"]["easel"] for key, one in members.items()} == {
+        key: f"easel of {name}" for key, name in names.items()
+    }
+    (hired,) = project.operator.get(f"{base}/member-operations").json()["items"]
+    assert (hired["status"], project.operator.get(base).json()["status"]) == ("succeeded", "running")
+
+
 def test_made_up_apps_input_is_checked_by_its_own_schema(farm: Platform) -> None:
     project = farm.project(operator_keys=["studio.look", "studio.paint"])
     body = {
@@ -99,23 +165,27 @@ def test_made_up_apps_input_is_checked_by_its_own_schema(farm: Platform) -> None
 
 def test_keys_of_one_app_open_nothing_of_the_other(farm: Platform) -> None:
     project = farm.project()
-    ours = project.deploy()
+    instance = project.deploy()
     token = farm.control.operator_token(project.project_id, "painter", ["studio.look", "studio.paint"])
-    stranger = ApiClient(farm.base_url, token)
+    painter = ApiClient(farm.base_url, token)
     base = f"{project.path}/app-instances"
-    assert stranger.get(base).json()["items"] == []
-    for path in (f"{base}/{ours['id']}", f"{base}/{ours['id']}/members", f"{base}?app_slug={ours['app_slug']}"):
-        assert stranger.get(path).json()["code"] == "insufficient_permissions"
-    assert [app["app_slug"] for app in stranger.get("/apps").json()["items"]] == ["render-farm"]
+    assert painter.get(base).json()["items"] == []
+    for path in (
+        f"{base}/{instance['id']}",
+        f"{base}/{instance['id']}/members",
+        f"{base}?app_slug={instance['app_slug']}",
+    ):
+        assert painter.get(path).json()["code"] == "insufficient_permissions"
+    assert [app["app_slug"] for app in painter.get("/apps").json()["items"]] == ["render-farm"]
 
 
-def test_platform_code_contains_no_word_of_a_scheduler() -> None:
-    words = re.compile(r"slurm|munge|scheduler|controller|worker|drain", re.IGNORECASE)
+def test_platform_code_contains_no_term_of_a_scheduler() -> None:
+    terms = re.compile(r"slurm|munge|scheduler|controller|worker|drain", re.IGNORECASE)
     sources = sorted((ROOT / "sandbox" / "platform").rglob("*.py"))
     assert len(sources) > 20
     assert [
         f"{source.name}:{number}: {line}"
         for source in sources
         for number, line in enumerate(source.read_text().splitlines(), 1)
-        if words.search(line)
+        if terms.search(line)
     ] == []

@@ -1,7 +1,7 @@
-"""Two runners, each a process of its own, carry out every kind of request at once as one would have done it alone.
+"""Two runners, each a process of its own, reach the same end as one runner, for every kind of request.
 
-The platform and its Vault are real. The hosts are on paper, in a file that both processes change: they note a member in
-two plays at once, and numbers of claims that a host would refuse.
+The platform and its Vault are real. The hosts are simulated, in a file that both processes change. They record a member
+in two plays at once, and claim numbers that a host would refuse.
 """
 
 from queue import Queue
@@ -21,8 +21,10 @@ def test_two_runners_at_once_reach_the_end_that_one_reaches(stages: "Queue[Stage
         both = stage.play_out(scenario, runners=("left", "right"))
     finally:
         stages.put(stage)
-    assert both.conflicts > 0, "they did not meet"
+    assert both.conflicts > 0, "no write conflicted"
     assert both.wrong == []
     assert {
-        name: (said, both.outcome[name]) for name, said in alone.outcome.items() if both.outcome[name] != said
+        name: (expected, both.outcome[name])
+        for name, expected in alone.outcome.items()
+        if both.outcome[name] != expected
     } == {}

@@ -1,4 +1,4 @@
-"""Over the wire: one record that the platform gives in no usable form, or leaves out of a list."""
+"""Over HTTP: one record that is unreadable, or missing from a list."""
 
 import json
 import uuid
@@ -20,11 +20,6 @@ from tests.runner_process import environment, gpuaas_slurm, settings
 ALWAYS = 1_000
 
 
-def shown(project: Project, made: Doc, what: str = "") -> Any:
-    found = project.operator.get(f"{project.path}/app-instances/{made['id']}{what}").json()
-    return found["items"] if what else found
-
-
 def spoil(platform: Platform, path_regex: str, record: str, **fields: Any) -> None:
     """From now on the record has these fields in answers to GET; without fields it is not in its list."""
     body = {"id": record, "fields": fields} if fields else {"id": record}
@@ -41,17 +36,17 @@ def seen(project: Project, made: Doc) -> World:
 def deployed(dialable: Project, hosts: Hosts) -> Doc:
     made = dialable.deploy(workers=2)
     assert work(dialable) == []
-    assert shown(dialable, made)["status"] == "running"
+    assert dialable.shown(made)["status"] == "running"
     hosts.runs.clear()
     return made
 
 
 def workers(project: Project, made: Doc) -> list[Doc]:
-    return [one for one in shown(project, made, "/members") if one["component_key"] == "worker"]
+    return [one for one in project.shown(made, "/members") if one["component_key"] == "worker"]
 
 
 def member_of(project: Project, made: Doc, **changes: Any) -> Doc:
-    """A worker that an earlier run left half way."""
+    """Create a worker that an earlier run left unfinished."""
     body = {"component_key": "worker", "allocation_id": project.allocation_ids[5], "status": "reconciling"} | changes
     answer = project.adapter.post(f"{project.path}/app-instances/{made['id']}/members", body)
     assert answer.status_code == 201, answer.text
@@ -72,17 +67,17 @@ def test_a_decommission_waits_while_a_member_cannot_be_read(
     assert {row["path"] for row in written if "/token" not in row["path"]} == {f"/api/v1{path}"}, "health alone"
     assert [book for _, book, _ in hosts.runs if book != "observe"] == []
     platform.control.clear_faults()
-    instance, (operation,) = shown(dialable, deployed), shown(dialable, deployed, "/operations")
+    instance, (operation,) = dialable.shown(deployed), dialable.shown(deployed, "/operations")
     assert (instance["status"], instance["health"], operation["status"]) == ("running", "degraded", "accepted")
     (reason,) = instance["status_detail"]["reasons"]
     assert (reason["code"], reason["kind"], reason["id"]) == ("record_unreadable", "member", lost["id"])
     assert work(dialable) == []
-    assert shown(dialable, deployed)["status"] == "deleting", "it goes on once the record can be read"
+    assert dialable.shown(deployed)["status"] == "deleting", "it goes on once the record can be read"
 
 
 def test_the_log_names_the_record(platform: Platform, dialable: Project) -> None:
     made = dialable.deploy(workers=1)
-    (asked,) = shown(dialable, made, "/member-operations")
+    (asked,) = dialable.shown(made, "/member-operations")
     spoil(platform, "/member-operations", asked["id"], correlation_id="not an id!")
     done = gpuaas_slurm(environment(dialable, GPUAAS_LOG_FORMAT="json"), "run")
     ends(done, 0)
@@ -91,8 +86,8 @@ def test_the_log_names_the_record(platform: Platform, dialable: Project) -> None
     odd, held = events["record not readable"], events["held back"]
     assert (odd["kind"], odd["id"]) == ("member_operation", asked["id"])
     assert asked["id"] in held["why"] and "nothing is changed until it can be read" in held["why"]
-    assert shown(dialable, made)["status"] == "requested"
-    assert [one["status"] for one in shown(dialable, made, "/members")] == ["requested"]
+    assert dialable.shown(made)["status"] == "requested"
+    assert [one["status"] for one in dialable.shown(made, "/members")] == ["requested"]
 
 
 def test_an_unreadable_instance_is_left_alone_and_a_deploy_beside_it_waits(
@@ -102,16 +97,16 @@ def test_an_unreadable_instance_is_left_alone_and_a_deploy_beside_it_waits(
     dialable.allocation_ids = dialable.allocation_ids[4:]
     other = dialable.deploy(workers=0)
     spoil(platform, "/app-instances$", lost["id"], app_slug=7)
-    with capture_logs() as said:
+    with capture_logs() as logs:
         assert work(dialable) == work(dialable) == []
-    assert {line["id"] for line in said if line["event"] == "record not readable"} == {lost["id"]}
+    assert {line["id"] for line in logs if line["event"] == "record not readable"} == {lost["id"]}
     platform.control.clear_faults()
-    assert shown(dialable, lost)["status"] == "requested"
-    assert [one["status"] for one in shown(dialable, lost, "/members")] == ["requested"]
-    # Whether the unreadable one has the machine is not known, so even a new deploy beside it waits.
-    assert shown(dialable, other)["status"] == "deploying" and hosts.runs == []
+    assert dialable.shown(lost)["status"] == "requested"
+    assert [one["status"] for one in dialable.shown(lost, "/members")] == ["requested"]
+    # The unreadable instance may use the machine, so even a new deploy beside it waits.
+    assert dialable.shown(other)["status"] == "deploying" and hosts.runs == []
     assert work(dialable) == []
-    assert shown(dialable, other)["status"] == "running"
+    assert dialable.shown(other)["status"] == "running"
 
 
 def test_a_member_of_another_instance_in_the_list_counts_as_unreadable(
@@ -231,10 +226,10 @@ def test_a_removal_on_an_allocation_that_cannot_be_read_waits(
     for _ in range(2):
         assert work(dialable, observe_seconds=0) == []
     platform.control.clear_faults()
-    reasons = shown(dialable, deployed)["status_detail"]["reasons"]
+    reasons = dialable.shown(deployed)["status_detail"]["reasons"]
     found = [(one["kind"], one["id"]) for one in reasons if one["code"] == "record_unreadable"]
     assert found == [("allocation", target["allocation_id"])]
-    (member,) = [one for one in shown(dialable, deployed, "/members") if one["id"] == target["id"]]
+    (member,) = [one for one in dialable.shown(deployed, "/members") if one["id"] == target["id"]]
     assert member["status"] == "deleting", "its node is drained, its host is not touched"
     assert "remove_worker" not in [book for _, book, _ in hosts.runs]
 

@@ -1,4 +1,4 @@
-"""The Vault part, spoken to by hvac over the wire as a runner does."""
+"""The platform's Vault, called with hvac over HTTP as a runner does."""
 
 import time
 import uuid
@@ -35,11 +35,11 @@ def test_delivery_is_unwrapped_once_and_never_again(project: Project) -> None:
 def test_unwrapping_anothers_token_needs_a_login(project: Project, vault: hvac.Client) -> None:
     delivery = deliver(project)
     with pytest.raises(exceptions.InvalidRequest, match="missing client token"):
-        _nobody(delivery["vault_addr"]).sys.unwrap(token=delivery["wrapping_token"])
+        _without_login(delivery["vault_addr"]).sys.unwrap(token=delivery["wrapping_token"])
     assert vault.sys.unwrap(token=delivery["wrapping_token"])["data"]["private_key"] == SECRET
 
 
-def _nobody(address: str) -> hvac.Client:
+def _without_login(address: str) -> hvac.Client:
     client = hvac.Client(url=address)
     client.token = None  # not one that hvac may have found in a home directory
     return client
@@ -159,7 +159,7 @@ def test_login_needs_the_right_secret_id_and_ends_with_revoke(platform: Platform
         client.auth.token.lookup_self()
 
 
-def test_vault_says_it_is_healthy_and_unsealed(platform: Platform) -> None:
+def test_vault_reports_healthy_and_unsealed(platform: Platform) -> None:
     client = hvac.Client(url=platform.base_url)
     assert client.sys.read_health_status(method="GET")["sealed"] is False
     assert client.sys.is_sealed() is False

@@ -1,4 +1,4 @@
-"""The tests themselves can be pointed at another Vault, say which it was, and leave nothing there."""
+"""The tests can use another Vault; they print which one, and leave nothing in it."""
 
 import os
 import sqlite3
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Iterator[process.Running]:
-    """A second stand-in, which stands for a real Vault here: the tests know of it what they would know of that one."""
+def other_vault(tmp_path: Path) -> Iterator[process.Running]:
+    """A second stand-in in the place of a real Vault: the tests get the same settings as for a real one."""
     yield process.start(tmp_path)
     process.stop(tmp_path)
 
@@ -38,23 +38,23 @@ def run_tests(*arguments: str, **variables: str) -> "subprocess.CompletedProcess
 
 
 def test_a_vault_that_is_given_is_the_one_asked_and_is_left_as_it_was(
-    elsewhere: process.Running, tmp_path: Path
+    other_vault: process.Running, tmp_path: Path
 ) -> None:
-    ran = run_tests("-q", VAULT_ADDR=elsewhere.base_url, VAULT_TOKEN=elsewhere.admin_token)
+    ran = run_tests("-q", VAULT_ADDR=other_vault.base_url, VAULT_TOKEN=other_vault.admin_token)
     ends(ran, 0)
-    assert f"vault: Vault 1.0.0-sandbox at {elsewhere.base_url}" in ran.stdout
-    assert elsewhere.admin_token not in ran.stdout + ran.stderr
+    assert f"vault: Vault 1.0.0-sandbox at {other_vault.base_url}" in ran.stdout
+    assert other_vault.admin_token not in ran.stdout + ran.stderr
     with sqlite3.connect(tmp_path / DATABASE_FILE) as database:
         counted = {
             table: database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
             for table in ("vault_logins", "vault_mounts", "vault_policies", "vault_approles", "vault_kv")
         }
-    assert counted.pop("vault_logins") > 10, "it was asked"
+    assert counted.pop("vault_logins") > 10, "the tests used it"
     assert set(counted.values()) == {0}, f"left behind: {counted}"
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         ({}, "vault: the sandbox's stand-in"),
         ({"VAULT_ADDR": "http://127.0.0.1:9"}, "vault: the sandbox's stand-in (VAULT_ADDR is set, but no VAULT_TOKEN"),
@@ -62,11 +62,11 @@ def test_a_vault_that_is_given_is_the_one_asked_and_is_left_as_it_was(
     ],
 )
 def test_the_summary_names_the_vault_under_test(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], said: str
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], expected: str
 ) -> None:
     monkeypatch.setattr(vault_under_test, "GIVEN", given)
-    told = vault_under_test.described()
-    assert told.startswith(said) and "canary" not in told
+    description = vault_under_test.described()
+    assert description.startswith(expected) and "canary" not in description
 
 
 def test_a_run_that_is_not_quiet_says_so_before_the_first_test() -> None:

@@ -1,4 +1,4 @@
-"""Requests that are not in the contract are refused and remembered."""
+"""Requests that are not in the contract are refused and recorded."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -77,8 +77,8 @@ def test_problems_never_quote_what_was_sent(project: Project) -> None:
     assert canary not in str(project.platform.control.violations())
 
 
-def test_answer_outside_the_contract_is_an_error_not_a_lie(project: Project) -> None:
-    """A machine whose stored connection is nonsense: the platform notices before the client has to."""
+def test_answer_outside_the_contract_is_an_error(project: Project) -> None:
+    """A machine whose stored connection is invalid: the platform reports the error, not the client."""
     control = project.platform.control
     control.put_allocation(project.project_id, project.allocation_ids[0], connection={"host": 7})
     answer = project.adapter.get(f"{project.path}/allocations/{project.allocation_ids[0]}")

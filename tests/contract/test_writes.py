@@ -34,7 +34,7 @@ def test_same_key_with_another_body_or_path_is_a_conflict(project: Project) -> N
         assert (answer.status_code, answer.json()["code"]) == (409, "idempotency_conflict")
 
 
-def test_keys_of_two_principals_do_not_meet(project: Project) -> None:
+def test_idempotency_keys_of_two_principals_are_separate(project: Project) -> None:
     key = str(uuid.uuid4())
     base = f"{project.path}/app-instances/{project.deploy()['id']}"
     assert project.operator.post(f"{base}/operations", {"operation": "stop"}, idempotency_key=key).status_code == 201

@@ -44,7 +44,7 @@ def fleet_named(prefix: str) -> Iterator[Fleet]:
 
 
 class Runner(subprocess.Popen[str]):
-    """A runner to be interrupted. What it said is kept like that of every command."""
+    """A runner to be interrupted. Its output is kept like that of every command."""
 
     call: Call
 
@@ -60,7 +60,7 @@ class Runner(subprocess.Popen[str]):
 
 @dataclass
 class Cluster:
-    """One app instance: what was asked for, what the API says of it, and the hosts it runs on."""
+    """One app instance: what was asked for, what the API reports about it, and the hosts it runs on."""
 
     fleet: Fleet
     instance_id: str
@@ -156,7 +156,7 @@ class Cluster:
     # -- the hosts --------------------------------------------------------------------------------------------
 
     def on(self, host: str, *argv: str) -> str:
-        """What a command on a host says, as root; it must succeed."""
+        """Output of a command that root runs on a host; it must succeed."""
         done = self.fleet.exec(host, argv)
         remember_answer(f"{host}: {' '.join(argv)}: {done.stdout.strip()}")
         ends(done, 0, why=f"on {host}")
@@ -176,8 +176,8 @@ class Cluster:
         """Every worker takes a job and it is that worker that runs it; the one check after every change."""
         hosts = sorted(host for host, worker in self.workers().items() if _takes_jobs(worker))
         assert hosts
-        told = self.on(self.controller_host, "srun", f"--nodes={len(hosts)}", "--immediate=30", "hostname")
-        assert sorted(told.split()) == hosts
+        output = self.on(self.controller_host, "srun", f"--nodes={len(hosts)}", "--immediate=30", "hostname")
+        assert sorted(output.split()) == hosts
 
 
 def _takes_jobs(worker: Doc) -> bool:
@@ -228,7 +228,7 @@ class Sighting:
 
 
 class Poller:
-    """Somebody who looks at the API all the time while the runner works, and writes down every change."""
+    """A client that polls the API while the runner works, and records every change."""
 
     def __init__(self, *clusters: Cluster) -> None:
         self._clusters = clusters
@@ -275,7 +275,7 @@ def log_lines(text: str) -> list[Doc]:
 
 
 def kill(process: "subprocess.Popen[str]") -> None:
-    """As the kernel ends a process: nothing is said, nothing is handed back."""
+    """End it with SIGKILL: it writes nothing more and hands nothing back."""
     process.send_signal(signal.SIGKILL)
     process.communicate()
 

@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclass
 class Deployed:
-    """Two clusters that one run brought up side by side, with somebody polling the API meanwhile."""
+    """Two clusters that one run brought up side by side, with a poller that read the API meanwhile."""
 
     fleet: Fleet
     split: Cluster
@@ -39,15 +39,15 @@ class Deployed:
 
 
 def journals(fleet: Fleet) -> dict[str, list[Line]]:
-    """What the daemons of each host have said so far, in the journal and in munged's own log."""
+    """Log lines of each host's daemons so far, from the journal and from munged's own log."""
     units = [f"--unit={unit}" for unit in UNITS]
-    said: dict[str, list[Line]] = {}
+    logged: dict[str, list[Line]] = {}
     for host in fleet.hosts():
         journal = fleet.exec(host.name, ["journalctl", "--output=json", "--all", "--no-pager", "--quiet", *units])
         ends(journal, 0)
         munged = fleet.exec(host.name, ["sh", "-c", "cat /var/log/munge/munged.log 2>/dev/null || true"])
-        said[host.name] = read_journal(journal.stdout) + read_munged(munged.stdout)
-    return said
+        logged[host.name] = read_journal(journal.stdout) + read_munged(munged.stdout)
+    return logged
 
 
 @pytest.fixture(scope="session", params=SUITES)
@@ -89,7 +89,7 @@ class Equipped:
     suite: str
     users: list[dict[str, Any]]
     key: KeyPair  # the first user's
-    said: str
+    log: str  # of the run that deployed it
 
 
 @pytest.fixture(scope="session", params=SUITES)

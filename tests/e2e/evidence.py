@@ -1,4 +1,4 @@
-"""What a fleet can say about a failure: its hosts, its platform, and the records of its app instances.
+"""What a fleet shows after a failure: its hosts, its platform, and the records of its app instances.
 
 Every look has a time limit of its own: a host that is paused, gone or hanging is named and left alone.
 """
@@ -27,18 +27,18 @@ SECONDS = 30  # for one look at one host
 API_SECONDS = 5
 LOGS = "/var/log/slurm*/*.log /var/log/slurm*.log /var/log/munge/*.log /var/log/mysql/*"
 STATE = """
-said() { echo; echo "\\$ $*"; timeout 5 "$@" 2>&1 || echo "(exit code $?; 124: no answer within 5 s)"; }
-said systemctl --failed --no-legend --plain
-said systemctl list-units --state=failed,activating --no-legend --plain
-said systemctl --no-pager --full --lines=15 status munge slurmd slurmctld slurmdbd mariadb ssh
-said ps -eo pid,ppid,user,lstart,stat,args --width 250
-said df -h /
+show() { echo; echo "\\$ $*"; timeout 5 "$@" 2>&1 || echo "(exit code $?; 124: no answer within 5 s)"; }
+show systemctl --failed --no-legend --plain
+show systemctl list-units --state=failed,activating --no-legend --plain
+show systemctl --no-pager --full --lines=15 status munge slurmd slurmctld slurmdbd mariadb ssh
+show ps -eo pid,ppid,user,lstart,stat,args --width 250
+show df -h /
 if pgrep -x slurmctld >/dev/null || systemctl is-enabled --quiet slurmctld 2>/dev/null; then
-  said sinfo --Node --long
-  said sinfo --list-reasons
-  said squeue --all --long
-  said scontrol show node
-  said sacct --allusers --format=JobID,JobName,State,ExitCode,NodeList,Start,End
+  show sinfo --Node --long
+  show sinfo --list-reasons
+  show squeue --all --long
+  show scontrol show node
+  show sacct --allusers --format=JobID,JobName,State,ExitCode,NodeList,Start,End
 fi
 true
 """
@@ -66,12 +66,12 @@ class FleetEvidence:
             return self._hosts(folder / "hosts")
         with contextlib.suppress(FleetError):
             hide(self.fleet.env())
-        told = [*self._records(folder / "records"), *self._hosts(folder / "hosts")]
+        summary = [*self._records(folder / "records"), *self._hosts(folder / "hosts")]
         try:
             write(folder / PLATFORM_LOG, "\n".join(self.fleet.platform_log(10**9)))
         except (FleetError, OSError) as error:
             write(folder / PLATFORM_LOG, f"no log: {error}")
-        return told
+        return summary
 
     def remove(self) -> None:
         self.fleet.down()
@@ -139,10 +139,10 @@ class FleetEvidence:
         try:
             done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False)
         except subprocess.TimeoutExpired as error:
-            said = (error.stdout or b"").decode(errors="replace")
-            return f"{said}\n(no more within {SECONDS} s: {' '.join(arguments[:4])})\n"
-        said = done.stdout.decode(errors="replace")
-        return said if done.returncode == 0 else f"{said}\n(exit code {done.returncode}) {done.stderr.decode()}\n"
+            output = (error.stdout or b"").decode(errors="replace")
+            return f"{output}\n(no more within {SECONDS} s: {' '.join(arguments[:4])})\n"
+        output = done.stdout.decode(errors="replace")
+        return output if done.returncode == 0 else f"{output}\n(exit code {done.returncode}) {done.stderr.decode()}\n"
 
     def _hosts(self, folder: Path) -> list[str]:
         there = self._containers()
@@ -156,10 +156,10 @@ class FleetEvidence:
         if state != "running":
             write(folder / host / "state.txt", f"nothing could be read: the host is {state}")
             return f"{host}: the host is {state}"
-        said = {part: self._podman("exec", container, *argv) for part, argv in PARTS.items()}
-        for part, text in said.items():
+        outputs = {part: self._podman("exec", container, *argv) for part, argv in PARTS.items()}
+        for part, text in outputs.items():
             write(folder / host / part, text)
-        listed = said["state.txt"].partition("activating --no-legend --plain\n")[2].partition("\n$ ")[0]
+        listed = outputs["state.txt"].partition("activating --no-legend --plain\n")[2].partition("\n$ ")[0]
         rows = [line.split() for line in listed.splitlines() if ".service" in line]
         units = [f"{row[0]} is {row[2]} ({row[3]})" for row in rows if len(row) > 3]
         return f"{host}: the host runs; {'; '.join(units) or 'no unit has failed'}"

@@ -46,7 +46,7 @@ def server(fleet: Fleet, host: str) -> Server:
     return Server(process, on(fleet, host, CONFIGURATION), on(fleet, host, DUMP))
 
 
-def serve_somebody(fleet: Fleet, host: str) -> None:
+def start_owners_server(fleet: Fleet, host: str) -> None:
     """A MariaDB that its owner configured, started and filled before any cluster came."""
     settings = "printf '[mariadbd]\\nmax_connections = 77\\n' >/etc/mysql/mariadb.conf.d/70-owner.cnf"
     on(fleet, host, f"{settings}; systemctl --quiet enable --now mariadb")

@@ -10,8 +10,8 @@ SKIPPED = {
     "/proc": "the kernel's",
     "/sys": "the kernel's",
     "/dev": "the kernel's",
-    "/tmp": "anybody's, and emptied at boot",
-    "/var/tmp": "anybody's",
+    "/tmp": "shared by all users, and emptied at boot",
+    "/var/tmp": "shared by all users",
     "/run/systemd": "systemd's account of what runs",
     "/run/udev": "udev's account of devices",
     "/run/user": "of logins",
@@ -24,7 +24,7 @@ SKIPPED = {
 
 # Files that differ afterwards, with the reason.
 COMES_AND_GOES = {
-    r"/var/lib/mysql/.+": "a MariaDB that was there writes its own books whenever it runs; its databases are compared",
+    r"/var/lib/mysql/.+": "a MariaDB that was there writes its own state whenever it runs; its databases are compared",
     r"/etc/(passwd|group|shadow|gshadow|subuid|subgid)-": "what the account tools keep of the version before",
     r"/etc/.pwd.lock": "the account tools' lock",
     r"/run/gpuaas-slurm(/(fences\.json|lock))?": "numbers of members that were here, so that a late call is refused",
@@ -33,10 +33,10 @@ COMES_AND_GOES = {
     r"/var/cache/ldconfig/aux-cache": "ldconfig's own cache",
     r"/var/lib/dpkg/(status|diversions|statoverride|available)-old": "what dpkg keeps of the version before",
     r"/var/lib/ucf/(hashfile|registry)\.\d+": "what ucf keeps of the versions before",
-    r"/var/log/(alternatives|dpkg)\.log": "the package tools' log of their doings",
-    r"/var/log/apt(/.*)?": "the package tools' log of their doings",
+    r"/var/log/(alternatives|dpkg)\.log": "the package tools' log",
+    r"/var/log/apt(/.*)?": "the package tools' log",
     r"/var/log/(wtmp|btmp|lastlog)(\.db)?": "logins",
-    r"/var/lib/systemd/(timers|timesync|linger|random-seed)(/.*)?": "systemd's own books",
+    r"/var/lib/systemd/(timers|timesync|linger|random-seed)(/.*)?": "systemd's own state",
 }
 
 SCRIPT = r"""
@@ -58,16 +58,16 @@ for top, names, files in os.walk("/"):
     for name in [*names, *files]:
         path = os.path.join(top, name)
         try:
-            told = os.lstat(path)
+            status = os.lstat(path)
         except FileNotFoundError:
             continue
         what = ""
-        if stat.S_ISLNK(told.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             what = os.readlink(path)
-        elif stat.S_ISREG(told.st_mode):
+        elif stat.S_ISREG(status.st_mode):
             with open(path, "rb") as content:
                 what = hashlib.sha256(content.read()).hexdigest()[:16]
-        print("path", path, oct(told.st_mode), told.st_uid, told.st_gid, what)
+        print("path", path, oct(status.st_mode), status.st_uid, status.st_gid, what)
 """
 
 

@@ -12,16 +12,16 @@ from tests.platform_process import Doc
 PORT = 8080
 USER = "slurm"
 
-# By default one suite is older than Debian's, so that nobody would take it by chance, and one is newer, to move to. A
-# munge newer than any is in both, which nobody may take.
+# By default one suite is older than Debian's, so that no host installs it by chance, and one is newer, to move to. A
+# munge newer than any is in both, which no host may install.
 SUITES: dict[str, list[str]] = {"older": ["~private1"], "newer": ["+private2"]}
-# In packages of a version of its own (not a suffix) slurmdbd is held or broken as long as a file says so. It stands for
+# In packages of a version of its own (not a suffix) slurmdbd is held or broken as long as a file exists. It stands for
 # a conversion that takes long, or that fails: the programs are those of the suite, and nothing is converted.
 HOLD, BREAK = "/run/hold-slurmdbd", "/run/break-slurmdbd"
 _WRAPPER = f"""\
 #!/bin/sh
 case " $* " in *" -D "*)
-    [ -e {BREAK} ] && echo "as told, this slurmdbd does not start" && exit 1
+    [ -e {BREAK} ] && echo "as requested, this slurmdbd does not start" && exit 1
     while [ -e {HOLD} ]; do i=0; while [ $i -lt 50000 ]; do i=$((i + 1)); done; sleep 0.2; done
 esac
 exec /usr/sbin/slurmdbd.real "$@"
@@ -58,11 +58,11 @@ _BUILD = """
         munge = deb.name.startswith("munge_")
         base = base if munge else before
         control = tree / "DEBIAN/control"
-        said = control.read_text()
+        text = control.read_text()
         # Suffixes first: what is done to a tree for a version of its own stays in it.
         for version in sorted(versions, key=lambda one: one[:1].isdigit()):
             own = version[:1].isdigit()
-            control.write_text(said.replace(before, "99" if munge else version if own else before + version))
+            control.write_text(text.replace(before, "99" if munge else version if own else before + version))
             daemon = tree / "usr/sbin/slurmdbd"
             if own and daemon.exists() and not daemon.with_suffix(".real").exists():
                 daemon.rename(daemon.with_suffix(".real"))
@@ -123,8 +123,8 @@ class Repository:
 
     def source(self, **changes: str) -> Doc:
         """As a rule of the platform names it."""
-        said = {"uri": self.uri, "suite": "older", "components": ["main"], "signing_key": self.key}
-        return said | changes
+        source = {"uri": self.uri, "suite": "older", "components": ["main"], "signing_key": self.key}
+        return source | changes
 
 
 def serve(fleet: Fleet, host: str, password: str) -> Repository:

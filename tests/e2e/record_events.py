@@ -25,7 +25,7 @@ from sandbox.fleet.hosts import HostSpec
 from tests.e2e.cluster import deploy, fleet_named
 
 FIXTURES = Path(__file__).resolve().parents[1] / "unit" / "fixtures" / "events"
-# Of a result translate reads the first two, and for a failure what a person would be told.
+# Of a result translate reads the first two, and for a failure what is shown to a person.
 RESULT_FIELDS = ("member_report", "adapter_error", "msg", "censored", "unreachable", "failed")
 BROKEN_SOURCES = (
     "rm -rf /etc/apt/sources.list.d/* /var/lib/apt/lists/*;"
@@ -49,7 +49,7 @@ def stripped(event: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def recording(path: Path) -> Iterator[None]:
-    """While this lasts, everything the plays of this process tell translate goes into a file, a line an event."""
+    """Write every event that plays of this process pass to translate into a file, one a line."""
     members: dict[str, str] = {}
     events: list[dict[str, Any]] = []
 
@@ -58,7 +58,7 @@ def recording(path: Path) -> Iterator[None]:
         events.append(stripped(event))
         return translate.parse_event(event, known)
 
-    with mock.patch.object(plays, "hear", keep):
+    with mock.patch.object(plays, "parse_event", keep):
         yield
     if not events:
         raise RuntimeError(f"nothing was recorded for {path.name}: no play ran")

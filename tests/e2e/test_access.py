@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -14,40 +16,51 @@ from tests.runner_process import COMMAND, answer
 pytestmark = [pytest.mark.e2e, pytest.mark.scenario("equipped", independent=True)]
 
 
-def through_ssh(equipped: Equipped, commands: list[str]) -> list[tuple[int, str]]:
-    """Exit code and output of each, typed after the bundle's own ssh command, with the key in an agent."""
-    ssh = equipped.cluster.instance()["access"]["ssh"]["command"]
-    script = "\n".join(f"{ssh} {shlex.quote(one)} </dev/null 2>&1; printf '\\n<rc %s>\\n' $?" for one in commands)
-    done = by_hand(
-        equipped.cluster, COMMAND, "exec", "--instance", equipped.cluster.instance_id, "--", "sh", "-c", script
-    )
-    told = []
+def through_ssh(equipped: Equipped, commands: list[str], *, known: bool = True) -> list[tuple[int, str]]:
+    """Exit code and output of each, typed after the bundle's own ssh line, with the key in an agent.
+
+    The bundle's known_hosts line is in a file of the test's own, in place of the file of the person who runs the tests.
+    """
+    ssh = equipped.cluster.instance()["access"]["ssh"]
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "known_hosts"
+        file.write_text(f"{ssh['known_hosts']}\n" if known else "")
+        line = ssh["command"].replace("ssh ", f"ssh -o UserKnownHostsFile={file} -o GlobalKnownHostsFile=/dev/null ", 1)
+        script = "\n".join(f"{line} {shlex.quote(one)} </dev/null 2>&1; printf '\\n<rc %s>\\n' $?" for one in commands)
+        instance = equipped.cluster.instance_id
+        done = by_hand(equipped.cluster, COMMAND, "exec", "--instance", instance, "--", "sh", "-c", script)
+    results = []
     rest = done.stdout
     for _ in commands:
         output, _, rest = rest.partition("\n<rc ")
         code, _, rest = rest.partition(">\n")
-        told.append((int(code), output.strip()))
-    return told
+        results.append((int(code), output.strip()))
+    return results
 
 
 def works(equipped: Equipped, commands: list[str]) -> dict[str, str]:
-    told = through_ssh(equipped, commands)
-    for command, (code, output) in zip(commands, told, strict=True):
+    results = through_ssh(equipped, commands)
+    for command, (code, output) in zip(commands, results, strict=True):
         assert code == 0, f"{command}: {code} {output}"
-    return {command: output for command, (_, output) in zip(commands, told, strict=True)}
+    return {command: output for command, (_, output) in zip(commands, results, strict=True)}
 
 
 def test_every_command_of_the_bundle_works_as_it_is_written(equipped: Equipped) -> None:
     bundle = equipped.cluster.instance()["access"]
     samples: list[Doc] = [*bundle["commands"], *bundle["health"]]
     submit = [bundle["submit"]["batch"], bundle["submit"]["interactive"]]
-    told = works(equipped, [*(one["command"] for one in samples), *submit, bundle["logs"]["controller"]])
-    assert told[submit[0]].startswith("Submitted batch job ")
-    # Srun may have said before that it waits for its node.
-    assert told[submit[1]].splitlines()[-1] in equipped.cluster.workers()
-    assert "UP" in told["scontrol ping"]
-    assert "slurmctld" in told[bundle["logs"]["controller"]]
+    outputs = works(equipped, [*(one["command"] for one in samples), *submit, bundle["logs"]["controller"]])
+    assert outputs[submit[0]].startswith("Submitted batch job ")
+    # Srun may have printed before that it waits for its node.
+    assert outputs[submit[1]].splitlines()[-1] in equipped.cluster.workers()
+    assert "UP" in outputs["scontrol ping"]
+    assert "slurmctld" in outputs[bundle["logs"]["controller"]]
     equipped.cluster.on("gs-2", *bundle["logs"]["worker"].split())
+
+
+def test_the_ssh_line_refuses_a_host_that_is_not_in_known_hosts(equipped: Equipped) -> None:
+    ((code, output),) = through_ssh(equipped, ["true"], known=False)
+    assert code == 255 and "Host key verification failed" in output
 
 
 def test_its_examples_are_what_this_cluster_answers(equipped: Equipped) -> None:
@@ -83,15 +96,15 @@ def test_its_hosts_and_ports_are_where_the_cluster_is(equipped: Equipped) -> Non
 def test_no_secret_is_in_the_bundle(equipped: Equipped) -> None:
     cluster = equipped.cluster
     bundle = cluster.instance()["access"]
-    said = json.dumps(bundle)
-    assert len(said.encode()) <= 16 * 1024
+    text = json.dumps(bundle)
+    assert len(text.encode()) <= 16 * 1024
     database = cluster.on("gs-1", "sh", "-c", "sed -n 's/^StoragePass=//p' /etc/slurm/slurmdbd.conf")
     secrets = [cluster.on("gs-1", "base64", "--wrap=0", "/etc/munge/munge.key"), database, "PRIVATE KEY"]
     secrets += [
         cluster.variables[name] for name in ("GPUAAS_CLIENT_SECRET", "GPUAAS_OPERATOR_TOKEN", "VAULT_SECRET_ID")
     ]
     assert all(len(secret) > 10 for secret in secrets)
-    assert [secret for secret in secrets if secret in said + equipped.said] == []
+    assert [secret for secret in secrets if secret in text + equipped.log] == []
 
 
 def test_a_person_reads_it_and_a_program_gets_it_whole(equipped: Equipped) -> None:
@@ -99,5 +112,6 @@ def test_a_person_reads_it_and_a_program_gets_it_whole(equipped: Equipped) -> No
     assert answer(cluster.variables, "access", cluster.instance_id) == cluster.instance()["access"]
     shown = cluster.command("access", cluster.instance_id)
     ends(shown, 0)
-    assert cluster.instance()["access"]["ssh"]["command"] in shown.stdout
+    ssh = cluster.instance()["access"]["ssh"]
+    assert ssh["command"] in shown.stdout.split("\n  ") and ssh["known_hosts"] in shown.stdout
     assert "$ sinfo" in shown.stdout

@@ -1,4 +1,4 @@
-"""Packages by the platform's word, on real hosts: what is denied touches none, and a private source leaves no trace.
+"""Package policy on real hosts: a denied package changes no host, and a private source leaves no trace.
 
 One scenario on one cluster: a worker is denied, then its source wants another password, then another key, then all is
 right and it joins, and moves with its cluster to a newer suite; at last it is removed.
@@ -30,8 +30,8 @@ LEDGER = "/var/lib/gpuaas-slurm"
 # A file and a line of the journal that every search has to find: one that finds neither does not look.
 CONTROL_FILE, FILE_CONTROL, JOURNAL_CONTROL = "/var/tmp/control", f"file-{uuid.uuid4().hex}", f"line-{uuid.uuid4().hex}"
 
-# Looks at every process of the host, and at the login's file, until told that it is enough. What it looks for comes by
-# stdin, so that it does not find itself.
+# Looks at every process of the host, and at the login's file, until the file /run/enough exists. What it looks for
+# comes by stdin, so that it does not find itself.
 WATCH = """
 import json, pathlib, sys
 needles = [line.encode() for line in sys.stdin.read().split()]
@@ -57,7 +57,7 @@ print(json.dumps([looks, sorted(found), sorted(seen)]))
 
 @dataclass
 class Scenario:
-    """What was seen at each turn."""
+    """What was observed at each step."""
 
     cluster: Cluster
     repository: Repository
@@ -130,11 +130,11 @@ class Scenario:
         return ends(self.cluster.fleet.exec(WORKER, ["test", "-e", LEDGER]), 0, 1).returncode == 0
 
     def packages(self) -> list[str]:
-        """Of Slurm and munge, in any state that dpkg knows; 1 says that a pattern matches none."""
+        """Of Slurm and munge, in any state that dpkg knows; exit code 1: a pattern matches none."""
         return self.on("dpkg-query", "-W", "-f", "${Package} ", "slurm*", "munge", codes=(0, 1)).split()
 
     def logins(self) -> list[str]:
-        """Of anybody over ssh, as the host's journal has them."""
+        """Every login over ssh, as the host's journal has it."""
         journal = self.cluster.on(WORKER, "journalctl", "--no-pager", "--quiet")
         return [line for line in journal.splitlines() if "Accepted publickey" in line]
 
@@ -143,8 +143,8 @@ class Scenario:
 
     def watch(self) -> threading.Thread:
         def look() -> None:
-            told = self.cluster.fleet.exec(WORKER, ["python3", "-c", WATCH], "\n".join(CREDENTIALS))
-            self.watched[:] = json.loads(ends(told, 0).stdout)
+            done = self.cluster.fleet.exec(WORKER, ["python3", "-c", WATCH], "\n".join(CREDENTIALS))
+            self.watched[:] = json.loads(ends(done, 0).stdout)
 
         thread = threading.Thread(target=look)
         thread.start()
@@ -162,38 +162,38 @@ def run_scenario(fleet: Fleet) -> Scenario:
     cluster = deploy(fleet, "gs-1", "", GPUAAS_LOG_LEVEL="debug")
     ran = cluster.run()
     ends(ran, 0)
-    told = Scenario(cluster, serve(fleet, "gs-1", RIGHT))
-    told.on("sh", "-ec", f"cat >{CONTROL_FILE}; logger {JOURNAL_CONTROL}", stdin=FILE_CONTROL)
-    before = told.configuration()
+    scenario = Scenario(cluster, serve(fleet, "gs-1", RIGHT))
+    scenario.on("sh", "-ec", f"cat >{CONTROL_FILE}; logger {JOURNAL_CONTROL}", stdin=FILE_CONTROL)
+    before = scenario.configuration()
     assert before
     control = fleet.control()
     control.put_artifact_rule("no-slurm", scope="global", effect="deny", artifact="slurm", reason="recalled")
-    told.join("denied", 1)
-    told.errors["denied"]["host"] = told.logins()
-    told.errors["denied"]["ledger"] = told.has_ledger()
+    scenario.join("denied", 1)
+    scenario.errors["denied"]["host"] = scenario.logins()
+    scenario.errors["denied"]["ledger"] = scenario.has_ledger()
     control.delete_artifact_rule("no-slurm")
-    told.allow(WRONG)
-    told.join("wrong password", 1)
-    told.allow(RIGHT, signing_key=told.repository.wrong_key)
-    told.join("wrong key", 1)
-    told.allow(RIGHT)
-    watching = told.watch()
-    told.join("right", 0)
-    told.on("touch", "/run/enough")
+    scenario.allow(WRONG)
+    scenario.join("wrong password", 1)
+    scenario.allow(RIGHT, signing_key=scenario.repository.wrong_key)
+    scenario.join("wrong key", 1)
+    scenario.allow(RIGHT)
+    watching = scenario.watch()
+    scenario.join("right", 0)
+    scenario.on("touch", "/run/enough")
     watching.join()
-    told.versions["joined"] = told.slurm(WORKER)
+    scenario.versions["joined"] = scenario.slurm(WORKER)
     # The looks of "denied" do find what is there.
-    assert told.logins() and told.has_ledger()
+    assert scenario.logins() and scenario.has_ledger()
     cluster.runs_a_job_on_every_worker()
     control.put_artifact_rule("no-slurm", scope="global", effect="deny", artifact="slurm", reason="recalled")
-    told.converge_by_hand("denied")
+    scenario.converge_by_hand("denied")
     control.delete_artifact_rule("no-slurm")
-    told.converge_by_hand("allowed")
-    told.left["by hand"] = told.traces()
-    told.allow(RIGHT, suite="newer")
-    told.upgrade()
-    told.errors["right"]["configuration"] = "as before" if told.configuration() == before else "changed"
-    return told
+    scenario.converge_by_hand("allowed")
+    scenario.left["by hand"] = scenario.traces()
+    scenario.allow(RIGHT, suite="newer")
+    scenario.upgrade()
+    scenario.errors["right"]["configuration"] = "as before" if scenario.configuration() == before else "changed"
+    return scenario
 
 
 def test_a_deny_names_its_rule_and_the_host_is_not_even_logged_in_to(scenario: Scenario) -> None:
@@ -251,11 +251,11 @@ def test_the_credential_is_nowhere_on_the_host_afterwards_nor_in_a_process_meanw
 
 def test_the_credential_is_in_no_log_and_nowhere_in_the_api(scenario: Scenario) -> None:
     control = scenario.cluster.fleet.control()
-    said = json.dumps(
+    text = json.dumps(
         [scenario.logs, scenario.cluster.members(), scenario.cluster.operations(), scenario.cluster.events()]
     )
-    said += json.dumps([control.requests(), control.audit()])
-    assert [one for one in CREDENTIALS if one in said] == []
+    text += json.dumps([control.requests(), control.audit()])
+    assert [one for one in CREDENTIALS if one in text] == []
 
 
 def test_a_removed_worker_has_neither_the_source_nor_what_a_killed_call_left(scenario: Scenario) -> None:

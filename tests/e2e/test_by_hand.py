@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.scenario("deployed", independent=True
 
 
 def expected(cluster: Cluster) -> dict[str, Any]:
-    """The runner's own inventory of one instance, from what the API says now. Without exec, policy was not asked."""
+    """The runner's own inventory of one instance, from what the API reports now. Without exec, policy was not asked."""
     allocations = cluster.api.get(f"/projects/{cluster.variables['GPUAAS_PROJECT_ID']}/allocations").json()["items"]
     known = [Allocation.model_validate(one) for one in allocations]
     members = [Member.model_validate(one) for one in cluster.members()]

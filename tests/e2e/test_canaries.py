@@ -1,8 +1,8 @@
-"""The life of a cluster in which every secret is known, with somebody looking all the while: a scenario in order.
+"""The life of a cluster in which every secret is known, with a search for them at every step: a scenario in order.
 
-Looked at are arguments and environments of all processes, hosts' included, the files that the runner and Ansible write
-while they work, everything they say at their most talkative, every body of the API, and in the end whole file systems
-and journals. On one Debian only: none of this depends on which.
+Searched are arguments and environments of all processes, hosts' included, the files that the runner and Ansible write
+while they work, everything they print at the highest verbosity, every body of the API, and in the end whole file
+systems and journals. On one Debian only: none of this depends on which.
 """
 
 import functools
@@ -58,7 +58,7 @@ class Scenario:
         return [one for one in found if "body" in one]
 
     def nothing_shows(self, done: "subprocess.CompletedProcess[str]") -> None:
-        """In what was said, and in what is left on the runner's disk."""
+        """In the command's output, and in what is left on the runner's disk."""
         self.plant_what_is_known()
         assert self.canaries.seen_in(done.stdout + done.stderr) == set()
         assert self.canaries.on_disk(here, str(self.home)) == {}
@@ -69,14 +69,14 @@ class Scenario:
         return self.canaries.on_disk(functools.partial(self.cluster.fleet.exec, host))
 
     def playbook(self, name: str, *hosts: str) -> "subprocess.CompletedProcess[str]":
-        """By hand, and as talkative as Ansible is."""
+        """By hand, at Ansible's highest verbosity."""
         command = ("ansible-playbook", "-vvvv", "-i", "gpuaas.yml", f"playbooks/{name}.yml", "--limit", ",".join(hosts))
         return by_hand(self.cluster, COMMAND, "exec", "--instance", self.cluster.instance_id, "--", *command)
 
 
 @pytest.fixture(scope="module")
 def scenario(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
-    """gs-1 with worker gs-2; on gs-3 the key has no room, on gs-4 sudo is refused, on gs-5 nobody answers."""
+    """gs-1 with worker gs-2; on gs-3 the key has no room, on gs-4 sudo is refused, gs-5 does not answer."""
     settings = tmp_path_factory.mktemp("settings") / "settings.toml"
     with fleet_named("e2e-canary") as fleet, tempfile.TemporaryDirectory(prefix="canary-") as home:
         fleet.up(hosts=len(HOSTS), suite="bookworm", warm=True)
@@ -161,8 +161,8 @@ def test_plays_by_hand_at_the_highest_verbosity_show_no_secret(scenario: Scenari
     scenario.nothing_shows(done)
     checkout = (str(one) for one in ROOT.iterdir() if one.name not in (".venv", ".git"))
     assert scenario.canaries.on_disk(here, *checkout) == {}
-    for words in (("status", "--json"), ("explain", cluster.instance()["correlation_id"]), ("access", "--json")):
-        scenario.nothing_shows(cluster.command(*words))
+    for arguments in (("status", "--json"), ("explain", cluster.instance()["correlation_id"]), ("access", "--json")):
+        scenario.nothing_shows(cluster.command(*arguments))
     assert scenario.on("gs-1") == ON_THE_CONTROLLER
     assert scenario.on("gs-2") == ON_EVERY_HOST
     cluster.runs_a_job_on_every_worker()

@@ -71,11 +71,11 @@ class Scenario:
     def reasons(self) -> list[str]:
         return [reason["code"] for reason in self.cluster.instance()["status_detail"]["reasons"]]
 
-    def everybody_runs_what_is_on_disk(self) -> None:
+    def every_host_runs_the_config_on_disk(self) -> None:
         served = self.slurm("sha256sum", "/etc/slurm/slurm.conf").split()[0][:16]
         assert self.cluster.on("gs-2", "sha256sum", CACHE).split()[0][:16] == served
-        told = {one["adapter_detail"]["config_version"] for one in self.cluster.members()}
-        assert told == {f"sha256:{served}", self.cluster.instance()["status_detail"]["config_version"]}
+        reported = {one["adapter_detail"]["config_version"] for one in self.cluster.members()}
+        assert reported == {f"sha256:{served}", self.cluster.instance()["status_detail"]["config_version"]}
 
 
 @pytest.fixture(scope="module", params=SUITES)
@@ -116,8 +116,8 @@ def test_three_versions_are_distinguished(scenario: Scenario) -> None:
         "slurmd": [running],
     }
     for member in scenario.cluster.members():
-        told = member["adapter_detail"]
-        assert (told["package_version"], told["slurm_version"]) == (installed, running)
+        detail = member["adapter_detail"]
+        assert (detail["package_version"], detail["slurm_version"]) == (installed, running)
 
 
 def test_a_changed_setting_goes_live_on_every_host_under_a_running_job(scenario: Scenario) -> None:
@@ -126,7 +126,7 @@ def test_a_changed_setting_goes_live_on_every_host_under_a_running_job(scenario:
     ends(scenario.cluster.run(), 0)
     assert (scenario.setting("MinJobAge"), scenario.setting("MaxJobCount")) == ("123 sec", "12345")
     assert (scenario.setting("HASH_VAL"), scenario.cluster.instance()["health"]) == ("Match", "healthy")
-    scenario.everybody_runs_what_is_on_disk()
+    scenario.every_host_runs_the_config_on_disk()
 
 
 def test_a_setting_that_slurm_refuses_changes_nothing_and_quotes_slurm(scenario: Scenario) -> None:
@@ -142,7 +142,7 @@ def test_a_setting_that_slurm_refuses_changes_nothing_and_quotes_slurm(scenario:
     assert [step for step in steps if "deploy" in step["step"]] == [], "it is not tried again"
 
 
-def test_an_upgrade_that_carries_a_refused_config_fails_with_slurms_words(scenario: Scenario) -> None:
+def test_an_upgrade_that_carries_a_refused_config_fails_with_slurms_message(scenario: Scenario) -> None:
     before = scenario.untouched()
     asked = scenario.ask("upgrade")
     ends(scenario.cluster.run(), 1)
@@ -199,8 +199,8 @@ def test_an_upgrade_moves_every_host_in_order(scenario: Scenario) -> None:
     units = [("gs-1", "slurmdbd"), ("gs-1", "slurmctld"), ("gs-2", "slurmd")]
     started = [_started(scenario, host, unit) for host, unit in units]
     assert started == sorted(started), "slurmdbd, slurmctld, slurmd"
-    told = {one["adapter_detail"]["package_version"] for one in scenario.cluster.members()}
-    assert told == {scenario.offered[0]} == {scenario.cluster.instance()["status_detail"]["versions"]["package"]}
+    reported = {one["adapter_detail"]["package_version"] for one in scenario.cluster.members()}
+    assert reported == {scenario.offered[0]} == {scenario.cluster.instance()["status_detail"]["versions"]["package"]}
     kept = scenario.slurm("find", ended["result"]["backup"], "-type", "f", "-printf", "%f %m %u\n")
     assert sorted(kept.splitlines()) == [
         "complete 600 root",
@@ -230,7 +230,7 @@ def test_a_rollback_returns_to_what_was_before_the_last_change(scenario: Scenari
     assert scenario.outcome(asked)["status"] == "succeeded"
     assert scenario.packages() == {host: {scenario.offered[1]} for host in HOSTS}
     assert (scenario.setting("MinJobAge"), scenario.reasons()) == ("123 sec", [])
-    scenario.everybody_runs_what_is_on_disk()
+    scenario.every_host_runs_the_config_on_disk()
     again = scenario.ask("rollback")
     ends(scenario.cluster.run(), 1)
     assert scenario.outcome(again)["error"]["code"] == "nothing_to_return_to"
@@ -248,7 +248,7 @@ def test_a_rollback_of_a_configuration_keeps_it_from_coming_back(scenario: Scena
     # What is desired is not what is live, and stays so until it changes.
     assert scenario.setting("MinJobAge") == "123 sec"
     assert (scenario.cluster.instance()["health"], scenario.reasons()) == ("degraded", ["config_rolled_back"])
-    scenario.everybody_runs_what_is_on_disk()
+    scenario.every_host_runs_the_config_on_disk()
     scenario.configure("--slurm", "MinJobAge=123")
     ends(scenario.cluster.run(), 0)
     assert (scenario.cluster.instance()["health"], scenario.reasons()) == ("healthy", [])

@@ -1,4 +1,7 @@
-"""A cluster that an API request brought up, looked at from all sides. Reads like the manual, on each Debian."""
+"""A cluster that an API request brought up, looked at from all sides. Reads like the manual, on each Debian.
+
+Over 300 lines, because a deploy takes minutes and all of these tests look at the same clusters.
+"""
 
 import base64
 import json
@@ -41,9 +44,9 @@ def test_member_status_and_phase_move_forward_only(deployed: Deployed) -> None:
             seen = [found for sighting in one.seen if (found := sighting.of(member["id"]))]
             order = CONTROLLER_PHASES if member["component_key"] == "controller" else WORKER_PHASES
             statuses, phases = (distinct([pair[place] for pair in seen]) for place in (0, 1))
-            assert statuses == sorted(statuses, key=lambda word: STATUSES.index(word))
+            assert statuses == sorted(statuses, key=lambda status: STATUSES.index(status))
             assert statuses[-1] == "ready"
-            assert phases == sorted(phases, key=lambda word: order.index(word))
+            assert phases == sorted(phases, key=lambda phase: order.index(phase))
             assert phases[-1] == "serving"
             assert len(phases) >= 4, f"too few phases were seen to call it progress: {phases}"
 
@@ -56,7 +59,7 @@ def test_a_controller_is_serving_before_its_workers_begin(deployed: Deployed) ->
             assert (sighting.of(controller) or ("", ""))[1] == "serving"
 
 
-def test_the_timeline_says_requested_and_running_once_each_with_their_context(deployed: Deployed) -> None:
+def test_the_timeline_has_requested_and_running_once_each_with_their_context(deployed: Deployed) -> None:
     for one in (deployed.split, deployed.same_node):
         instance, events = one.instance(), one.events()
         assert [event["type"] for event in events] == ["apps.instance.requested", "apps.instance.running"]
@@ -69,10 +72,10 @@ def test_the_timeline_says_requested_and_running_once_each_with_their_context(de
 def test_srun_reaches_every_worker_as_root_and_as_the_login_user(cluster: Cluster) -> None:
     cluster.runs_a_job_on_every_worker()
     workers = cluster.workers()
-    told = cluster.on(
+    output = cluster.on(
         cluster.controller_host, "sudo", "-u", "ops", "srun", f"-N{len(workers)}", "sh", "-c", "id -un; hostname"
     )
-    assert sorted(told.split()) == sorted([*workers, *["ops"] * len(workers)])
+    assert sorted(output.split()) == sorted([*workers, *["ops"] * len(workers)])
 
 
 def test_srun_inside_a_worker_reaches_another_worker(cluster: Cluster) -> None:
@@ -112,7 +115,7 @@ def _batch_job_completes_under_an_account(cluster: Cluster, user: str) -> None:
 
     state, account, name, node = until(ended, 30, f"job {job} ends in sacct")
     assert (state, name) == ("COMPLETED", cluster.controller()["adapter_detail"]["cluster_name"])
-    # Slurm gives root an account of its own; everybody else works under the one the access notes name.
+    # Slurm gives root an account of its own; all other users work under the one that the access bundle names.
     assert account == ("root" if user == "root" else cluster.instance()["access"]["submit"]["account"])
     assert node in cluster.workers()
 
@@ -120,20 +123,20 @@ def _batch_job_completes_under_an_account(cluster: Cluster, user: str) -> None:
 def test_controller_details_match_the_host(deployed: Deployed) -> None:
     for one in (deployed.split, deployed.same_node):
         host = one.controller_host
-        said = one.controller()["adapter_detail"]
+        detail = one.controller()["adapter_detail"]
         config = _slurm_config(one, host)
-        assert said["role"] == "controller"
-        assert said["phase"] == "serving"
-        assert said["last_adapter_error"] is None
-        assert said["controller_hostname"] == one.on(host, "hostname")
-        assert said["slurmctld_state"] == one.on(host, "systemctl", "is-active", "slurmctld")
-        assert said["slurmdbd_state"] == one.on(host, "systemctl", "is-active", "slurmdbd")
-        assert said["cluster_name"] == config["ClusterName"]
-        assert said["slurm_version"] == config["SLURM_VERSION"]
-        assert said["package_version"] == one.on(host, "dpkg-query", "-W", "-f=${Version}", "slurmctld")
-        assert said["config_version"] == _digest(one, host, "/etc/slurm/slurm.conf")
-        _is_recent(one, said["last_runtime_observed_at"])
-        started = datetime.fromisoformat(said["slurmctld_started_at"])
+        assert detail["role"] == "controller"
+        assert detail["phase"] == "serving"
+        assert detail["last_adapter_error"] is None
+        assert detail["controller_hostname"] == one.on(host, "hostname")
+        assert detail["slurmctld_state"] == one.on(host, "systemctl", "is-active", "slurmctld")
+        assert detail["slurmdbd_state"] == one.on(host, "systemctl", "is-active", "slurmdbd")
+        assert detail["cluster_name"] == config["ClusterName"]
+        assert detail["slurm_version"] == config["SLURM_VERSION"]
+        assert detail["package_version"] == one.on(host, "dpkg-query", "-W", "-f=${Version}", "slurmctld")
+        assert detail["config_version"] == _digest(one, host, "/etc/slurm/slurm.conf")
+        _is_recent(one, detail["last_runtime_observed_at"])
+        started = datetime.fromisoformat(detail["slurmctld_started_at"])
         assert abs((started - _unit_started(one, host, "slurmctld")).total_seconds()) < 5
 
 
@@ -141,25 +144,25 @@ def test_worker_details_match_the_host_and_the_controller(deployed: Deployed) ->
     for one in (deployed.split, deployed.same_node):
         controller = one.controller()["adapter_detail"]
         for host, worker in one.workers().items():
-            said = worker["adapter_detail"]
-            assert said["role"] == "worker"
-            assert said["phase"] == "serving"
-            assert said["last_adapter_error"] is None
-            assert said["worker_hostname"] == one.on(host, "hostname") == host
-            assert said["slurmd_state"] == one.on(host, "systemctl", "is-active", "slurmd")
-            assert said["slurm_version"] == one.on(host, "slurmd", "-V").split()[-1]
-            assert said["config_version"] == _digest(one, host, "/var/lib/slurm/slurmd/conf-cache/slurm.conf")
-            assert said["config_version"] == controller["config_version"]
-            assert said["cpus"] == int(one.on(host, "nproc"))
-            assert said["memory_mb"] == int(one.on(host, "awk", "/MemTotal/ {print int($2/1024)}", "/proc/meminfo"))
-            assert said["gpus"] == int(one.on(host, "sh", "-c", "ls /dev | grep -c '^nvidia[0-9]' || true"))
+            detail = worker["adapter_detail"]
+            assert detail["role"] == "worker"
+            assert detail["phase"] == "serving"
+            assert detail["last_adapter_error"] is None
+            assert detail["worker_hostname"] == one.on(host, "hostname") == host
+            assert detail["slurmd_state"] == one.on(host, "systemctl", "is-active", "slurmd")
+            assert detail["slurm_version"] == one.on(host, "slurmd", "-V").split()[-1]
+            assert detail["config_version"] == _digest(one, host, "/var/lib/slurm/slurmd/conf-cache/slurm.conf")
+            assert detail["config_version"] == controller["config_version"]
+            assert detail["cpus"] == int(one.on(host, "nproc"))
+            assert detail["memory_mb"] == int(one.on(host, "awk", "/MemTotal/ {print int($2/1024)}", "/proc/meminfo"))
+            assert detail["gpus"] == int(one.on(host, "sh", "-c", "ls /dev | grep -c '^nvidia[0-9]' || true"))
             node = one.on(one.controller_host, "scontrol", "show", "node", host)
-            assert said["registered_in_controller"] is True
-            assert f"RealMemory={said['memory_mb']} " in node
-            assert f"CPUTot={said['cpus']} " in node
-            assert said["drain_reason"] is None
-            assert said["jobs_remaining"] == 0
-            _is_recent(one, said["last_runtime_observed_at"])
+            assert detail["registered_in_controller"] is True
+            assert f"RealMemory={detail['memory_mb']} " in node
+            assert f"CPUTot={detail['cpus']} " in node
+            assert detail["drain_reason"] is None
+            assert detail["jobs_remaining"] == 0
+            _is_recent(one, detail["last_runtime_observed_at"])
 
 
 def _slurm_config(cluster: Cluster, host: str) -> dict[str, str]:
@@ -193,7 +196,7 @@ def test_slurmctld_was_never_restarted_for_a_worker_that_joined(deployed: Deploy
         assert len(starts.splitlines()) == 1
 
 
-def test_an_added_worker_joins_without_disturbing_anybody(deployed: Deployed) -> None:
+def test_an_added_worker_joins_without_disturbing_the_others(deployed: Deployed) -> None:
     one = deployed.split
     before = {host: one.process(host, "slurmd") for host in one.workers()}
     controller = one.process(one.controller_host, "slurmctld")
@@ -212,8 +215,8 @@ def test_an_added_worker_joins_without_disturbing_anybody(deployed: Deployed) ->
 
 def test_no_daemon_of_a_fresh_deploy_logs_an_error_that_the_docs_do_not_explain(deployed: Deployed) -> None:
     """As it was before the first job: what comes with every new cluster, and nothing else."""
-    heard = {line.unit for lines in deployed.journals.values() for line in lines}
-    assert heard == set(UNITS), "somebody's journal was not read"
+    units = {line.unit for lines in deployed.journals.values() for line in lines}
+    assert units == set(UNITS), "the journal of a unit was not read"
     assert _unexplained(deployed, deployed.journals, "start") == {}
 
 
@@ -223,10 +226,10 @@ def test_nor_does_one_that_has_run_jobs(deployed: Deployed) -> None:
     assert _unexplained(deployed, journals(deployed.fleet), "start", "jobs") == {}
 
 
-def _unexplained(deployed: Deployed, said: dict[str, list[Line]], *whens: str) -> dict[str, list[Line]]:
+def _unexplained(deployed: Deployed, logged: dict[str, list[Line]], *whens: str) -> dict[str, list[Line]]:
     table = read_table(TABLE.read_text())
     series = {"bookworm": "22.05", "trixie": "24.11"}[deployed.fleet.hosts()[0].spec.suite]
-    found = {host: unexplained(lines, table, series, *whens) for host, lines in said.items()}
+    found = {host: unexplained(lines, table, series, *whens) for host, lines in logged.items()}
     return {host: lines for host, lines in found.items() if lines}
 
 
@@ -254,7 +257,7 @@ def _logins(cluster: Cluster, host: str) -> int:
 
 
 def test_what_is_refused_changes_nothing_on_any_host(deployed: Deployed) -> None:
-    """The same list as in tests/contract/test_refusals.py, on hosts: nobody is logged in to and nothing is changed."""
+    """The same list as in tests/contract/test_refusals.py, on hosts: no host is logged in to and nothing is changed."""
     one = deployed.split
     members = {member["component_key"]: member["id"] for member in one.members()}
     listed = one.api.get(f"/projects/{one.variables['GPUAAS_PROJECT_ID']}/allocations").json()["items"]
@@ -304,8 +307,8 @@ def test_a_look_at_the_cluster_reports_a_drain_by_a_person_and_leaves_it_theirs(
     one.on(host, "scontrol", "update", "nodename=gs-2", "state=drain", "reason=bad fan")
     try:
         ends(one.run(GPUAAS_OBSERVE_SECONDS="0"), 0)
-        said = one.workers()["gs-2"]["adapter_detail"]
-        assert (said["drain_reason"], said["node_state"]) == ("bad fan", "IDLE+DRAIN")
+        detail = one.workers()["gs-2"]["adapter_detail"]
+        assert (detail["drain_reason"], detail["node_state"]) == ("bad fan", "IDLE+DRAIN")
         instance = one.instance()
         assert (instance["status"], instance["health"]) == ("running", "healthy")
         (reason,) = instance["status_detail"]["reasons"]
@@ -325,7 +328,7 @@ def test_the_five_questions_of_a_success_are_answered_by_the_api_alone(cluster: 
 
 
 def answers_the_five_questions(cluster: Cluster, correlation_id: str, member: Doc, outcome: str) -> None:
-    """From a correlation id: which instance, which member, which operation, and what the runtime says."""
+    """From a correlation id: which instance, which member, which operation, and what the runtime reports."""
     listed = cluster.api.get(cluster.path.rsplit("/", 1)[0]).json()["items"]
     assert cluster.instance_id in [one["id"] for one in listed]
     found = [one for one in cluster.members() if one["correlation_id"] == correlation_id]
@@ -404,7 +407,7 @@ def test_no_secret_of_the_cluster_is_in_the_log_or_anywhere_in_the_api(deployed:
         password = next(
             line.partition("=")[2] for line in settings.splitlines() if line.lower().startswith("storagepass")
         )
-        said = deployed.log + str([one.instance(), one.members(), one.operations(), one.events()])
+        text = deployed.log + str([one.instance(), one.members(), one.operations(), one.events()])
         variables = one.variables
         for secret in (
             munge_key,
@@ -416,4 +419,4 @@ def test_no_secret_of_the_cluster_is_in_the_log_or_anywhere_in_the_api(deployed:
             "PRIVATE KEY",
         ):
             assert len(secret) > 10
-            assert secret not in said
+            assert secret not in text

@@ -1,8 +1,8 @@
 """A cluster that was deployed, used and decommissioned leaves hosts that are, file by file, what they were.
 
 One suite on bare hosts, where everything has to be installed and to go again, the other on warm ones, where packages
-and accounts were there and stay; that one has its controller and a worker on the same host, in whose MariaDB somebody
-has data, and a worker whose homes are on a file system of their own.
+and accounts were there and stay; that one has its controller and a worker on the same host, whose MariaDB holds data
+of another owner, and a worker whose homes are on a file system of their own.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.hosts import HostSpec
 from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, deploy, fleet_named, kill, nothing_is_claimed, until
-from tests.e2e.foreign import OURS, Server, put_homes_elsewhere, serve_somebody, server, sql, use_it_meanwhile
+from tests.e2e.foreign import OURS, Server, put_homes_elsewhere, server, sql, start_owners_server, use_it_meanwhile
 from tests.e2e.host_picture import difference, picture
 from tests.platform_process import Doc
 from tests.runner_process import answer, gpuaas_slurm
@@ -83,7 +83,7 @@ def scenario(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     with fleet_named(f"e2e-gone-{suite}") as fleet:
         fleet.ensure([HostSpec(name, suite, warm) for name in ("gs-1", "gs-2")])
         if warm:
-            serve_somebody(fleet, "gs-1")
+            start_owners_server(fleet, "gs-1")
             put_homes_elsewhere(fleet, "gs-2")
         before = {host: picture(fleet, host) for host in ("gs-1", "gs-2")}
         one = Scenario(fleet, suite, warm, before, users, server(fleet, "gs-1") if warm else None)
@@ -123,7 +123,7 @@ def test_a_running_job_is_waited_for_and_named_while_the_instance_is_deleting(sc
     assert "end of the project" in cluster.on("gs-1", "sinfo", "-Rho", "%E")
     # What a host without a controller is asked for, as both versions show it.
     assert f"slurmstepd: [{job}.batch]" in cluster.on("gs-2", "ps", "-C", "slurmstepd", "-o", "args=")
-    shown = gpuaas_slurm(cluster.variables, "status", "--instance", cluster.instance_id).stdout
+    shown = gpuaas_slurm(cluster.variables, "status", "-o", "wide", "--instance", cluster.instance_id).stdout
     assert "decommission: waiting for jobs" in shown and "draining" in shown
     nothing_is_claimed(cluster)
 
@@ -196,8 +196,8 @@ def test_the_same_hosts_serve_a_new_cluster_at_once(scenario: Scenario) -> None:
     assert again.instance_id != scenario.first.instance_id
 
     def accounted() -> set[str]:
-        told = again.on("gs-1", "sacct", "--allusers", "--noheader", "--parsable2", "--format=JobID")
-        return {line.split(".")[0] for line in told.split()}
+        output = again.on("gs-1", "sacct", "--allusers", "--noheader", "--parsable2", "--format=JobID")
+        return {line.split(".")[0] for line in output.split()}
 
     assert until(accounted, 60, "the job is accounted") == {"1"}, "something of the old accounting is there"
 
@@ -223,7 +223,7 @@ def reasons(cluster: Cluster) -> dict[str | None, str]:
     return {one.get("member_id"): one["code"] for one in cluster.instance()["status_detail"]["reasons"]}
 
 
-def test_a_lost_controller_ends_no_job_and_a_silent_host_is_named(in_pieces: Cluster) -> None:
+def test_a_lost_controller_ends_no_job_and_an_unreachable_host_is_named(in_pieces: Cluster) -> None:
     cluster = in_pieces
     workers = cluster.workers()
     answer(cluster.variables, "op", "decommission", cluster.instance_id, "--host-patience", "0")
@@ -243,7 +243,7 @@ def test_hosts_that_answer_are_cleaned_and_a_killed_runner_is_taken_over(
 ) -> None:
     cluster = in_pieces
     cluster.on("gs-2", "touch", "/tmp/go")
-    # Its slurmstepd stays for many minutes, to tell a controller that is no more.
+    # Its slurmstepd stays for many minutes: it tries to report to a controller that is gone.
     until(lambda: cluster.fleet.exec("gs-2", ["ls", "/tmp/go"]).returncode != 0, 60, "the job has ended")
     runner = cluster.start_run()
     until(

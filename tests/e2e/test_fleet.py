@@ -1,4 +1,7 @@
-"""The sandbox on this machine: real containers, a real platform, and nothing left behind."""
+"""The sandbox on this machine: real containers, a real platform, and nothing left behind.
+
+Over 300 lines, because its steps share one fleet and depend on each other.
+"""
 
 import json
 import os
@@ -35,7 +38,7 @@ def podman() -> Podman:
 
 @pytest.fixture(scope="module")
 def foreign(podman: Podman) -> Iterator[str]:
-    """A container that is somebody else's, there before the fleet and untouched by all it does."""
+    """A container of another owner, there before the fleet and untouched by all it does."""
     image = ensure_image(podman, recipe("bookworm", warm=False))
     identity = podman.run("run", "--detach", "--network", "none", *podman.limits, image, "sleep", "infinity").strip()
     yield identity
@@ -62,7 +65,7 @@ def running_since(podman: Podman, identity: str) -> str:
     return podman.run("inspect", identity, "--format", "{{.State.Status}} {{.State.StartedAt}}").strip()
 
 
-def said(fleet: Fleet, host: str, *argv: str) -> str:
+def output_of(fleet: Fleet, host: str, *argv: str) -> str:
     return fleet.exec(host, argv).stdout.strip()
 
 
@@ -79,23 +82,23 @@ def offered(fleet: Fleet) -> dict[str, dict[str, object]]:
 
 def test_hosts_boot_like_machines_and_lack_slurm(fleet: Fleet) -> None:
     for host in fleet.hosts():
-        assert said(fleet, host.name, "systemctl", "is-system-running") == "running"
-        assert said(fleet, host.name, "hostname") == host.name
+        assert output_of(fleet, host.name, "systemctl", "is-system-running") == "running"
+        assert output_of(fleet, host.name, "hostname") == host.name
         fails(fleet.exec(host.name, ["dpkg", "--status", "slurmd"]))
 
 
 def test_each_host_has_its_own_host_key_and_shows_the_one_on_record(fleet: Fleet) -> None:
     hosts = fleet.hosts()
-    shown = [said(fleet, host.name, "cat", "/etc/ssh/ssh_host_ed25519_key.pub") for host in hosts]
+    shown = [output_of(fleet, host.name, "cat", "/etc/ssh/ssh_host_ed25519_key.pub") for host in hosts]
     assert shown == [host.host_key for host in hosts]
     assert len(set(shown)) == len(hosts)
-    assert len({said(fleet, host.name, "cat", "/etc/machine-id") for host in hosts}) == len(hosts)
+    assert len({output_of(fleet, host.name, "cat", "/etc/machine-id") for host in hosts}) == len(hosts)
 
 
 def test_hosts_reach_each_other_by_address_and_not_by_name(fleet: Fleet) -> None:
     first, second = fleet.hosts()
     connect = "import socket, sys; print(socket.create_connection((sys.argv[1], 22), 5).recv(4).decode())"
-    assert said(fleet, first.name, "python3", "-c", connect, second.address) == "SSH-"
+    assert output_of(fleet, first.name, "python3", "-c", connect, second.address) == "SSH-"
     for name in (second.name, second.container):
         fails(fleet.exec(first.name, ["getent", "hosts", name]))
 
@@ -131,7 +134,7 @@ def test_the_key_in_the_platforms_custody_is_the_one_every_host_lets_in(fleet: F
     assert secret["username"] == "ops"
     public = KeyPair.load(secret["private_key"].encode()).public
     for host in fleet.hosts():
-        assert said(fleet, host.name, "cat", "/home/ops/.ssh/authorized_keys") == public
+        assert output_of(fleet, host.name, "cat", "/home/ops/.ssh/authorized_keys") == public
 
 
 def test_no_private_login_key_stays_in_the_sandboxs_own_files(fleet: Fleet) -> None:
@@ -197,7 +200,7 @@ def test_up_after_being_killed_while_making_a_host_replaces_the_unfinished_one(f
     }
     podman.create_host(image, gone.container, gone.name, f"gpuaas-slurm-{fleet.name}", labels)
     fleet.up(hosts=3, suite="bookworm")
-    assert said(fleet, gone.name, "cat", "/etc/ssh/ssh_host_ed25519_key.pub") == fleet.hosts()[-1].host_key
+    assert output_of(fleet, gone.name, "cat", "/etc/ssh/ssh_host_ed25519_key.pub") == fleet.hosts()[-1].host_key
 
 
 def test_another_suite_under_a_taken_name_is_refused_and_touches_nothing(fleet: Fleet) -> None:
@@ -212,7 +215,7 @@ def test_a_paused_host_stops_answering_and_goes_on_when_unpaused(fleet: Fleet) -
     fleet.pause(host.name)
     assert fleet.status()["hosts"][0]["status"] == "paused"
     fleet.unpause(host.name)
-    assert said(fleet, host.name, "hostname") == host.name
+    assert output_of(fleet, host.name, "hostname") == host.name
 
 
 def test_exec_passes_the_exit_code_and_output_through(fleet: Fleet) -> None:
@@ -237,21 +240,21 @@ def test_a_command_that_cannot_run_or_is_killed_has_its_exit_code(fleet: Fleet, 
 
 
 def test_what_a_command_leaves_running_goes_on_and_is_not_waited_for(fleet: Fleet) -> None:
-    pid = said(fleet, "gs-1", "sh", "-c", "sleep 600 & echo $!")
-    assert said(fleet, "gs-1", "ps", "-o", "ppid=,args=", pid).split() == ["1", "sleep", "600"]
+    pid = output_of(fleet, "gs-1", "sh", "-c", "sleep 600 & echo $!")
+    assert output_of(fleet, "gs-1", "ps", "-o", "ppid=,args=", pid).split() == ["1", "sleep", "600"]
     fleet.exec("gs-1", ["kill", pid])
 
 
 def test_a_command_on_a_paused_stopped_or_restarted_host(fleet: Fleet, podman: Podman) -> None:
     host = fleet.hosts()[0]
-    before = said(fleet, host.name, "stat", "--format=%Y", "/proc/1")
+    before = output_of(fleet, host.name, "stat", "--format=%Y", "/proc/1")
     fleet.pause(host.name)
     assert fleet.exec(host.name, ["true"]).returncode == 125
     fleet.unpause(host.name)
     podman.run("stop", "--time", "5", host.container)
     assert "running containers" in fleet.exec(host.name, ["true"]).stderr
     fleet.up(hosts=3, suite="bookworm")
-    assert int(said(fleet, host.name, "stat", "--format=%Y", "/proc/1")) > int(before)
+    assert int(output_of(fleet, host.name, "stat", "--format=%Y", "/proc/1")) > int(before)
 
 
 def test_status_and_env_show_the_same(fleet: Fleet) -> None:
@@ -301,14 +304,14 @@ def test_a_warm_host_has_the_packages_with_every_service_off_and_no_key(podman: 
     try:
         hosts.ensure([HostSpec("warm", suite, warm=True)], KeyPair.generate().public)
 
-        def told(*argv: str) -> str:
+        def output(*argv: str) -> str:
             return hosts.exec("warm", argv).stdout.strip()
 
-        assert told("systemctl", "is-system-running") == "running"
+        assert output("systemctl", "is-system-running") == "running"
         units = ["munge", "slurmctld", "slurmdbd", "slurmd", "mariadb"]
-        assert told("systemctl", "is-enabled", *units).split() == ["disabled"] * len(units)
-        assert told("systemctl", "is-active", *units).split() == ["inactive"] * len(units)
-        assert told("ls", "/etc/munge") == ""
+        assert output("systemctl", "is-enabled", *units).split() == ["disabled"] * len(units)
+        assert output("systemctl", "is-active", *units).split() == ["inactive"] * len(units)
+        assert output("ls", "/etc/munge") == ""
     finally:
         hosts.remove_all()
 

@@ -1,4 +1,4 @@
-"""A key, configuration or database of somebody else is never adopted, and a server that others use is never removed.
+"""A key, configuration or database of another owner is never adopted, and a server that others use is never removed.
 
 gs-1 is bare, so its MariaDB comes with the cluster; others begin to use it. gs-2 and gs-3 are warm and are offered
 again and again with a thing of others on them, as controller and as worker. At the end they serve a second cluster,
@@ -16,7 +16,7 @@ from sandbox.fleet.hosts import HostSpec
 from sandbox.fleet.images import SUITES
 from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, deploy, fleet_named, until
-from tests.e2e.foreign import OURS, on, put_homes_elsewhere, serve_somebody, server, sql, use_it_meanwhile
+from tests.e2e.foreign import OURS, on, put_homes_elsewhere, server, sql, start_owners_server, use_it_meanwhile
 from tests.e2e.host_picture import difference, picture
 from tests.runner_process import answer
 
@@ -73,13 +73,13 @@ def refused_join(shared: Shared, code: str, path: str) -> None:
     ("path", "code"), [("/etc/munge/munge.key", "munge_key_exists"), ("/etc/slurm/slurm.conf", "slurm_conf_exists")]
 )
 def test_a_worker_with_a_key_or_configuration_of_others_is_refused(shared: Shared, path: str, code: str) -> None:
-    on(shared.fleet, "gs-3", f"mkdir -p $(dirname {path}); echo of somebody else >{path}")
+    on(shared.fleet, "gs-3", f"mkdir -p $(dirname {path}); echo of another owner >{path}")
     refused_join(shared, code, path)
     on(shared.fleet, "gs-3", f"rm {path}")
 
 
 def test_a_database_or_user_of_others_is_not_adopted(shared: Shared) -> None:
-    serve_somebody(shared.fleet, "gs-2")
+    start_owners_server(shared.fleet, "gs-2")
     before = server(shared.fleet, "gs-2")
     for made, taken_back in (
         ("CREATE DATABASE slurm_acct_db", "DROP DATABASE slurm_acct_db"),

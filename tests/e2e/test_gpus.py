@@ -34,8 +34,8 @@ def test_a_job_gets_one_gpu_and_another_job_at_the_same_time_gets_another(equipp
     jobs = [cluster.on(controller, *asked, f"--gres={what}") for what in ("gpu:1", "gpu:a100:1")]
 
     def states() -> set[str]:
-        told = cluster.on(controller, "sacct", "-X", "-n", "-P", "--format=State", f"--jobs={','.join(jobs)}")
-        return set(told.split())
+        output = cluster.on(controller, "sacct", "-X", "-n", "-P", "--format=State", f"--jobs={','.join(jobs)}")
+        return set(output.split())
 
     until(lambda: states() == {"COMPLETED"}, 120, "two jobs that wait for each other", every=1)
     given = sorted(cluster.on("gs-2", "cat", f"/tmp/gpu-{job}") for job in jobs)

@@ -1,7 +1,8 @@
 """What is wrong with a cluster is in the API within one tick, with its reason, and gone once it is over.
 
 Each trouble is caused for real on a cluster of one controller and two workers, looked at with self-repair switched off,
-and then either put right by the next tick or over by itself. In order, each test leaves the cluster healthy.
+and then either put right by the next tick or over by itself. In order, each test leaves the cluster healthy. Over 300
+lines, because each trouble needs the cluster as the one before it left it.
 """
 
 import contextlib
@@ -36,7 +37,7 @@ class Patient:
     # -- what the runner does --
 
     def look(self, **changes: str) -> tuple[str, dict[str, Doc]]:
-        """One tick that repairs nothing: the word, and the reasons by their code."""
+        """One tick that repairs nothing: the health, and the reasons by their code."""
         return self._tick(GPUAAS_REPAIR="false", **changes)
 
     def mend(self, **changes: str) -> tuple[str, dict[str, Doc]]:
@@ -57,10 +58,10 @@ class Patient:
         return self.look() == ("healthy", {})
 
     def mended(self) -> None:
-        """One tick puts it right. A slurmctld that was just started may not have heard of every worker yet."""
+        """One tick puts it right. A slurmctld that was just started may not have an answer of every worker yet."""
         assert self.mend() == ("healthy", {}) or until(self.is_healthy, 60, "it is healthy", every=1)
 
-    # -- what it says of members --
+    # -- what it reports about members --
 
     def repair(self, host: str) -> Doc:
         member = self.cluster.controller() if host == CONTROLLER else self.cluster.workers()[host]
@@ -122,7 +123,7 @@ def patient(request: pytest.FixtureRequest) -> Iterator[Patient]:
     with fleet_named(f"e2e-health-{request.param}") as fleet:
         fleet.up(hosts=3, suite=request.param, warm=True)
         often = {"GPUAAS_OBSERVE_SECONDS": "0", "GPUAAS_RETRY_SECONDS": "0", "GPUAAS_MAX_ATTEMPTS": "20"}
-        # A worker that is silent for so long is given up, so that no test waits for minutes.
+        # A worker that does not answer for so long is given up, so that no test waits for minutes.
         cluster = deploy(fleet, CONTROLLER, f"{WITNESS},{OTHER}", "--slurm", "SlurmdTimeout=10", **often)
         ends(cluster.run(), 0)
         yield Patient(cluster, request.param)
@@ -151,7 +152,7 @@ def test_accounting_that_is_down_degrades_and_is_started_again_and_nothing_else_
     assert "journalctl -u slurmdbd" in reasons["slurmdbd_not_active"]["message"]
     patient.mended()
     note = patient.repair(CONTROLLER)
-    assert (note["attempts"], note["outcome"]) == (1, "mended")
+    assert (note["attempts"], note["outcome"]) == (1, "repaired")
     assert set(note) == {"why", "attempts", "last_at", "next_at", "outcome"}
     assert patient.processes() == before and patient.job_runs(job)
 
@@ -161,7 +162,7 @@ def test_a_controller_that_is_down_is_unhealthy_and_comes_back_with_its_job(pati
     health, reasons = patient.look()
     assert (health, set(reasons)) == ("unhealthy", {"slurmctld_not_active", "munge_not_active"})
     patient.mended()
-    assert patient.repair(CONTROLLER)["outcome"] == "mended"
+    assert patient.repair(CONTROLLER)["outcome"] == "repaired"
     assert patient.job_runs(job)
 
 
@@ -258,7 +259,7 @@ def test_a_dead_worker_is_started_again_and_the_other_one_is_left_alone(patient:
         assert patient.repair(WITNESS)["outcome"] == "clock_skew"
         assert "ahead" in reasons["worker_clock_skew"]["message"]
     patient.mended()
-    assert (patient.repair(WITNESS)["attempts"], patient.repair(WITNESS)["outcome"]) == (2, "mended")
+    assert (patient.repair(WITNESS)["attempts"], patient.repair(WITNESS)["outcome"]) == (2, "repaired")
     assert patient.repair(OTHER) == {} and patient.cluster.process(OTHER, "slurmd") == before
     patient.cluster.runs_a_job_on_every_worker()
 
@@ -286,7 +287,7 @@ def test_repair_stays_away_from_a_persons_drain_and_ends_when_its_tries_are_spen
         pytest.skip("policy, which knows no version: shown on one suite")
     patient.on(CONTROLLER, f"scontrol update nodename={OTHER} state=drain reason='bad fan'")
     patient.on(OTHER, "systemctl stop slurmd")
-    until(lambda: "*" in patient.state(OTHER), 120, "it is silent", every=0.5)
+    until(lambda: "*" in patient.state(OTHER), 120, "it does not answer", every=0.5)
     health, reasons = patient.mend()
     assert (health, set(reasons), patient.repair(OTHER)) == ("healthy", {"worker_held_by_person"}, {})
     assert patient.cluster.fleet.exec(OTHER, ["systemctl", "is-active", "slurmd"]).stdout.strip() == "inactive"

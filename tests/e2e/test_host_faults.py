@@ -1,4 +1,4 @@
-"""Hosts that fail do so in the right record, with the reason, and take nobody with them.
+"""Hosts that fail do so in the right record, with the reason, and affect no other host.
 
 On one Debian only: none of this depends on which.
 """
@@ -17,7 +17,7 @@ from tests.platform_process import Doc
 pytestmark = [pytest.mark.e2e, pytest.mark.scenario("partly_failed", independent=True)]
 
 SUITE = "bookworm"
-# Nothing listens on this port of the host itself, so apt fails at once and nobody else is asked.
+# Nothing listens on this port of the host itself, so apt fails at once and no other server is asked.
 BROKEN_SOURCES = (
     "rm -rf /etc/apt/sources.list.d/* /var/lib/apt/lists/*;"
     f" echo 'deb http://127.0.0.1:9/debian {SUITE} main' >/etc/apt/sources.list"

@@ -1,4 +1,4 @@
-"""Hosts whose keys nobody gave are known by what they showed first; one that shows another key is left alone.
+"""Hosts whose keys are not on record are known by the key they showed first; one that shows another key is left alone.
 
 On one Debian only: none of this depends on which.
 """
@@ -23,7 +23,7 @@ NEW_KEY = (
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
-    """A platform that rents out machines without telling their keys."""
+    """A platform that does not give the host keys of its machines."""
     with fleet_named("e2e-keys") as fleet:
         fleet.up(hosts=4, suite="bookworm", warm=True)
         project = fleet.env()["GPUAAS_PROJECT_ID"]
@@ -37,7 +37,7 @@ def fleet() -> Iterator[Fleet]:
 
 @pytest.fixture(scope="module")
 def cluster(fleet: Fleet) -> Cluster:
-    more = ("--slurm", "SlurmdTimeout=10")  # a worker that is silent for so long is down
+    more = ("--slurm", "SlurmdTimeout=10")  # a worker that does not answer for so long is down
     return deploy(fleet, CONTROLLER, f"{GOOD},{REKEYED}", *more, GPUAAS_OBSERVE_SECONDS="1", GPUAAS_RETRY_SECONDS="0")
 
 
@@ -80,9 +80,9 @@ def test_keys_that_were_not_given_are_pinned_before_the_first_play(cluster: Clus
     for host, member in members.items():
         note = member["adapter_detail"]["host_keys_pinned"]
         assert (member["status"], sorted(note["keys"])) == ("ready", shown_by(cluster, host))
-    said = [line["event"] for line in log_lines(first.stderr + second.stderr)]
-    assert said.count("host keys pinned at first sight") == 3
-    assert max(place for place, word in enumerate(said) if "pinned" in word) < said.index("play")
+    events = [line["event"] for line in log_lines(first.stderr + second.stderr)]
+    assert events.count("host keys pinned at first contact") == 3
+    assert max(place for place, event in enumerate(events) if "pinned" in event) < events.index("play")
     cluster.runs_a_job_on_every_worker()
 
 
@@ -112,8 +112,8 @@ def test_a_ready_worker_that_shows_another_key_is_left_alone_and_the_others_go_o
     instance = cluster.instance()
     assert instance["health"] == "degraded"
     assert "host_key_mismatch" in [reason["code"] for reason in instance["status_detail"]["reasons"]]
-    told = cluster.on(CONTROLLER, "srun", f"--nodelist={GOOD},{SPARE}", "--nodes=2", "--immediate=30", "hostname")
-    assert sorted(told.split()) == [GOOD, SPARE]
+    output = cluster.on(CONTROLLER, "srun", f"--nodelist={GOOD},{SPARE}", "--nodes=2", "--immediate=30", "hostname")
+    assert sorted(output.split()) == [GOOD, SPARE]
 
     asked = dialled(cluster, REKEYED)
     ends(cluster.run(), 0)

@@ -16,7 +16,7 @@ from tests.runner_process import COMMAND, answer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.scenario("standing")]
 
-# A job that ends when it is told to: no test waits for a clock.
+# A job that ends once a file exists: no test waits for a clock.
 HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go"
 CONTROLLER_UNITS = ("slurmctld", "slurmdbd", "mariadb", "munge")
 
@@ -75,14 +75,14 @@ class Whole:
         return self.operation(asked)["status"] not in ("accepted", "running")
 
     def play(self, playbook: str, *more: str) -> tuple[int, str]:
-        """What a person types, with the inventory plugin and nothing of the runner's; what it said if it failed."""
+        """What a person types, with the inventory plugin and nothing of the runner's; its output if it failed."""
         play = ("ansible-playbook", "-i", "gpuaas.yml", f"playbooks/{playbook}.yml", *more)
         done = by_hand(self.cluster, COMMAND, "exec", "--instance", self.cluster.instance_id, "--", *play)
         return done.returncode, "" if done.returncode == 0 else done.stdout + done.stderr
 
-    # -- what the API says --
+    # -- what the API reports --
 
-    def says(self) -> tuple[str, str, list[str]]:
+    def reported(self) -> tuple[str, str, list[str]]:
         instance = self.cluster.instance()
         return instance["status"], instance["health"], [one["code"] for one in instance["status_detail"]["reasons"]]
 
@@ -109,25 +109,25 @@ def test_stop_waits_for_what_runs_and_keeps_what_waits(whole: Whole) -> None:
     drain = whole.ask("drain", "--members", "gs-3")
     for _ in range(2):
         ends(whole.cluster.run(), 0)
-        assert whole.says() == ("running", "progressing", ["stopping"])
+        assert whole.reported() == ("running", "progressing", ["stopping"])
         assert whole.partition() == "down"
         note = whole.cluster.instance()["status_detail"]["lifecycle"]
         assert (note["operation_id"], note["jobs"], note["jobs_left"]) == (stop["id"], [str(running)], 1)
         assert whole.operation(stop)["status"] == "running"
-        assert whole.phases() == {("ready", "serving")}, "nobody is drained for it"
-    assert f"waits for job {running}" in whole.cluster.command("status").stdout
+        assert whole.phases() == {("ready", "serving")}, "no worker is drained for it"
+    assert f"waits for job {running}" in whole.cluster.command("status", "-o", "wide").stdout
     whole.let_go("gs-2", running)
     assert whole.state(waiting) == "PENDING", "it could run now, but the partition is closed"
     until(lambda: whole.is_over(stop), 120, "the cluster is stopped", every=1)
     assert whole.operation(stop)["status"] == "succeeded"
-    assert whole.says() == ("stopped", "unknown", ["stopped"])
+    assert whole.reported() == ("stopped", "unknown", ["stopped"])
     assert whole.phases() == {("requested", "stopped")}
     assert whole.units("gs-1", *CONTROLLER_UNITS) == {("inactive", "disabled")}
     for host in ("gs-2", "gs-3"):
         assert whole.units(host, "slurmd", "munge") == {("inactive", "disabled")}
 
-    quiet = answer(whole.cluster.variables, "run", "--instance", whole.cluster.instance_id)
-    assert (quiet["plays"], quiet["writes"]) == (0, 0), "a stopped cluster is left alone"
+    idle = answer(whole.cluster.variables, "run", "--instance", whole.cluster.instance_id)
+    assert (idle["plays"], idle["writes"]) == (0, 0), "a stopped cluster is left alone"
     assert whole.operation(drain)["status"] == "accepted", "what is asked of members waits"
     refused = whole.ask("restart")
     ends(whole.cluster.run(), 1)
@@ -142,7 +142,7 @@ def test_stop_waits_for_what_runs_and_keeps_what_waits(whole: Whole) -> None:
     assert whole.units("gs-1", *CONTROLLER_UNITS) == {("active", "enabled")}
     until(lambda: whole.is_over(drain), 120, "what was asked meanwhile goes on", every=1)
     assert whole.operation(drain)["status"] == "succeeded"
-    assert whole.says() == ("running", "healthy", [])
+    assert whole.reported() == ("running", "healthy", [])
     assert whole.cluster.workers()["gs-3"]["adapter_detail"]["phase"] == "drained"
 
 
@@ -157,7 +157,7 @@ def test_restart_renews_every_daemon_and_keeps_the_running_job(whole: Whole) -> 
     restart = whole.ask("restart")
     until(lambda: whole.is_over(restart), 200, "the cluster is restarted", every=1)
     assert whole.operation(restart)["status"] == "succeeded", whole.operation(restart)
-    assert whole.says() == ("running", "unhealthy", ["no_partition_open"]), "the person's closing is shown"
+    assert whole.reported() == ("running", "unhealthy", ["no_partition_open"]), "the person's closing is shown"
     for place in renewed:
         assert whole.cluster.process(*place) != first[place], f"{place} was not restarted"
     for place in kept:
@@ -185,7 +185,7 @@ def test_a_stop_that_is_called_off_opens_the_cluster_again(whole: Whole) -> None
     whole.ask("cancel", stop["id"])
     ends(whole.cluster.run(), 0)
     assert whole.partition() == "up"
-    assert whole.says() == ("running", "healthy", [])
+    assert whole.reported() == ("running", "healthy", [])
     assert whole.state(job) == "RUNNING"
     whole.let_go("gs-2", job)
     whole.cluster.runs_a_job_on_every_worker()
@@ -196,8 +196,8 @@ def test_a_person_with_ansible_closes_restarts_and_opens_a_cluster(whole: Whole)
     before = whole.queued(job)
     assert whole.play("quiesce") == (0, "")
     assert whole.partition() == "down"
-    code, said = whole.play("stop")
-    assert code == 2 and f"Jobs are running: {job}" in said
+    code, output = whole.play("stop")
+    assert code == 2 and f"Jobs are running: {job}" in output
     assert whole.units("gs-1", *CONTROLLER_UNITS) == whole.units("gs-2", "slurmd") == {("active", "enabled")}
     first = whole.cluster.process("gs-2", "slurmd")
     assert whole.play("restart") == (0, "")
@@ -220,13 +220,13 @@ def test_at_the_deadline_jobs_are_ended_and_a_dead_host_is_not_waited_for(whole:
     ended = whole.operation(stop)
     assert (ended["status"], ended["result"]["did"]) == ("succeeded", f"cancel of job {job}")
     assert list(ended["result"]["not_reached"]) == [f"worker-{dead['id'][:8]}"]
-    assert whole.says() == ("stopped", "unknown", ["stopped"])
+    assert whole.reported() == ("stopped", "unknown", ["stopped"])
     assert whole.cluster.workers()["gs-3"]["adapter_detail"]["last_adapter_error"]["code"] == "not_stopped"
 
     start = whole.ask("start")
     runner = whole.cluster.start_run(GPUAAS_LEASE_SECONDS="10")
     until(lambda: ("reconciling", "accounting") in whole.phases(), 120, "the start is half done")
-    assert whole.says() == ("deploying", "progressing", ["starting"])
+    assert whole.reported() == ("deploying", "progressing", ["starting"])
     kill(runner)
     until(lambda: whole.is_over(start, GPUAAS_MAX_ATTEMPTS="1"), 200, "another runner finishes it", every=1)
     ended = whole.operation(start)
@@ -234,5 +234,5 @@ def test_at_the_deadline_jobs_are_ended_and_a_dead_host_is_not_waited_for(whole:
     workers = whole.cluster.workers()
     assert (workers["gs-2"]["status"], workers["gs-3"]["status"]) == ("ready", "failed")
     assert workers["gs-3"]["adapter_detail"]["last_adapter_error"]["code"] == "host_unreachable"
-    assert whole.says()[:2] == ("running", "degraded")
+    assert whole.reported()[:2] == ("running", "degraded")
     assert whole.state(job) == "CANCELLED"

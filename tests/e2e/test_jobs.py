@@ -55,8 +55,8 @@ class Jobs:
 
     def running(self, job: str, count: int) -> dict[str, Seen]:
         """Once so many of its elements or components run."""
-        told = f"{count} of job {job} run"
-        until(lambda: [one.state for one in self.queue(job).values()].count("RUNNING") == count, 60, told)
+        goal = f"{count} of job {job} run"
+        until(lambda: [one.state for one in self.queue(job).values()].count("RUNNING") == count, 60, goal)
         return self.queue(job)
 
     def ended(self, job: str) -> None:
@@ -65,7 +65,7 @@ class Jobs:
 
     def required_nodes(self, job: str) -> str:
         shown = self.slurm("scontrol", "--oneliner", "show", "job", job)
-        return next(word.partition("=")[2] for word in shown.split() if word.startswith("ReqNodeList="))
+        return next(field.partition("=")[2] for field in shown.split() if field.startswith("ReqNodeList="))
 
     def ask(self, verb: str, host: str, *more: str, code: int = 0) -> Doc:
         """Ask for it and let the runner do it, which ends with this code; the operation as it is then."""

@@ -2,6 +2,8 @@
 
 After each step both clusters look the same: members, operations, events, Slurm, and what lies on their hosts. A job
 runs across it all. In the end nothing is left of any runner, and the hosts are what they were. On one Debian only.
+
+Over 300 lines, because it is one scenario whose steps depend on each other.
 """
 
 import contextlib
@@ -59,31 +61,31 @@ class Twins:
     # -- runners that die ------------------------------------------------------------------------------------
 
     def runner_at(self, place: str, over: Callable[[], bool]) -> "subprocess.Popen[str]":
-        """A runner in the middle of that task. While somebody else's lease stands, ticks pass without a play."""
+        """A runner in the middle of that task. While another runner's lease stands, ticks pass without a play."""
         deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
-            assert not over(), f"it is over, and nobody came to {place!r}"
+            assert not over(), f"it is over, and no runner came to {place!r}"
             dead = set(self._artifacts())
             runner = self.killed.start_run()
             while runner.poll() is None:
-                if place in self._told(dead):
+                if place in self._play_output(dead):
                     return runner
                 time.sleep(0.02)
             _, log = runner.communicate()
             assert runner.returncode == 0, log
             time.sleep(1)
-        raise AssertionError(f"nobody came to {place!r}")
+        raise AssertionError(f"no runner came to {place!r}")
 
     def _artifacts(self) -> Iterator[Path]:
         return self.temporary.glob("gpuaas-runner-*/artifacts/*/stdout")
 
-    def _told(self, dead: set[Path]) -> str:
-        """What the play that runs now has said so far."""
-        said = ""
+    def _play_output(self, dead: set[Path]) -> str:
+        """Output so far of the play that runs now."""
+        output = ""
         for one in set(self._artifacts()) - dead:
             with contextlib.suppress(FileNotFoundError):
-                said += one.read_text(errors="replace")
-        return said
+                output += one.read_text(errors="replace")
+        return output
 
     def kill_at(self, place: str, over: Callable[[], bool], *, lease_stands: bool = False) -> None:
         """Its leases end with it, unless the test is about what happens until they run out."""
@@ -149,10 +151,10 @@ class Twins:
 def seen(cluster: Cluster, hosts: tuple[str, ...]) -> Counter[str]:
     """All that a person could compare, line by line, with each host by its place in the cluster."""
     instance = cluster.instance()
-    said = instance["status_detail"] or {}
+    detail = instance["status_detail"] or {}
     found: dict[str, Any] = {
-        "instance": (instance["status"], instance["health"], [one["code"] for one in said.get("reasons", [])]),
-        "lifecycle": [(said.get("lifecycle") or {}).get(name) for name in ("verb", "phase", "result")],
+        "instance": (instance["status"], instance["health"], [one["code"] for one in detail.get("reasons", [])]),
+        "lifecycle": [(detail.get("lifecycle") or {}).get(name) for name in ("verb", "phase", "result")],
         "members": sorted(_shown(one) for one in cluster.members()),
         "operations": [(one["operation"], one["status"], one["error"]) for one in _operations(cluster)],
         "events": [one["type"] for one in cluster.events()],
@@ -163,8 +165,8 @@ def seen(cluster: Cluster, hosts: tuple[str, ...]) -> Counter[str]:
         ask = "sinfo -hNo '%N %P %a %t %c %E'; sacctmgr -nP show assoc format=account,user,qos"
         found["slurm"] = [line for line in cluster.on(hosts[0], "sh", "-c", ask).splitlines() if line]
     lines: Counter[str] = Counter()
-    for what, said in found.items():
-        for line in said:
+    for what, values in found.items():
+        for line in values:
             text = str(line)
             for place, host in enumerate(hosts):
                 text = re.sub(rf"\b{host}\b", f"host-{place}", text)
@@ -185,12 +187,12 @@ def _operations(cluster: Cluster) -> list[Doc]:
     return [*cluster.operations(), *cluster._get("/operations")["items"]]
 
 
-def asks(*words: str) -> Callable[[Cluster], Callable[[], bool]]:
+def asks(*arguments: str) -> Callable[[Cluster], Callable[[], bool]]:
     """What a person types; a number is the host at that place of the cluster."""
 
     def ask(cluster: Cluster) -> Callable[[], bool]:
         hosts = HOSTS[0] if cluster.controller_host == HOSTS[0][0] else HOSTS[1]
-        verb, *rest = [hosts[int(word)] if word.isdecimal() else word for word in words]
+        verb, *rest = [hosts[int(argument)] if argument.isdecimal() else argument for argument in arguments]
         asked: Doc = answer(cluster.variables, "op", verb, cluster.instance_id, *rest)
 
         def over() -> bool:
@@ -242,7 +244,7 @@ def test_work_of_a_killed_runner_is_left_alone_while_its_lease_stands(twins: Twi
     ends(early, 0)
     assert '"plays": 0' in early.stdout, early.stdout
     assert [line for line in log_lines(early.stderr) if line["event"] == "removed what a killed runner left"]
-    assert twins.leftovers() == [], "a quiet tick tidies up too"
+    assert twins.leftovers() == [], "a tick without a play tidies up too"
 
 
 def test_deploy(twins: Twins) -> None:

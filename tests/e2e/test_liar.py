@@ -1,4 +1,4 @@
-"""A compromised worker: whoever has root on its host answers Ansible what they like, and harms nobody else.
+"""A compromised worker: whoever has root on its host answers Ansible what they like, and harms no other member.
 
 The host's Python is wrapped, so that every module's answer is changed on its way. One cluster, in order: an honest
 worker that is drained, one that lies from its join to its removal, and one that takes the honest worker's name.
@@ -73,7 +73,7 @@ class Lair:
         return until(over, 240, f"{asked['operation']} is over")
 
     def others(self) -> list[Doc]:
-        """The records of everybody but the liar, without what each look renews."""
+        """The records of all members but the liar, without what each look renews."""
         renewed = ("last_runtime_observed_at", "fence")
         kept = []
         for host, one in {CONTROLLER: self.cluster.controller(), VICTIM: self.cluster.workers()[VICTIM]}.items():
@@ -94,7 +94,7 @@ def lair() -> Iterator[Lair]:
         yield Lair(cluster)
 
 
-def test_a_worker_that_lies_joins_and_its_record_has_only_what_a_worker_may_say(lair: Lair) -> None:
+def test_a_worker_that_lies_joins_and_its_record_has_only_what_a_worker_may_report(lair: Lair) -> None:
     drained = lair.ask("drain", "--members", VICTIM)
     assert lair.ended(drained)["status"] == "succeeded"
     before, node = lair.others(), lair.node()

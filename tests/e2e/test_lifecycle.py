@@ -1,7 +1,8 @@
 """Workers come and go while others work: a scenario in order, on real hosts of both suites.
 
 Two jobs run on two workers from the beginning to the end. Whatever is done to the other workers, these jobs go on, and
-neither slurmctld nor any other slurmd is restarted.
+neither slurmctld nor any other slurmd is restarted. Over 300 lines, because it is one scenario whose steps depend on
+each other.
 """
 
 import time
@@ -20,7 +21,7 @@ from tests.runner_process import COMMAND, answer
 pytestmark = [pytest.mark.e2e, pytest.mark.scenario("life")]
 
 WITNESSES = ("gs-2", "gs-3")
-# A job that ends when it is told to: no test waits for a clock.
+# A job that ends once a file exists: no test waits for a clock.
 HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go"
 
 
@@ -34,8 +35,8 @@ class Life:
     # -- what a Slurm user does --
 
     def submit(self, host: str, *options: str, script: str = HELD) -> int:
-        told = self.slurm("sbatch", "--parsable", "--nodelist", host, *options, "--output=/dev/null", "--wrap", script)
-        return int(told)
+        job = self.slurm("sbatch", "--parsable", "--nodelist", host, *options, "--output=/dev/null", "--wrap", script)
+        return int(job)
 
     def start(self, host: str, *options: str) -> int:
         job = self.submit(host, *options)
@@ -49,7 +50,7 @@ class Life:
         return self.cluster.on("gs-1", *argv)
 
     def state(self, job: int) -> str:
-        """As sacct has it; the last word if the job was requeued."""
+        """As sacct has it; the latest state if the job was requeued."""
         return (self.slurm("sacct", "-XnPj", str(job), "--format=State").splitlines() or [""])[-1].split(" ")[0]
 
     def node(self, host: str) -> dict[str, str]:
@@ -84,7 +85,7 @@ class Life:
         slurmds = {host: self.cluster.process(host, "slurmd") for host in WITNESSES}
         return {"slurmctld": self.cluster.process("gs-1", "slurmctld"), **slurmds}
 
-    def nobody_else_noticed(self) -> None:
+    def others_are_unchanged(self) -> None:
         assert self._processes() == self.processes, "a daemon was restarted"
         for host, job in self.jobs.items():
             assert self.state(job) == "RUNNING", f"job {job} on {host}"
@@ -104,7 +105,7 @@ def play_by_hand(life: Life, playbook: str, host: str, *more: str) -> str:
 
 @pytest.fixture(scope="module", params=SUITES)
 def life(request: pytest.FixtureRequest) -> Iterator[Life]:
-    """gs-1 with workers gs-2, gs-3 and gs-4; gs-5 and gs-6 warm in reserve; gs-7 has never heard of Slurm."""
+    """gs-1 with workers gs-2, gs-3 and gs-4; gs-5 and gs-6 warm in reserve; gs-7 has nothing of Slurm."""
     suite = request.param
     with fleet_named(f"e2e-life-{suite}") as fleet:
         warm = [HostSpec(f"gs-{number}", suite, True) for number in range(1, 7)]
@@ -117,9 +118,9 @@ def life(request: pytest.FixtureRequest) -> Iterator[Life]:
 
 
 @pytest.fixture(autouse=True)
-def others_never_notice(life: Life) -> Iterator[None]:
+def other_workers_are_unchanged(life: Life) -> Iterator[None]:
     yield
-    life.nobody_else_noticed()
+    life.others_are_unchanged()
 
 
 def test_a_node_with_a_job_stays_draining_until_the_job_is_done(life: Life) -> None:
@@ -172,8 +173,8 @@ def test_a_drain_by_hand_is_what_the_next_tick_reports(life: Life) -> None:
 
 def test_recovering_by_hand_gives_a_drained_worker_back_and_restarts_nothing(life: Life) -> None:
     before = life.cluster.process("gs-4", "slurmd")
-    told = play_by_hand(life, "recover", "gs-4", "-e", "undrain=true")
-    assert "drain lifted" in told
+    output = play_by_hand(life, "recover", "gs-4", "-e", "undrain=true")
+    assert "drain lifted" in output
     assert life.cluster.process("gs-4", "slurmd") == before
     ends(life.cluster.run(GPUAAS_OBSERVE_SECONDS="0"), 0)
     assert (life.worker("gs-4")["status"], life.cluster.instance()["health"]) == ("ready", "healthy")
@@ -205,7 +206,7 @@ def test_a_cancelled_drain_is_undone(life: Life) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "ended"), [("cancel", lambda word: word == "CANCELLED"), ("requeue", lambda word: word == "PENDING")]
+    ("policy", "ended"), [("cancel", lambda state: state == "CANCELLED"), ("requeue", lambda state: state == "PENDING")]
 )
 def test_at_the_deadline_jobs_are_ended_as_chosen(life: Life, policy: str, ended: Callable[[str], bool]) -> None:
     job = life.start("gs-4", "--requeue")

@@ -27,9 +27,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.scenario("standing")]
 
 HOSTS = ("gs-1", "gs-2", "gs-3")
 LIVE, STAGED = "/etc/munge/munge.key", "/etc/munge/munge.key.next"
-# Jobs that end when they are told to: no test waits for a clock.
+# Jobs that end once a file exists: no test waits for a clock.
 HELD = "until [ -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go; echo survived"
-# Submits all the time until told to stop, and writes down what became of each. One batch job, then one to wait for, so
+# Submits all the time until /tmp/stop exists, and records the result of each. One batch job, then one to wait for, so
 # that no queue builds up; and bounded, whatever happens to the test.
 SUBMIT = """
 rm -f /tmp/stop /tmp/sbatch /tmp/srun; n=0
@@ -131,7 +131,7 @@ def test_a_host_that_cannot_be_prepared_stops_the_rotation_on_all_hosts(scenario
         assert scenario.name_of("gs-3") in ended["error"]["message"] and "path_in_the_way" in ended["error"]["message"]
         done = scenario.play("ansible-playbook", "-i", "gpuaas.yml", "playbooks/rotate.yml", "--limit", scenario.group)
         ends(done, 2)
-        # The recap has a line for each host; nobody came through without saying that nothing was changed.
+        # The recap has a line for each host; none came through without a message that nothing was changed.
         recap = {line.split()[0]: line for line in done.stdout.partition("PLAY RECAP")[2].splitlines() if ":" in line}
         names = {
             f"controller-{scenario.cluster.controller()['id'][:8]}",
@@ -221,7 +221,7 @@ def _shows_neither(scenario: Scenario, watcher: Watcher, log: str, keys: tuple[b
     api = str([one.instance(), one.members(), one.operations(), one.events(), one._get("/operations")])
     assert canaries.seen_in(log + api) == set()
     assert watcher.leaks(canaries) == []
-    assert len(watcher.seen) > 100, "nobody looked"
+    assert len(watcher.seen) > 100, "the watcher saw too little"
     for host in HOSTS:
         found = canaries.on_disk(functools.partial(one.fleet.exec, host))
         assert found == {"munge_key": [LIVE]}, host
@@ -244,13 +244,13 @@ def test_what_ran_all_the_while_ends_as_it_would_have(scenario: Scenario) -> Non
     for host in ("gs-2", "gs-3"):
         scenario.cluster.on(host, "touch", "/tmp/go")
     until(lambda: scenario.slurm("squeue", "-h") == "", 180, "both jobs end")
-    # Srun may have said before that it waits for its node.
+    # Srun may have printed before that it waits for its node.
     assert scenario.slurm("tail", "-n1", "/tmp/interactive") == "survived"
     assert scenario.cluster.on("gs-2", "cat", "/tmp/held") == "survived"
     assert scenario.slurm("sacct", "-XnPj", scenario.jobs[0], "--format=State") == "COMPLETED"
 
 
-def test_a_silent_worker_is_named_and_the_next_deploy_play_brings_it_the_key(scenario: Scenario) -> None:
+def test_an_unreachable_worker_is_named_and_the_next_deploy_play_brings_it_the_key(scenario: Scenario) -> None:
     scenario.cluster.fleet.pause("gs-3")
     try:
         ended, _ = scenario.rotate()

@@ -14,6 +14,7 @@ import pytest
 from tests.commands import ends
 from tests.e2e.cluster import Cluster, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES
+from tests.e2e.declared_users import declare_users
 from tests.e2e.former_release import USERS, former_gpuaas_slurm, hold_job, ledger, tick
 from tests.e2e.host_picture import difference, picture
 from tests.platform_process import Doc
@@ -69,8 +70,9 @@ def taken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with fleet_named(f"e2e-takeover-{request.param}") as fleet:
         fleet.up(hosts=4, suite=request.param, warm=True)
         before = {host: picture(fleet, host) for host in ("gs-1", "gs-2", "gs-3", "gs-4")}
-        # A worker that is silent for ten seconds is down, so that a repair need not be waited for.
-        more = ("--users", str(users), "--slurm", "SlurmdTimeout=10")
+        # A worker that does not answer for 30 seconds is down, so that a repair need not be waited for. With 10 seconds
+        # slurmctld took a worker on a busy machine for down, and requeued its job.
+        more = ("--users", str(users), "--slurm", "SlurmdTimeout=30")
         cluster = deploy(fleet, "gs-1", "gs-2,gs-3", *more, GPUAAS_OBSERVE_SECONDS="0")
         ends(tick(cluster), 0)
         one = Taken(cluster, hold_job(cluster, "gs-2"), before, {}, "")
@@ -92,7 +94,7 @@ def test_a_repair_writes_the_owner_into_the_ledger(taken: Taken) -> None:
     taken.cluster.on("gs-3", "systemctl", "stop", "slurmd")
     until(
         lambda: ends(taken.cluster.run(), 0) and "instance" in ledger(taken.cluster, "gs-3"),
-        120,
+        180,
         "the worker is repaired and its ledger names the instance",
     )
     assert ledger(taken.cluster, "gs-3")["instance"] == taken.cluster.instance_id
@@ -126,6 +128,19 @@ def test_a_worker_joins_the_cluster_taken_over(taken: Taken) -> None:
     taken.check_untouched("gs-1", "gs-2")
 
 
+def test_a_new_user_changes_neither_slurm_conf_nor_a_process(taken: Taken, tmp_path: Path) -> None:
+    """In this step alone this release plays the roles of the controller, which render slurm.conf anew."""
+    before = taken.cluster.controller()["adapter_detail"]
+    declare_users(taken.cluster, tmp_path, [*USERS, {"name": "carol", "uid": 3003}])
+    after = taken.cluster.controller()["adapter_detail"]
+    assert after["applied_config"] not in (None, before.get("applied_config"), before.get("wish"))
+    assert after["config_version"] == before["config_version"]
+    for host in ("gs-1", "gs-2", "gs-4"):
+        assert taken.cluster.on(host, "id", "--user", "carol") == "3003"
+        assert ledger(taken.cluster, host)["instance"] == taken.cluster.instance_id
+    taken.check_untouched("gs-1", "gs-2")
+
+
 def test_a_worker_of_the_earlier_release_leaves_a_clean_host(taken: Taken) -> None:
     removal = taken.ask("remove", "--members", "gs-3")
     until(lambda: ends(taken.cluster.run(), 0) and taken.operation(removal) == "succeeded", 120, "the removal ends")
@@ -136,7 +151,8 @@ def test_a_worker_of_the_earlier_release_leaves_a_clean_host(taken: Taken) -> No
 def test_it_is_decommissioned_and_its_hosts_are_clean(taken: Taken) -> None:
     taken.cluster.on("gs-2", "touch", "/tmp/go")
     until(lambda: not taken.job_state(), 60, "the job ends")
-    assert taken.slurm("sacct", "-XnPj", taken.job, "--format=State") == "COMPLETED"
+    state = ("sacct", "-XnPj", taken.job, "--format=State")
+    until(lambda: taken.slurm(*state) == "COMPLETED", 60, "the job has completed in accounting")
     taken.ask("decommission")
     until(
         lambda: ends(taken.cluster.run(), 0) and taken.cluster.instance()["status"] == "deleted", 180, "it is deleted"

@@ -49,13 +49,13 @@ class Pair:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def told(self) -> str:
-        """What the first runner's play has said so far."""
-        said = ""
+    def play_output(self) -> str:
+        """Output so far of the first runner's play."""
+        output = ""
         for one in self.temporary.glob("gpuaas-runner-*/artifacts/*/stdout"):
             with contextlib.suppress(FileNotFoundError):
-                said += one.read_text(errors="replace")
-        return said
+                output += one.read_text(errors="replace")
+        return output
 
     def worker(self) -> Doc:
         return self.cluster.workers()[REPAIRED]
@@ -87,8 +87,8 @@ def test_a_runner_is_suspended_in_the_middle_of_a_repair(pair: Pair) -> None:
     until(lambda: "down" in pair.cluster.on("gs-1", *state), 120, "Slurm gives the worker up", every=0.5)
     runner = pair.cluster.start_run(GPUAAS_RUNNER_ID="repairer", TMPDIR=str(pair.temporary))
     deadline = time.monotonic() + 120
-    while "TASK [munge : Run munge with the cluster's key]" not in pair.told():
-        assert runner.poll() is None and time.monotonic() < deadline, pair.told()[-2000:]
+    while "TASK [munge : Run munge with the cluster's key]" not in pair.play_output():
+        assert runner.poll() is None and time.monotonic() < deadline, pair.play_output()[-2000:]
         time.sleep(0.02)
     pair.signal(signal.SIGSTOP)
     pair.suspended = runner
@@ -121,8 +121,8 @@ def test_the_first_runner_wakes_up_and_changes_nothing(pair: Pair) -> None:
     assert pair.suspended
     record, witness = pair.worker(), pair.cluster.process(WITNESS, "slurmd")
     pair.signal(signal.SIGCONT)
-    _, said = pair.suspended.communicate(timeout=120)
-    assert {"lease lost", "left to another runner"} & {line["event"] for line in log_lines(said)}, said
+    _, log = pair.suspended.communicate(timeout=120)
+    assert {"lease lost", "left to another runner"} & {line["event"] for line in log_lines(log)}, log
     until(lambda: not pair.processes(), 30, "nothing of it runs any more", seen=pair.processes)
     assert pair.worker() == record, "it wrote to a member that is gone"
     assert difference(pair.before, picture(pair.fleet, REPAIRED)) == []

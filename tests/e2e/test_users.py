@@ -1,10 +1,8 @@
 """People are declared with the cluster: each can submit at once, and who is declared no more can not."""
 
-import json
 import shlex
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,6 +10,7 @@ from sandbox.fleet.keys import KeyPair
 from tests.commands import ends, fails
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Equipped
+from tests.e2e.declared_users import declare_users
 from tests.runner_process import answer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.scenario("equipped")]
@@ -32,10 +31,10 @@ def account_of(cluster: Cluster, job: str) -> list[str]:
     """User, account and state as accounting has them, once the job is over."""
 
     def ended() -> list[str]:
-        told = cluster.on(
+        output = cluster.on(
             cluster.controller_host, "sacct", "-X", "-n", "-P", f"--jobs={job}", "--format=User,Account,State"
         )
-        row = told.split("|")
+        row = output.split("|")
         return row if row[-1] not in ("", "PENDING", "RUNNING", "COMPLETING") else []
 
     return until(ended, 120, f"job {job}", every=1)
@@ -56,9 +55,9 @@ def login(cluster: Cluster, name: str, key: KeyPair, directory: Path) -> "subpro
 def test_the_first_job_of_each_user_runs_under_its_account(equipped: Equipped) -> None:
     jobs = {user["name"]: submit(equipped.cluster, user["name"]) for user in equipped.users}
     for user in equipped.users:
-        told = account_of(equipped.cluster, jobs[user["name"]])
-        assert told == [user["name"], user.get("account", "default"), "COMPLETED"]
-    # It ran in its home on the worker, as the number that everybody agreed on.
+        row = account_of(equipped.cluster, jobs[user["name"]])
+        assert row == [user["name"], user.get("account", "default"), "COMPLETED"]
+    # It ran in its home on the worker, under the uid that every host has.
     assert equipped.cluster.on("gs-2", "sh", "-c", f"cat /home/ada/slurm-{jobs['ada']}.out") == "2001"
 
 
@@ -66,8 +65,8 @@ def test_users_have_the_same_numbers_on_every_host(equipped: Equipped) -> None:
     hosts = [equipped.cluster.controller_host, *equipped.cluster.workers()]
     ready = [host for host in hosts if equipped.cluster.workers().get(host, {"status": "ready"})["status"] == "ready"]
     for user in equipped.users:
-        told = {equipped.cluster.on(host, "id", user["name"]) for host in ready}
-        assert told == {
+        shown = {equipped.cluster.on(host, "id", user["name"]) for host in ready}
+        assert shown == {
             f"uid={user['uid']}({user['name']}) gid={user['uid']}({user['name']}) groups={user['uid']}({user['name']})"
         }
 
@@ -120,7 +119,7 @@ def test_a_user_taken_off_the_list_submits_no_more_and_one_put_on_it_does(equipp
     until(lambda: "R" in cluster.on("gs-1", "squeue", "-h", "-o", "%t", "-j", running), 60, "her job to run", every=1)
 
     cleo = {"name": "cleo", "uid": 2003, "account": "physics"}
-    declare(cluster, tmp_path, [*(user for user in equipped.users if user["name"] != "ada"), cleo])
+    declare_users(cluster, tmp_path, [*(user for user in equipped.users if user["name"] != "ada"), cleo])
 
     refused = as_user(cluster, "ada", "sbatch", "--wrap=true")
     fails(refused)
@@ -131,17 +130,6 @@ def test_a_user_taken_off_the_list_submits_no_more_and_one_put_on_it_does(equipp
     jobs = {name: submit(cluster, name) for name in ("ben", "cleo")}
     assert {name: account_of(cluster, job)[-1] for name, job in jobs.items()} == dict.fromkeys(jobs, "COMPLETED")
 
-    declare(cluster, tmp_path, [*equipped.users, cleo])
+    declare_users(cluster, tmp_path, [*equipped.users, cleo])
     assert account_of(cluster, submit(cluster, "ada")) == ["ada", "physics", "COMPLETED"]
     cluster.on("gs-1", "scancel", running)
-
-
-def declare(cluster: Cluster, directory: Path, users: list[dict[str, Any]]) -> None:
-    """Another list, asked for as a person does, and carried out by the next tick."""
-    listed = directory / "users.json"
-    listed.write_text(json.dumps(users))
-    answer(cluster.variables, "configure", cluster.instance_id, "--users", str(listed))
-    ran = cluster.run()
-    ends(ran, 0)
-    detail = cluster.controller()["adapter_detail"]
-    assert not detail["config_refused"], detail["config_refused"]

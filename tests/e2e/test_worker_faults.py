@@ -2,6 +2,8 @@
 
 One cluster whose hosts are named after what is done to them, many at a time in one tick. A scenario in order: workers
 join, serve, drain and leave, each in trouble of its own. On one Debian only: none of this depends on which.
+
+Over 300 lines, because it is one scenario whose steps depend on each other.
 """
 
 import subprocess
@@ -20,7 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.scenario("ward")]
 
 SUITE = "trixie"
 CONTROLLER, WITNESS, LATE = "controller", "witness", "late"
-# Told at once and not tried again: a person has to put something right, and then adds the worker anew.
+# Reported at once and not tried again: a person has to put something right, and then adds the worker anew.
 FOR_A_PERSON = {
     "nosudo": ("not_root", "intervention", "deploy/sudoers.d"),
     "fullkeys": ("disk_full", "intervention", "Free space"),
@@ -70,8 +72,8 @@ class Ward:
         return next(one for one in self.cluster.operations() if one["id"] == asked["id"])
 
     def nodes(self) -> dict[str, str]:
-        told = self.cluster.on(CONTROLLER, "sinfo", "--noheader", "--Node", "--format=%N %T").splitlines()
-        return dict(line.split() for line in told)
+        lines = self.cluster.on(CONTROLLER, "sinfo", "--noheader", "--Node", "--format=%N %T").splitlines()
+        return dict(line.split() for line in lines)
 
     def reasons(self) -> dict[str, str]:
         """Of the instance: which code each member has."""
@@ -90,7 +92,7 @@ class Ward:
         subprocess.run(["podman", "exec", "--privileged", self._container(host), "sh", "-ec", script], check=True)
 
     def swallow(self, host: str) -> None:
-        """Every packet to or from its ssh is lost, and nobody is told."""
+        """Every packet to or from its ssh is dropped, without an ICMP error."""
         rules = "add table inet hole; add chain inet hole in { type filter hook input priority 0; };"
         self._net(host, f"{rules} add rule inet hole in tcp dport 22 drop")
 
@@ -130,9 +132,13 @@ class Ward:
         )
 
     def in_the_middle(self, *hosts: str) -> None:
-        """Somebody waits on each of them."""
+        """A module waits for the lock on each of them: a Python process has the file open."""
+        waiting = (
+            f"find /proc -maxdepth 3 -path '*/fd/*' -lname {LOCKS}/lock 2>/dev/null"
+            " | sed 's,/fd/.*,/comm,' | xargs -r cat 2>/dev/null | grep -q python"
+        )
         for host in hosts:
-            self.sh(host, "timeout 180 sh -c 'until grep -q -- \"->\" /proc/locks; do sleep 0.1; done'")
+            self.sh(host, f"tries=900; until {waiting}; do tries=$((tries - 1)); [ $tries -gt 0 ]; sleep 0.2; done")
 
     def let_go(self, host: str) -> None:
         self.sh(host, "systemctl stop holder")
@@ -151,17 +157,17 @@ def ward() -> Iterator[Ward]:
     settings = {"GPUAAS_RETRY_SECONDS": "0", "GPUAAS_MAX_ATTEMPTS": "2", "GPUAAS_OBSERVE_SECONDS": "0"}
     with fleet_named("e2e-faults") as fleet:
         fleet.ensure([HostSpec(name, SUITE, warm=True) for name in HOSTS])
-        # A worker that is silent for so long is given up, so that no test waits for minutes.
+        # A worker that does not answer for so long is given up, so that no test waits for minutes.
         cluster = deploy(fleet, CONTROLLER, WITNESS, "--slurm", "SlurmdTimeout=10", **settings)
         ends(cluster.run(), 0)
         yield Ward(cluster, cluster.process(WITNESS, "slurmd"))
 
 
 @pytest.fixture(autouse=True)
-def nobody_else_noticed(ward: Ward) -> Iterator[None]:
+def other_workers_are_unchanged(ward: Ward) -> Iterator[None]:
     yield
     assert ward.cluster.process(WITNESS, "slurmd") == ward.witness, "a daemon was restarted"
-    until(lambda: ward.nodes()[WITNESS] == "idle", 60, "slurmctld has heard of it since it was started")
+    until(lambda: ward.nodes()[WITNESS] == "idle", 60, "it has answered slurmctld since that was started")
     nothing_is_claimed(ward.cluster)
 
 
@@ -210,12 +216,12 @@ def struck(ward: Ward) -> Struck:
 
 def test_what_needs_a_person_fails_at_once_with_the_next_step(struck: Struck) -> None:
     workers = struck.ward.cluster.workers()
-    for host, (code, klass, told) in FOR_A_PERSON.items():
+    for host, (code, klass, expected) in FOR_A_PERSON.items():
         known = workers[host]["adapter_detail"]
         error = known["last_adapter_error"]
         assert (host, workers[host]["status"], known["attempt"]) == (host, "failed", 1)
         assert (host, error["code"], error["class"]) == (host, code, klass), error
-        assert told in error["message"]
+        assert expected in error["message"]
         assert error["host"] == f"worker-{workers[host]['id'][:8]}"
     ended = struck.ward.operation(struck.for_a_person)
     assert ended["status"] == "failed"
@@ -225,12 +231,12 @@ def test_what_needs_a_person_fails_at_once_with_the_next_step(struck: Struck) ->
 
 def test_what_may_pass_is_tried_again_and_its_operation_goes_on(struck: Struck) -> None:
     workers = struck.ward.cluster.workers()
-    for host, told in MAY_PASS.items():
+    for host, expected in MAY_PASS.items():
         known = workers[host]["adapter_detail"]
         error = known["last_adapter_error"]
         assert (host, workers[host]["status"], known["attempt"]) == (host, "reconciling", 1)
         assert (host, error["code"], error["class"]) == (host, "host_unreachable", "retryable"), error
-        assert told in error["message"] and "Check that it is up" in error["message"]
+        assert expected in error["message"] and "Check that it is up" in error["message"]
         assert known["next_attempt_at"]
     assert struck.ward.operation(struck.may_pass)["status"] == "running"
 
@@ -241,12 +247,11 @@ def test_a_connection_that_breaks_in_the_middle_is_made_again_and_the_join_goes_
 
 
 def test_one_play_serves_all_and_ends_by_itself_although_some_do_not_answer(struck: Struck) -> None:
-    """A play that is stopped at its limit gives `play_timeout` to those that have not ended; none has that here."""
+    """Its runner has ended after less than 300 s, and a play is stopped after 1800 s."""
     plays = [line["playbook"] for line in log_lines(struck.log) if line["event"] == "play"]
     assert plays == ["add_worker"] and struck.code == 1, struck.log
     errors = [one["adapter_detail"]["last_adapter_error"] for one in struck.ward.cluster.workers().values()]
     assert len(errors) == 1 + len(FOR_A_PERSON) + len(MAY_PASS) + 1
-    assert "play_timeout" not in {error["code"] for error in errors if error}
 
 
 def test_the_instance_is_degraded_and_names_each_worker_that_failed(struck: Struck) -> None:
@@ -314,7 +319,7 @@ def test_a_dead_slurmctld_holds_up_join_and_drain_until_it_was_started_again(lif
     assert ward.worker(HUNG_UP)["status"] == "draining"
     assert {ward.operation(one)["status"] for one in (join, drain)} == {"running"}
     repair = ward.cluster.controller()["adapter_detail"]["repair"]
-    assert (repair["why"], repair["outcome"]) == ("slurmctld_not_active", "mended")
+    assert (repair["why"], repair["outcome"]) == ("slurmctld_not_active", "repaired")
     assert set(ward.nodes()) == before, "nothing was deleted"
 
     def both_done() -> bool:
@@ -350,7 +355,7 @@ def test_workers_with_another_munge_key_or_a_dead_munged_are_named_and_put_right
     assert ward.reasons() == dict.fromkeys(ill, "worker_down")
     ends(ward.cluster.run(), 0)
     notes = {host: ward.worker(host)["adapter_detail"]["repair"] for host in ill}
-    assert {(note["outcome"], note["attempts"]) for note in notes.values()} == {("mended", 1)}
+    assert {(note["outcome"], note["attempts"]) for note in notes.values()} == {("repaired", 1)}
     assert ward.reasons() == {}
     ward.cluster.runs_a_job_on_every_worker()
 
@@ -382,8 +387,8 @@ def test_a_drain_is_complete_when_its_host_reboots_or_dies_in_the_middle(lifted:
         return bool(ward.operation(drain)["status"] == "succeeded")
 
     until(done, 120, "the drain ends once Slurm has given the jobs up", every=1)
-    told = ward.cluster.on(CONTROLLER, "sacct", "-XnPj", ",".join(jobs), "--format=State")
-    assert set(told.split()) == {"NODE_FAIL"}
+    output = ward.cluster.on(CONTROLLER, "sacct", "-XnPj", ",".join(jobs), "--format=State")
+    assert set(output.split()) == {"NODE_FAIL"}
     assert {ward.worker(host)["adapter_detail"]["phase"] for host in leaving} == {"drained"}
     ward.all_up()
 

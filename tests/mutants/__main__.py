@@ -16,8 +16,8 @@ from pathlib import Path
 from tests.mutants.changes import Change, change_file
 from tests.mutants.plugin import KILLED, UNREACHED
 from tests.mutants.targets import TARGETS, Target
+from tests.repository import ROOT, present_files
 
-ROOT = Path(__file__).resolve().parents[2]
 EXPLAINED = ROOT / "tests" / "mutants.toml"
 Key = tuple[str, str, str, str]
 
@@ -68,17 +68,9 @@ def run_target(target: Target, workers: int) -> dict[str, Result]:
 
 def copy_tree(source: Path, target: Path) -> None:
     """What git tracks or would track, with symbolic links as they are."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=source,
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    for name in filter(None, listed.stdout.split("\0")):
-        if (source / name).is_symlink() or (source / name).exists():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source / name, target / name, follow_symlinks=False)
+    for name in present_files(root=source):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source / name, target / name, follow_symlinks=False)
 
 
 def run_tests(copy: Path, target: Target, changes: list[Change], workers: int) -> list[str]:

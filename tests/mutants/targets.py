@@ -12,7 +12,7 @@ class Target:
 TARGETS = {
     "readiness": Target(
         ("plugins/module_utils/slurm/node_rules.py", "runner/slurm/readiness.py"),
-        ("node_rules", "readiness", "health"),
+        ("node_rules", "node_holders", "readiness", "health"),
     ),
     "leave": Target(
         (
@@ -23,7 +23,7 @@ TARGETS = {
             "runner/slurm/decide/workers/results.py",
             "runner/slurm/decide/workers/refusals.py",
         ),
-        ("leave_steps", "leave_words"),
+        ("leave_steps", "leave_host_steps", "leave_messages", "eviction_messages"),
     ),
     "claims": Target(
         (
@@ -31,8 +31,10 @@ TARGETS = {
             "runner/slurm/decide/claims.py",
             "runner/report/leases.py",
             "runner/report/claims.py",
+            "runner/report/ownership.py",
+            "runner/report/writes.py",
         ),
-        ("leases", "require_claims", "claims_of_a_tick"),
+        ("leases", "require_claims", "note_errors", "claims_of_a_tick", "report", "record_writes", "ownership"),
     ),
     "translate": Target(("runner/translate.py",), ("play_events", "translate")),
     "nodes": Target(
@@ -42,6 +44,9 @@ TARGETS = {
             "plugins/module_utils/slurm/evict.py",
             "plugins/module_utils/slurm/hold.py",
         ),
-        ("slurm_nodes", "slurm_nodes_module", "node_rules", "slurm_jobs"),
+        (
+            *("slurm_nodes", "slurm_nodes_calls", "slurm_nodes_terms", "slurm_nodes_main", "slurm_nodes_module"),
+            *("evictions", "node_rules", "node_holders", "slurm_jobs"),
+        ),
     ),
 }

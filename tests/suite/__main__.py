@@ -12,7 +12,7 @@ import typer
 
 from tests.suite.parts import TIERS, UnknownPartError, all_parts, choose, forgotten_files
 from tests.suite.pool import Pool
-from tests.suite.results import Result, Run, Store, last_results, table
+from tests.suite.results import Result, Run, Store, last_results, skips_by_reason, table
 from tests.suite.tree import tree_hash
 
 HELP = """Run tests. WHAT is a tier (fast, test, full), a kind (lint, unit, python3.13, contract, molecule,
@@ -38,11 +38,11 @@ def main(
         sys.exit(_run(what or ["test"], again=again, minutes=minutes, streams=streams))
 
 
-def _run(words: list[str], *, again: bool, minutes: float | None, streams: int) -> int:
+def _run(names: list[str], *, again: bool, minutes: float | None, streams: int) -> int:
     began, setup_cpu = float(os.environ.get("DEV_STARTED") or time.time()), _children_cpu()
     setup_seconds = time.time() - began
     try:
-        parts = choose(words)
+        parts = choose(names)
     except UnknownPartError as error:
         _print(f"error: {error}")
         return WRONG_USE
@@ -53,7 +53,7 @@ def _run(words: list[str], *, again: bool, minutes: float | None, streams: int) 
         signal.signal(number, signal.default_int_handler)
     store, tree = Store(), tree_hash()
     # Only `full` continues where it stopped: the other tiers must show that they pass now.
-    known = {} if again or words != ["full"] else {p.name: r for p in parts if (r := store.passed(p.slug, tree))}
+    known = {} if again or names != ["full"] else {p.name: r for p in parts if (r := store.passed(p.slug, tree))}
     todo = [part for part in parts if part.kind != "image" and part.name not in known]
     needed = {f"image {kind}" for part in todo for kind in part.images}
     todo = [*(part for part in parts if part.name in needed), *todo]
@@ -61,7 +61,7 @@ def _run(words: list[str], *, again: bool, minutes: float | None, streams: int) 
     _print(f"{len(todo)} parts, {streams} at a time" + (f"; {len(reused)} passed before at this tree" * bool(reused)))
     pool = Pool(store, tree, streams, _print, minutes and minutes * 60)
     pool.run(todo)
-    run = Run(" ".join(words), tree, time.time() - began, setup_seconds, setup_cpu, [*reused, *pool.results])
+    run = Run(" ".join(names), tree, time.time() - began, setup_seconds, setup_cpu, [*reused, *pool.results])
     run.save()
     _close(run, store)
     if pool.interrupted:
@@ -87,6 +87,8 @@ def _close(run: Run, store: Store) -> None:
     elif any(not one.tree for one in run.results):
         _print("files changed during the run; results of parts that ended later are not kept for a later run of full")
     counts = [sum(getattr(one, name) for one in run.results) for name in ("passed", "failed", "skipped")]
+    for line in skips_by_reason(run.results):
+        _print(f"skipped: {line}")
     if any(counts):
         _print("{} passed, {} failed, {} skipped".format(*counts))
     good = sum(one.ok for one in run.results)

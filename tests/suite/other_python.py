@@ -13,7 +13,7 @@ from pathlib import Path
 from sandbox.fleet.errors import FleetError
 from sandbox.fleet.images import ensure_image, recipe
 from sandbox.fleet.runtime import Podman
-from tests.suite.parts import ROOT
+from tests.repository import ROOT, present_files
 
 SUITE = "trixie"
 PYTHON = "3.13"
@@ -25,7 +25,7 @@ SCRIPT = f"""
 mkdir /src && cd /src && tar -x
 exec </dev/null
 export DEBIAN_FRONTEND=noninteractive
-install='apt-get install -y --no-install-recommends git openssh-client python3-venv'
+install='apt-get install -y --no-install-recommends git openssh-client python3-venv sudo'
 sh -ec "apt-get update; $install" >/tmp/apt.log 2>&1 || {{ tail -20 /tmp/apt.log; exit 1; }}
 python3 -m venv .venv
 . .venv/bin/activate
@@ -57,11 +57,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def packed_tree(root: Path = ROOT) -> bytes:
     """The present files, committed or not, as a tar archive, without those that git ignores."""
-    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    files = subprocess.run(listing, cwd=root, capture_output=True, check=True).stdout.split(b"\0")
-    present = b"\0".join(file for file in files if file and os.path.lexists(root / os.fsdecode(file)))
     pack = ["tar", "-c", "--null", "--files-from=-"]
-    return subprocess.run(pack, cwd=root, input=present, capture_output=True, check=True).stdout
+    files = "\0".join(present_files(root=root)).encode()
+    return subprocess.run(pack, cwd=root, input=files, capture_output=True, check=True).stdout
 
 
 if __name__ == "__main__":

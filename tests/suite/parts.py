@@ -107,7 +107,7 @@ END_TO_END = (
     EndToEnd("killed_anywhere", 600, {"trixie": "test"}),
     EndToEnd("two_runners", 150, {"trixie": "full"}),
     # contract/test_independence.py tests the same in every merge, without hosts.
-    EndToEnd("hanging", 770, {"bookworm": "full"}),
+    EndToEnd("hanging", 1000, {"bookworm": "full"}),
     EndToEnd("worker_faults", 500, {"trixie": "test"}),
     EndToEnd("artifacts", 240, {"trixie": "test"}, bare=True),
     EndToEnd("host_keys", 130, {"bookworm": "test"}),
@@ -147,12 +147,12 @@ def all_parts() -> list[Part]:
     """Every part except the images, which `choose` adds."""
     return [
         *(Part(f"lint {name}", ("sh", "-ec", command), "fast", 40) for name, command in LINT.items()),
-        pytest("unit", "fast", 90, ["tests/unit"]),
+        pytest("unit", "fast", 300, ["tests/unit"]),
         # The other Python that the README promises; `unit` runs on the machine's own.
         Part("python3.13 unit", ("python", "-m", "tests.suite.other_python"), "full", 300, images=("trixie",)),
         # Each change to the rules about nodes, leaving, claims and events must make a test fail.
         *(Part(f"mutants {name}", ("python", "-m", "tests.mutants", name), "full", 400) for name in TARGETS),
-        pytest("contract", "fast", 280, ["tests/contract"]),
+        pytest("contract", "fast", 500, ["tests/contract"]),
         pytest(
             "e2e fleet", "test", 100, ["tests/e2e/test_fleet.py"], images=("bookworm", "bookworm:warm", "trixie:warm")
         ),
@@ -170,32 +170,32 @@ def molecule_parts(scenarios: Path = ROOT / "molecule") -> list[Part]:
     return [Part(f"molecule {name}", (*run, name), "test", 300, images=images) for name in names]
 
 
-def choose(words: Iterable[str]) -> list[Part]:
+def choose(names: Iterable[str]) -> list[Part]:
     """The parts of each tier, kind or name, after the images that they need. A name may have several words."""
     chosen: dict[str, Part] = {}
-    for word in words:
-        found = [part for part in all_parts() if _matches(part, word)]
+    for name in names:
+        found = [part for part in all_parts() if _matches(part, name)]
         if not found:
-            raise UnknownPartError(_unknown(word))
+            raise UnknownPartError(_unknown(name))
         chosen |= {part.name: part for part in found}
     needed = dict.fromkeys(kind for part in chosen.values() for kind in part.images)
     return [*(image(kind) for kind in needed), *chosen.values()]
 
 
-def _matches(part: Part, word: str) -> bool:
-    if word in TIERS:
-        return part.in_tier(word)
-    if word in {one.kind for one in all_parts()}:
-        return part.kind == word
-    return bool(word.split()) and all(one in part.name for one in word.split())
+def _matches(part: Part, name: str) -> bool:
+    if name in TIERS:
+        return part.in_tier(name)
+    if name in {one.kind for one in all_parts()}:
+        return part.kind == name
+    return bool(name.split()) and all(one in part.name for one in name.split())
 
 
-def _unknown(word: str) -> str:
-    if word.endswith(".py") or "::" in word:
-        return f"{word!r} is not a part; run a file or a test with: . .venv/bin/activate && pytest {word}"
-    near = difflib.get_close_matches(word, [part.name for part in all_parts()], n=3, cutoff=0.4)
+def _unknown(name: str) -> str:
+    if name.endswith(".py") or "::" in name:
+        return f"{name!r} is not a part; run a file or a test with: . .venv/bin/activate && pytest {name}"
+    near = difflib.get_close_matches(name, [part.name for part in all_parts()], n=3, cutoff=0.4)
     meant = f"; near: {', '.join(map(repr, near))}" if near else ""
-    return f"no part is called {word!r}{meant}; ./dev test list prints all names"
+    return f"no part is called {name!r}{meant}; ./dev test list prints all names"
 
 
 def forgotten_files(tests: Path = ROOT / "tests") -> list[str]:

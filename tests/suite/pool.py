@@ -200,8 +200,8 @@ def used(usage: Path, cost: Path) -> dict[str, float]:
     }
 
 
-def counted(report: Path) -> dict[str, int]:
-    """Numbers of passed, failed and skipped tests, from pytest's report."""
+def counted(report: Path) -> dict[str, int | dict[str, str]]:
+    """Numbers of passed, failed and skipped tests, and why each was skipped, from pytest's report."""
     if not report.exists():
         return {}
     suite = ET.parse(report).getroot().find("testsuite")
@@ -210,4 +210,9 @@ def counted(report: Path) -> dict[str, int]:
     total, bad, skipped = (
         sum(int(suite.get(name, "0")) for name in names) for names in (("tests",), ("failures", "errors"), ("skipped",))
     )
-    return {"passed": max(0, total - bad - skipped), "failed": bad, "skipped": skipped}
+    skips = {
+        case.get("name", ""): skip.get("message", "")
+        for case in suite.iter("testcase")
+        for skip in case.iter("skipped")
+    }
+    return {"passed": max(0, total - bad - skipped), "failed": bad, "skipped": skipped, "skips": skips}

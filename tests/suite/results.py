@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,6 +27,7 @@ class Result:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    skips: dict[str, str] = field(default_factory=dict)  # why, by test
     ended_at: str = ""
     reason: str = ""  # why it failed or did not run, if the output does not show it
 
@@ -138,6 +139,15 @@ def _row(one: Result) -> tuple[str, ...]:
         *(str(number or "") for number in numbers),
         one.tree[:8] or "unknown",
     )
+
+
+def skips_by_reason(results: Iterable[Result]) -> list[str]:
+    """A line for each reason, with the part and the tests that were skipped for it."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in results:
+        for test, reason in one.skips.items():
+            found.setdefault((one.part, reason), []).append(test)
+    return [f"{part}: {reason}: {', '.join(sorted(tests))}" for (part, reason), tests in sorted(found.items())]
 
 
 def last_results(results: Iterable[tuple[str, Result | None]], tree: str) -> str:

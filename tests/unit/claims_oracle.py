@@ -2,7 +2,7 @@
 
 from runner.model.plan import Play
 from runner.model.platform import Member, Operation
-from runner.model.records import read_time
+from runner.model.times import read_time
 from runner.model.world import World
 
 CONTROLLER_AND_WORKERS = {"controller", "worker"}
@@ -38,7 +38,9 @@ def check_claimed(now: World, play: Play) -> None:
         by, until = known.adapter_detail.get("claimed_by"), read_time(known.adapter_detail.get("lease_expires_at"))
         lives = until is not None and until > now.now
         assert not (by and by != now.runner_id and lives), f"{play.playbook}: {by} holds {member.id}"
-        assert (by == now.runner_id and lives) or _covered(now, play, known), f"{play.playbook}: nobody holds {known}"
+        assert (by == now.runner_id and lives) or _covered(now, play, known), (
+            f"{play.playbook}: no runner holds {known}"
+        )
     assert set(play.fences) <= {one.id for one in changed(play)}, "a play that only reads carries no number"
 
 

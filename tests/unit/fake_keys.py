@@ -1,18 +1,18 @@
-"""munge keys in mind: what Vault has, what lies beside the key on each host, and which key each munged holds."""
+"""munge keys in memory: what Vault has, what lies beside the key on each host, and which key each munged holds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from runner.model.names import CONTROLLER
 from runner.model.plan import AdapterError, Play
 from runner.model.platform import Member
 from runner.model.world import Outcome
+from runner.slurm.components import CONTROLLER
 from runner.slurm.node_names import node_name
 
 OWN = AdapterError("path_in_the_way", "a directory")
 HELD = AdapterError("rotation_held", "another host", "retryable")
-SILENT = AdapterError("controller_silent", "no answer", "retryable")
+NO_ANSWER = AdapterError("controller_silent", "no answer", "retryable")
 
 
 class Killed(Exception):
@@ -28,10 +28,10 @@ class FakeKeys:
     made: int = 0
 
     def rotate(self, play: Play, down: set[str], broken: set[str], moment: Callable[[], None]) -> dict[UUID, Outcome]:
-        """Do what the play does, and say how each host came out of it. `moment` is called before each change."""
+        """Do what the play does, and return the outcome of each host. `moment` is called before each change."""
         names = {member.id: _name(member) for member in play.members}
         up = {one: name for one, name in names.items() if name not in down}
-        told = {
+        outcomes = {
             one: Outcome(error=AdapterError("host_unreachable", "no route", "retryable", name))
             for one, name in names.items()
             if one not in up
@@ -39,11 +39,11 @@ class FakeKeys:
         moment()
         match play.terms["rotation_step"]:
             case "stage":
-                return told | self._stage(up, broken, moment)
+                return outcomes | self._stage(up, broken, moment)
             case "switch":
-                return told | self._switch(up, moment)
+                return outcomes | self._switch(up, moment)
         self._drop()
-        return told | dict.fromkeys(up, Outcome("rotating"))
+        return outcomes | dict.fromkeys(up, Outcome("rotating"))
 
     def _stage(self, up: dict[UUID, str], broken: set[str], moment: Callable[[], None]) -> dict[UUID, Outcome]:
         if self.coming is None:
@@ -61,7 +61,7 @@ class FakeKeys:
 
     def _switch(self, up: dict[UUID, str], moment: Callable[[], None]) -> dict[UUID, Outcome]:
         if CONTROLLER not in up.values():
-            return dict.fromkeys(up, Outcome(error=SILENT))
+            return dict.fromkeys(up, Outcome(error=NO_ANSWER))
         if self.coming:
             self.current, self.coming = self.coming, None
         for name in up.values():

@@ -46,7 +46,7 @@ class FakeNode:
         )
 
     def end(self, jobs: set[JobId], at: datetime) -> None:
-        """Their processes are told to end; a job leaves the node only when it has been cleared away."""
+        """Their processes get a signal to end; a job leaves the node only when it has been cleared away."""
         self.jobs -= jobs
         self.ending |= dict.fromkeys(jobs, at)
 

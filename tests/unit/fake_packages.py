@@ -1,4 +1,4 @@
-"""Slurm's packages in mind: what is installed on each host, which version each daemon runs, and what to return to."""
+"""Slurm's packages in memory: what is installed on each host, which version each daemon runs, and what to return to."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -48,9 +48,9 @@ class FakePackages:
         return self.point.version
 
     def begin(self, verb: str, change: str, target: str) -> str:
-        """Keep what is needed to finish or to return; the version from which the play says that it moved.
+        """Keep what is needed to finish or to return; the version from which the play reports that it moved.
 
-        An upgrade knows it from its backup, also in a later run; a rollback says what it finds installed.
+        An upgrade knows it from its backup, also in a later run; a rollback reports what it finds installed.
         """
         now = self.on(CONTROLLER_HOST)
         if verb == "rollback":

@@ -1,7 +1,8 @@
-"""A cluster in mind: does what the plays do, by Slurm's rules, so that whole lifecycles can be told by property.
+"""A simulated cluster: does what the plays do, by Slurm's rules, so that whole lifecycles can be tested by property.
 
 Its rules are written out here, in fake_node.py and in fake_packages.py, and taken from no code under test;
-test_fake_slurm.py holds them to what was recorded of Slurm.
+test_fake_slurm.py holds them to what was recorded of Slurm. Over 300 lines, because every play changes the state of the
+same object.
 """
 
 from collections.abc import Callable
@@ -17,11 +18,10 @@ from runner.slurm.snapshot import Reservation, Snapshot
 from tests.unit.fake_keys import FakeKeys
 from tests.unit.fake_node import FakeNode, JobId, acts_on, is_hit, shown_job
 from tests.unit.fake_packages import CONTROLLER_HOST, FakePackages, upstream
-from tests.unit.worlds import NOW, after, snapshot
+from tests.unit.worlds import NOW, UNREACHABLE, after, snapshot
 
 __all__ = ["FakeNode", "FakeSlurm"]
 
-UNREACHABLE = AdapterError("host_unreachable", "no route", "retryable")
 BROKEN = AdapterError("unit_failed", "it does not stop", "retryable")
 DAEMON_STARTS = timedelta(seconds=2)
 
@@ -38,6 +38,7 @@ class FakeSlurm:
     residue: dict[str, list[str]] = field(default_factory=dict)  # what cannot be removed from a host
     cleaned: list[str] = field(default_factory=list)
     cleaned_with_jobs: list[str] = field(default_factory=list)
+    refused_deletions: list[tuple[str, str]] = field(default_factory=list)  # each with what was in the way
     ignores_resume: bool = False  # Slurm takes the command, and the node stays drained
     ghosts: set[str] = field(default_factory=set)  # Slurm takes their deletion, and shows them still
     # An ended job is COMPLETING until a later tick has begun; with this, until `clear_away`.
@@ -66,7 +67,9 @@ class FakeSlurm:
         if not self.up:
             return snapshot(None, ping="DOWN", slurmctld="inactive")
         nodes = {
-            name: fake.shown(self._silence(name), self.daemons_started.get(name), upstream(self.packages.of(name)))
+            name: fake.shown(
+                self._unresponsive_flags(name), self.daemons_started.get(name), upstream(self.packages.of(name))
+            )
             for name, fake in self.nodes.items()
         }
         jobs = [shown_job(job, "RUNNING", nodes=[name]) for name, fake in self.nodes.items() for job in fake.jobs]
@@ -86,7 +89,7 @@ class FakeSlurm:
             "outdated": self.packages.outdated,
         }
 
-    def _silence(self, name: str) -> set[str]:
+    def _unresponsive_flags(self, name: str) -> set[str]:
         """A node does not answer while its munged holds another key than the controller's."""
         distrusted = self.distrusts_resumed and not self.nodes[name].reason
         return {"NOT_RESPONDING"} if distrusted or self.keys.disagrees(name) else set()
@@ -119,8 +122,8 @@ class FakeSlurm:
             return after(world, play, rotated, self.seen())
         work = play.work
         if not self.up and work:
-            silent = AdapterError("slurm_silent", "slurmctld does not answer", "retryable")
-            return after(world, play, {play.members[0].id: Outcome(error=silent)}, None)
+            no_answer = AdapterError("slurm_silent", "slurmctld does not answer", "retryable")
+            return after(world, play, {play.members[0].id: Outcome(error=no_answer)}, None)
         self.moment()
         self.partitions |= {
             name: state for name, state in work.get("partitions", {}).items() if name in self.partitions
@@ -302,6 +305,7 @@ class FakeSlurm:
             self.deleted_with_jobs.append(name)  # the play would refuse; that it was asked to is already wrong
         problem = self._in_the_way(name)
         if problem:
+            self.refused_deletions.append((name, problem))
             return AdapterError(problem, f"{name} may not be deleted: {problem}", "retryable")
         self.moment()
         if name not in self.ghosts:
@@ -310,7 +314,7 @@ class FakeSlurm:
         return None
 
     def _in_the_way(self, name: str) -> str | None:
-        """As the module on the controller judges, in words of its own."""
+        """As the module on the controller decides, written independently of it."""
         if not self.answers or not self.up:
             return "state_unknown"
         if code := self.nodes[name].not_deletable():

@@ -1,4 +1,4 @@
-"""What somebody who means harm would put into a record: values for the tests of bad input."""
+"""What an attacker would put into a record: values for the tests of bad input."""
 
 from typing import Any
 

@@ -1,15 +1,15 @@
-"""Ticks in mind: whole lifecycles of workers, decided for real and carried out on a fake Slurm."""
+"""Ticks in memory: whole lifecycles of workers, decided for real and carried out on a fake Slurm."""
 
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from runner.model.plan import Play, Step, stamp
+from runner.model.plan import Play, Step
 from runner.model.platform import Member, Operation
 from runner.model.world import World
 from runner.slurm.decide import decide
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
-from tests.unit.worlds import NOW, add, controller, fresh_id, instance, settle, worker, world
+from tests.unit.worlds import NOW, add, deployed, fresh_id, settle, worker
 
 
 def serving(number: int, **changes: Any) -> Member:
@@ -54,13 +54,7 @@ def ask_whole(verb: str, **changes: Any) -> Operation:
 
 
 def cluster(*members: Member, operations: tuple[Operation, ...] = (), whole: tuple[Operation, ...] = ()) -> World:
-    status = {"observed_at": stamp(NOW), "reasons": []}
-    return world(
-        instance=instance(status="running", health="healthy", status_detail=status),
-        members=(controller(status="ready"), *members),
-        operations=operations,
-        instance_operations=whole,
-    )
+    return deployed(*members, operations=operations, instance_operations=whole)
 
 
 def tick(now: World, slurm: FakeSlurm, *, seconds: int = 60) -> tuple[World, list[Step], list[Play]]:

@@ -74,8 +74,8 @@ if asked.get("reference_epoch"):
     answer["join_terms"] = {"skew": 0, "slurm_user": None, "credential": "MUNGE:x"}
 """,
     "slurm_nodes": """
-words = {"delete": "deleted", "verify_delete": "deletable"}
-done = {name: {"did": word} for verb, word in words.items() for name in asked.get(verb) or []}
+results = {"delete": "deleted", "verify_delete": "deletable"}
+done = {name: {"did": result} for verb, result in results.items() for name in asked.get(verb) or []}
 answer = {"snapshot": snapshot, "nodes": done, "changes": []}
 """,
     "converge_host": """
@@ -87,11 +87,11 @@ answer = {"hostname": host, "units_noted": ["slurmd"], "residue": [], "logs_kept
 """,
 }
 # Runs the module as it is, then whatever the test adds, with the answer in `said`; prints `said` and `more`.
-INTERPRETER = """#!{python}
+INTERPRETER = """#!{python} -IS
 import base64, json, os, subprocess, sys
 os.environ["STUB_HOST"] = {name!r}
 os.environ["STUB_ASKED"] = {asked!r}
-done = subprocess.run([{python!r}, *sys.argv[1:]], capture_output=True, text=True)
+done = subprocess.run([{python!r}, "-IS", *sys.argv[1:]], capture_output=True, text=True)
 module = os.path.basename(sys.argv[1]).removeprefix("AnsiballZ_").removesuffix(".py") if len(sys.argv) > 1 else ""
 try:
     said, more = json.loads(done.stdout), ""
@@ -148,17 +148,20 @@ class LocalPlays:
         slot: PlaySlot | None = None,
     ) -> RunResult:
         settings = Settings.model_construct(play_timeout_seconds=seconds)
-        slot = slot or PlaySlot(requested=True, forks=4, number=1)
+        slot = slot or PlaySlot(requested=True, hosts=4, forks=4)
         return plays.play(
             step, world, slurm_app.SLURM, {}, settings, on_member_event=self.events.append, give_up=give_up, slot=slot
         )
 
-    def by_hand(self, playbook: str, world: World, *members: Member) -> "subprocess.CompletedProcess[str]":
-        """The same play as a person starts it."""
+    def by_hand(
+        self, playbook: str, world: World, *members: Member, **variables: str
+    ) -> "subprocess.CompletedProcess[str]":
+        """The same play as a person starts it, with `variables` on the command line."""
         tree, _ = inventory.build(slurm_app.SLURM, world.instance, members, world.allocations)
         (self.bundle / "hosts.yml").write_text(json.dumps(tree))
+        command = str(Path(sys.executable).parent / "ansible-playbook")
         return subprocess.run(
-            [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "hosts.yml", f"playbooks/{playbook}.yml"],
+            [command, "-i", "hosts.yml", f"playbooks/{playbook}.yml", "-e", json.dumps(variables)],
             cwd=self.bundle,
             env={**os.environ, "ANSIBLE_HOME": str(self.bundle / "home"), "ANSIBLE_NOCOLOR": "1"},
             capture_output=True,

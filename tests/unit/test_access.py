@@ -12,12 +12,12 @@ from runner.slurm import access_bundle
 from runner.slurm.decide import decide
 from runner.slurm.snapshot import Sample, Snapshot
 from tests.unit.lifecycle import cluster, serving
-from tests.unit.worlds import NOW, after, allocation, controller, instance, node, of_kind, settle, snapshot
+from tests.unit.worlds import KEY, NOW, after, allocation, controller, instance, node, of_kind, settle, snapshot
 
 
 def samples(**changes: str) -> list[Sample]:
     """Output as on a controller; `sinfo="..."` changes the output of that command."""
-    samples = take_samples(lambda *words: changes.get(words[0], f"{words[0]} says\nso"))
+    samples = take_samples(lambda *command: changes.get(command[0], f"{command[0]} prints\nso"))
     return [Sample.model_validate(one) for one in samples]
 
 
@@ -34,16 +34,33 @@ def made(shown: Snapshot, workers: int = 1, **changes: Any) -> Detail:
     return found
 
 
-def test_it_names_hosts_account_partition_and_a_command_that_pins_the_hosts_key() -> None:
+def test_it_names_hosts_account_partition_and_a_short_ssh_line() -> None:
     bundle = made(seen("w2"), workers=2)
     assert bundle["controller"] == {"hostname": "ctl", "host": "10.0.0.1", "port": 22, "username": "ops"}
     assert [one["host"] for one in bundle["workers"]] == ["10.0.0.2", "10.0.0.3"]
     assert bundle["submit"]["batch"].startswith("sbatch --account=default --partition=main ")
-    assert bundle["ssh"]["command"].endswith(" -p 22 ops@10.0.0.1")
-    assert "StrictHostKeyChecking=yes" in bundle["ssh"]["command"]
-    assert bundle["ssh"]["known_hosts"] in bundle["ssh"]["command"]
+    assert bundle["ssh"]["command"] == "ssh -o StrictHostKeyChecking=yes ops@10.0.0.1"
+    assert bundle["ssh"]["known_hosts"] == f"10.0.0.1 {KEY}"
     assert [one["command"] for one in bundle["commands"]] == [entry[1] for entry in USE]
     assert [one["command"] for one in bundle["health"]] == [entry[1] for entry in HEALTH]
+
+
+def test_another_port_is_in_the_ssh_line_and_in_the_known_hosts_line() -> None:
+    connection = {"host": "10.0.0.1", "port": 2222, "username": "ops", "host_keys": [KEY]}
+    place = allocation(1, connection=connection)
+    found = access_bundle.bundle(instance(), seen("w2"), controller(), [], {place.id: place})
+    assert found is not None
+    assert found["ssh"]["command"] == "ssh -o StrictHostKeyChecking=yes -p 2222 ops@10.0.0.1"
+    assert found["ssh"]["known_hosts"] == f"[10.0.0.1]:2222 {KEY}"
+
+
+def test_a_person_sees_the_ssh_line_and_the_line_for_known_hosts() -> None:
+    ssh = made(seen("w2"))["ssh"]
+    shown = lines({"ssh": ssh})
+    assert f"  {ssh['command']}" in shown
+    assert shown[shown.index("  first add this line to ~/.ssh/known_hosts:") + 1] == f"  {ssh['known_hosts']}"
+    former = {"command": "ssh -o KnownHostsCommand=... ops@10.0.0.1", "known_hosts": "10.0.0.1 ssh-rsa A", "key": "x"}
+    assert not any("known_hosts" in line for line in lines({"ssh": former})), "its command has the key"
 
 
 def test_workers_that_do_not_serve_are_not_in_it() -> None:
@@ -74,7 +91,7 @@ def test_a_changed_cluster_renews_it() -> None:
     assert access_bundle.renewed({"controller": "of an older runner"}, old) == old
 
 
-def test_however_much_a_cluster_says_the_bundle_fits() -> None:
+def test_the_bundle_fits_however_much_a_cluster_prints() -> None:
     much = "\n".join("ä" * COLUMNS for _ in range(1000))
     loud = seen(*(f"w{n}" for n in range(2, 60)), sinfo=much, squeue=much, sacct=much, sdiag=much, scontrol=much)
     users = [{"name": f"user{n}", "uid": 2000 + n, "account": "a" * 30} for n in range(200)]
@@ -99,20 +116,20 @@ def test_an_answer_is_clipped_to_its_head_and_its_newest_lines() -> None:
 
 
 def test_a_command_that_did_not_answer_is_shown_without_output() -> None:
-    samples = take_samples(lambda *words: None if words[0] == "sacct" else "x")
+    samples = take_samples(lambda *command: None if command[0] == "sacct" else "x")
     assert {one["command"].split()[0] for one in samples if one["output"] is None} == {"sacct"}
 
 
 def test_jobs_are_not_shown_where_the_project_keeps_them_private() -> None:
     bundle = made(seen("w2", squeue="1 main mallory"), config={"slurm": {"PrivateData": "jobs"}})
     assert "mallory" not in json.dumps(bundle)
-    assert "sinfo says" in json.dumps(bundle)
+    assert "sinfo prints" in json.dumps(bundle)
 
 
 def test_no_example_shows_the_names_of_jobs() -> None:
     commands = [command for _, command, _ in (*USE, *HEALTH) if command.split()[0] in ("squeue", "sacct")]
     assert all("format=" in command.lower() for command in commands)
-    assert not any("Name" in word.partition("UserName")[0] for command in commands for word in command.split(","))
+    assert not any("Name" in field.partition("UserName")[0] for command in commands for field in command.split(","))
 
 
 def test_it_is_written_with_the_instance_and_not_again_while_nothing_changes() -> None:

@@ -36,7 +36,7 @@ RUNNER = {
     "inventory_plugins/gpuaas",
 }
 PERSON = {"cli/requests"}
-EITHER = {"cli/main", "cli/member_operations", "cli/explain", "observe/find"}
+EITHER = {"cli/main", "cli/member_operations", "cli/follow", "cli/explain", "observe/find"}
 SAMPLES: dict[Any, Any] = {
     UUID: UUID(int=5),
     AppInstance: instance(),
@@ -131,7 +131,7 @@ def test_every_method_of_the_client_is_used_and_is_one_call_of_the_contract(
 @pytest.mark.parametrize(
     ("principal", "who"),
     [("service_account", RUNNER | EITHER), ("operator", PERSON | EITHER)],
-    ids=lambda one: str(one),
+    ids=["service_account", "operator"],
 )
 def test_the_listed_calls_are_those_that_the_code_can_make(
     principal: str, who: set[str], templates: dict[tuple[str, str], str]

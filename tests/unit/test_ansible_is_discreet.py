@@ -1,4 +1,4 @@
-"""What a person may have told Ansible is no way to a secret."""
+"""No setting that a person may give Ansible shows a secret."""
 
 import os
 import subprocess
@@ -29,8 +29,8 @@ def test_an_ansible_that_would_show_or_keep_secrets_gets_none(tmp_path: Path) ->
 
     # Usually the socket is asked, and there is none.
     assert "No such file" in ask()
-    for told in (ask(ANSIBLE_DEBUG="1"), ask(ANSIBLE_KEEP_REMOTE_FILES="1")):
-        assert "runtime secret withheld" in told and "No such file" not in told
+    for output in (ask(ANSIBLE_DEBUG="1"), ask(ANSIBLE_KEEP_REMOTE_FILES="1")):
+        assert "runtime secret withheld" in output and "No such file" not in output
 
 
 def test_what_a_person_has_exported_for_ansible_does_not_reach_the_runners_plays(

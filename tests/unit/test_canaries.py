@@ -17,7 +17,7 @@ from sandbox.fleet.keys import KeyPair
 from tests.canaries import Canaries, Watcher, here
 
 SECRET = 'k~4"Zr/8+é' + "Qw7!x" * 8
-OTHER = "nobody's secret " * 20
+OTHER = "another's secret " * 20
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from runner.model import claims
@@ -50,7 +51,7 @@ class Writer:
 
     def __init__(self, *members: Member, answer: Callable[[], None] = lambda: None) -> None:
         self.client = Client()
-        self.instance = SimpleNamespace(id=INSTANCE)
+        self.instance = SimpleNamespace(id=INSTANCE, correlation_id="c-deploy")
         self.members = {one.id: one for one in members}
         self.claimed: dict[UUID, Operation] = {}
         self.calls: list[Any] = []
@@ -200,8 +201,23 @@ def test_what_ended_during_a_renewal_is_left_out_and_the_others_go_on() -> None:
             raise OperationEnded("cancelled")
 
     writer.answer = answer
-    with capture_logs() as lines:
+    with capture_logs(processors=[merge_contextvars]) as lines:
         tick(writer)[0]._renew()
     assert [call[0] for call in writer.calls] == [first.id, third.id, one.id, last.id]
     warning = {"event": "lease not renewed", "log_level": "warning", "problem": "cancelled"}
-    assert lines == [{**warning, "operation_id": str(first.id)}]
+    assert lines == [{**warning, "operation_id": str(first.id), "correlation_id": first.correlation_id}]
+
+
+def test_a_member_that_another_client_changed_does_not_end_the_renewal_of_the_others() -> None:
+    one, other = held(3), held(4)
+    writer = Writer(one, other)
+
+    def answer() -> None:
+        if len(writer.calls) == 1:
+            raise Outdated("it is failed now")
+
+    writer.answer = answer
+    with capture_logs() as lines:
+        tick(writer)[0]._renew()
+    assert [call[0] for call in writer.calls] == [one.id, other.id]
+    assert [(line["event"], line["member_id"]) for line in lines] == [("lease not renewed", str(one.id))]

@@ -80,7 +80,7 @@ def test_app_and_status_of_an_unreadable_record_are_kept(raw: Any, seen: Any) ->
 def test_the_error_of_a_malformed_delivery_does_not_quote_the_token() -> None:
     body = {"vault_addr": "http://vault", "wrapping_token": "hvs.CANARY", "username": "x"}
     with pytest.raises(PlatformError) as error:
-        client(lambda: httpx.Response(201, json=body)).deliver_credential(UUID(int=9), correlation_id="c")
+        client(lambda: httpx.Response(201, json=body)).deliver_credential(UUID(int=9))
     assert "CANARY" not in str(error.value)
 
 
@@ -94,7 +94,7 @@ def test_a_lone_surrogate_becomes_a_question_mark() -> None:
 def test_a_malformed_wrapping_token_is_refused(token: str) -> None:
     body = {"vault_addr": "http://vault", "wrapping_token": token, "expires_at": "2026-01-02T03:04:05Z"}
     with pytest.raises(PlatformError):
-        client(lambda: httpx.Response(201, json=body)).deliver_credential(UUID(int=9), correlation_id="c")
+        client(lambda: httpx.Response(201, json=body)).deliver_credential(UUID(int=9))
 
 
 @pytest.mark.parametrize("lasts", [None, "soon", [], float(10**9), -5, True])

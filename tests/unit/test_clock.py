@@ -1,4 +1,4 @@
-"""The time by which leases are judged: the platform's if it tells one, whatever else its answers say."""
+"""The time by which leases are judged: the platform's if it sends one, whatever else its answers hold."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime

@@ -1,4 +1,4 @@
-"""Files, links, the ledger, packages' words and units' readiness, on a scratch directory instead of a host."""
+"""Files, links, the ledger, apt output and readiness of units, on a scratch directory instead of a host."""
 
 import base64
 import getpass
@@ -36,7 +36,7 @@ def test_a_file_is_written_once_and_then_left_alone(tmp_path: Path) -> None:
     assert list((tmp_path / "conf").iterdir()) == [tmp_path / "conf" / "a"]
 
 
-def test_a_dry_run_says_what_it_would_do_and_does_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_reports_what_it_would_do_and_does_nothing(tmp_path: Path) -> None:
     assert converge_files([wanted_file(tmp_path / "a", content="x")], dry=True) == [f"file {tmp_path}/a"]
     directory = {**wanted_file(tmp_path / "d"), "mode": "0700"}
     assert converge_directories([directory], dry=True) == [f"directory {tmp_path}/d"]
@@ -105,7 +105,7 @@ def test_services_are_held_only_while_packages_are_installed(policy: Path) -> No
     assert not policy.exists()
 
 
-def test_a_policy_that_somebody_else_made_comes_back_even_after_a_failure(policy: Path) -> None:
+def test_a_policy_that_was_there_before_comes_back_even_after_a_failure(policy: Path) -> None:
     policy.write_text("theirs")
     with pytest.raises(RuntimeError), services_held():
         raise RuntimeError
@@ -138,7 +138,7 @@ def test_a_conflict_with_a_package_of_the_host_is_refused() -> None:
         ("", "package_install_failed", "retryable"),
     ],
 )
-def test_what_apt_says_decides_whether_trying_again_helps(output: str, code: str, error_class: str) -> None:
+def test_the_output_of_apt_decides_whether_trying_again_helps(output: str, code: str, error_class: str) -> None:
     error = explain(f"Reading package lists...\n{output}", "installing slurmd")
     assert (error.code, error.error_class) == (code, error_class)
     if code in ("package_install_failed", "package_not_found") and output:

@@ -39,7 +39,9 @@ FORWARD = {
     "failed": {"failed", "deleted"},  # a new attempt on the same allocation takes its place
 }
 MEMBER_STATUS = st.sampled_from(list(MemberStatus))
-ALLOCATION_STATUS = st.sampled_from(["active", "active", "active", "provisioning", "releasing", "released", "new-word"])
+ALLOCATION_STATUS = st.sampled_from(
+    ["active", "active", "active", "provisioning", "releasing", "released", "new-status"]
+)
 ERRORS = st.sampled_from(
     [None, AdapterError("host_unreachable", "x", "retryable"), AdapterError("task_failed", "x", "intervention")]
 )
@@ -81,7 +83,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 @st.composite
 def after_play(draw: st.DrawFn, before: World, play: Play) -> World:
-    """Anything a play could bring back: errors, silence, and a controller that shows whatever it shows."""
+    """Anything a play could bring back: errors, no answer, and a controller that shows whatever it shows."""
     outcomes: dict[UUID, Outcome] = {}
     nodes = {}
     for member in play.members:
@@ -89,8 +91,8 @@ def after_play(draw: st.DrawFn, before: World, play: Play) -> World:
             continue
         name = f"w{member.allocation_id.int - 100}" if member.allocation_id else "w0"
         error = draw(ERRORS)
-        said = joined(name).detail if member.component_key == "worker" else {}
-        outcomes[member.id] = Outcome("joining", said, error)
+        report = joined(name).detail if member.component_key == "worker" else {}
+        outcomes[member.id] = Outcome("joining", report, error)
         if draw(st.booleans()):
             nodes[name] = node(
                 state=draw(st.sampled_from(["IDLE", "MIXED", "DOWN", "UNKNOWN"])),
@@ -119,8 +121,8 @@ def test_a_tick_ends_with_every_operation_ended_or_waiting_for_a_reason(data: st
         touched = operation.id in ended or any(str(operation.id)[:8] in step.subject for step in waiting)
         members = {m.id.hex[:8] for m in now.members if m.adapter_detail.get("operation_id") == str(operation.id)}
         held = any(step.subject.rpartition("-")[2] in members for step in waiting)
-        silent = play is not None and bool(now.played)
-        assert touched or held or silent, f"{operation.operation} {operation.status} is forgotten"
+        played = play is not None and bool(now.played)
+        assert touched or held or played, f"{operation.operation} {operation.status} is forgotten"
 
 
 @settings(max_examples=300, deadline=None)

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -12,11 +13,11 @@ from runner.model.world import Outcome, World
 from runner.observe.world import observe
 from runner.platform.answers import Listing
 from runner.settings import Settings
-from runner.slurm import desired_config
+from runner.slurm import desired_config, detail
 from runner.slurm.app import SLURM
 from runner.slurm.decide import decide
 from tests.unit.lifecycle import serving
-from tests.unit.worlds import NOW, after, controller, instance, node, of_kind, settle, snapshot, world
+from tests.unit.worlds import NOW, UNREACHABLE, after, controller, instance, node, of_kind, settle, snapshot, world
 
 REFUSAL = "slurmctld refuses the configuration: fatal: failed to initialize priority plugin"
 CONFIG = {"slurm": {"MinJobAge": 120}}
@@ -86,9 +87,9 @@ def test_a_refused_config_degrades_and_is_not_tried_until_it_changes(code: str) 
     assert look is not None and look.playbook == "observe"
     now, steps, again = settle(played(now, look, Outcome("serving")), decide)
     assert again is None
-    said = of_kind(steps, SetInstance)[-1]
-    assert said.health == "degraded"
-    assert [(reason["code"], reason["message"]) for reason in said.detail["reasons"]] == [(code, REFUSAL)]
+    written = of_kind(steps, SetInstance)[-1]
+    assert written.health == "degraded"
+    assert [(reason["code"], reason["message"]) for reason in written.detail["reasons"]] == [(code, REFUSAL)]
     assert the_controller(now).adapter_detail["applied_config"] == digest_of({})
     later = now.later(now=NOW + timedelta(minutes=1), played=frozenset(), outcomes={}, snapshot=None)
     _, steps, play = settle(later, decide)
@@ -121,13 +122,13 @@ def test_withdrawing_a_refused_config_makes_the_cluster_healthy() -> None:
 def test_an_unreachable_host_is_tried_again_with_growing_pauses() -> None:
     now, _, play = settle(running(CONFIG), decide)
     assert play
-    away = Outcome(error=AdapterError("host_unreachable", "no route", "retryable"))
+    away = Outcome(error=UNREACHABLE)
     waits = []
     for _ in range(3):
         now, _, _look = settle(played(now, play, away), decide)
         trial = desired_config.on_trial(the_controller(now))
-        assert trial and trial.next_attempt_at
-        waits.append(trial.next_attempt_at)
+        assert trial and trial.next_at
+        waits.append(trial.next_at)
         assert trial.digest == digest_of(CONFIG)
         _, _, early = settle(now.later(played=frozenset(), outcomes={}), decide)
         assert early is None or early.playbook == "observe"
@@ -193,8 +194,8 @@ def test_workers_follow_the_controllers_configuration_and_report_theirs() -> Non
     now, _, play = settle(after(now, look, {}, snapshot(nodes)), decide)
     assert play is not None and play.playbook == "follow"
     assert [one.id for one in play.members[1:]] == [behind.id]
-    told = {behind.id: Outcome("serving", {"config_version": "sha256:abc", "package_version": "24.11.5-4"})}
-    now, _, again = settle(after(now, play, told, snapshot(nodes)), decide)
+    outcomes = {behind.id: Outcome("serving", {"config_version": "sha256:abc", "package_version": "24.11.5-4"})}
+    now, _, again = settle(after(now, play, outcomes, snapshot(nodes)), decide)
     known = next(one for one in now.members if one.id == behind.id).adapter_detail
     assert (known["config_version"], known["package_version"]) == ("sha256:abc", "24.11.5-4")
     assert again is None or again.playbook != "follow"
@@ -206,7 +207,7 @@ def test_a_worker_that_cannot_follow_keeps_its_version_until_the_next_look() -> 
     now = now.later(now=NOW + timedelta(hours=1), snapshot=snapshot({"w2": node()}))
     now, _, play = settle(now, decide)
     assert play is not None and play.playbook == "follow"
-    away = {behind.id: Outcome(error=AdapterError("host_unreachable", "no route", "retryable"))}
+    away = {behind.id: Outcome(error=UNREACHABLE)}
     now, _, again = settle(after(now, play, away, snapshot({"w2": node()})), decide)
     assert again is None
     assert next(one for one in now.members if one.id == behind.id).adapter_detail["config_version"] == "sha256:old"
@@ -236,8 +237,8 @@ def test_workers_get_the_users_that_are_declared_now_and_keep_their_drains() -> 
     now, _, play = settle(now.later(snapshot=snapshot(nodes)), decide)
     assert play is not None and play.playbook == "add_worker"
     assert ([one.id for one in play.members[1:]], play.terms) == ([late.id], {"keep_drains": True})
-    told = {late.id: Outcome("serving", {"users_version": knows, "config_version": "sha256:abc"})}
-    now, _, again = settle(after(now, play, told, snapshot(nodes)), decide)
+    outcomes = {late.id: Outcome("serving", {"users_version": knows, "config_version": "sha256:abc"})}
+    now, _, again = settle(after(now, play, outcomes, snapshot(nodes)), decide)
     assert next(one for one in now.members if one.id == late.id).adapter_detail["users_version"] == knows
     assert again is None
 
@@ -259,12 +260,21 @@ class QuietPlatform:
         return answer
 
 
-@pytest.mark.parametrize(("config", "quiet"), [({}, True), (CONFIG, False)])
-def test_a_quiet_tick_notices_a_changed_config_without_reading_more(config: dict[str, Any], quiet: bool) -> None:
+@pytest.mark.parametrize(("config", "unchanged"), [({}, True), (CONFIG, False)])
+def test_a_tick_without_work_notices_a_changed_config_without_reading_more(
+    config: dict[str, Any], unchanged: bool
+) -> None:
     now = running(config)
-    said = {**(now.instance.status_detail or {}), "observed_at": stamp(datetime.now(UTC))}
+    status_detail = {**(now.instance.status_detail or {}), "observed_at": stamp(datetime.now(UTC))}
     platform: Any = QuietPlatform()
     mine: Any = {"base_url": "http://127.0.0.1:1", "project_id": now.instance.project_id}
-    seen = observe(platform, now.instance.model_copy(update={"status_detail": said}), Settings(**mine), SLURM)
-    assert seen.complete is not quiet
-    assert ("members" in platform.read) is not quiet
+    seen = observe(platform, now.instance.model_copy(update={"status_detail": status_detail}), Settings(**mine), SLURM)
+    assert seen.complete is not unchanged
+    assert ("members" in platform.read) is not unchanged
+
+
+def test_the_instance_shows_the_configuration_of_no_deleted_controller() -> None:
+    gone = controller(id=UUID(int=9), status="deleted", adapter_detail={"applied_config": "sha256:old"})
+    present = controller(status="ready", adapter_detail={"applied_config": "sha256:new"})
+    for members, shown in (((gone, present), "sha256:new"), ((gone,), None)):
+        assert detail.of_instance(instance(), None, members, [], NOW)["config_digest"] == shown

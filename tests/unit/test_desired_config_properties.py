@@ -42,7 +42,7 @@ class Host:
         if not asked["slurm_config_keep"]:
             self.tried.append(asked["slurm_desired_config"])
             if asked["slurm_desired_config"] == digest_of(BAD):
-                refused = Outcome(error=AdapterError("config_refused", "Slurm's words"))
+                refused = Outcome(error=AdapterError("config_refused", "Slurm's message"))
                 return after(now, play, {} if fate == "killed" else {key: refused}, None)
             self.live = asked["slurm_desired_config"]
         if fate == "killed":

@@ -2,13 +2,13 @@
 
 import ast
 import re
-import subprocess
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.repository import ROOT, present_files
+
 # Present and former folders of the tree: a path that begins with one of them must exist.
 FOLDERS = (
     "action_plugins|app|deploy|docs|inventory_plugins|library|lookup_plugins|module_utils|molecule|playbooks"
@@ -16,17 +16,6 @@ FOLDERS = (
 )
 NAMED = re.compile(rf"`((?:{FOLDERS})/[^`\s]*)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-
-
-def pages() -> list[str]:
-    tracked = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [one for one in tracked.stdout.split("\n") if one and (ROOT / one).exists()]
 
 
 @cache
@@ -68,7 +57,7 @@ def broken_path(named: str) -> bool:
     return not file.exists() or bool(name and name not in names_in(file))
 
 
-@pytest.mark.parametrize("page", pages())
+@pytest.mark.parametrize("page", present_files("*.md"))
 def test_links_and_paths_of_a_page_exist(page: str) -> None:
     text = (ROOT / page).read_text()
     assert [target for target in LINK.findall(text) if broken_link(ROOT / page, target)] == []
@@ -80,7 +69,7 @@ def test_a_wrong_link_heading_path_or_function_is_found() -> None:
     assert broken_link(page, "no-such.md") and broken_link(page, "README.md#no-such-heading")
     assert broken_path("runner/no_such.py") and broken_path("runner/translate.py::no_such")
     assert not broken_path("runner/translate.py::parse_event") and not broken_path("docs/decisions/*")
-    assert {"docs/concepts/README.md", "README.md"} <= set(pages())
+    assert {"docs/concepts/README.md", "README.md"} <= set(present_files("*.md"))
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:

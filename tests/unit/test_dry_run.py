@@ -1,4 +1,4 @@
-"""foresee tells a tick in advance: every step up to the first play, nothing invented, nothing twice."""
+"""dry_run predicts a tick: every step up to the first play, nothing invented, nothing twice."""
 
 from runner.loop.dry_run import dry_run
 from runner.model.plan import Claim, NewMember, Play, Refuse, SetInstance, SetMember, Step, Wait, stamp
@@ -45,8 +45,8 @@ def _once(steps: list[Step]) -> list[Step]:
 
 def test_a_dry_run_of_an_idle_instance_is_empty() -> None:
     status = {"observed_at": stamp(NOW), "reasons": []}
-    quiet = instance(status="running", health="healthy", status_detail=status)
-    assert dry_run(world(instance=quiet, complete=False), SLURM) == []
+    idle = instance(status="running", health="healthy", status_detail=status)
+    assert dry_run(world(instance=idle, complete=False), SLURM) == []
 
 
 def test_work_that_another_runner_holds_is_shown_as_a_wait_and_not_as_a_play() -> None:
@@ -102,8 +102,8 @@ def test_simulated_writes_change_status_and_detail_of_their_record() -> None:
     joining = worker(operation, 2, status="reconciling")
     before = _running(members=(controller(status="ready"), joining), operations=(operation,))
     after = before.after(SetMember("because", joining, "ready", {"phase": "serving"}))
-    (told,) = (member for member in after.members if member.id == joining.id)
-    assert (told.status, told.adapter_detail["phase"]) == ("ready", "serving")
-    assert told.adapter_detail["operation_id"] == str(operation.id)
+    (written,) = (member for member in after.members if member.id == joining.id)
+    assert (written.status, written.adapter_detail["phase"]) == ("ready", "serving")
+    assert written.adapter_detail["operation_id"] == str(operation.id)
     later = after.after(SetInstance("because", "running", "degraded", {"reasons": ["one"]}))
     assert (later.instance.health, later.instance.status_detail) == ("degraded", {"reasons": ["one"]})

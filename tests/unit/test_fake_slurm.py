@@ -12,9 +12,9 @@ from tests.unit.fake_node import FakeNode
 from tests.unit.fake_packages import FIRST, NEXT
 from tests.unit.fake_slurm import FakeSlurm
 from tests.unit.lifecycle import cluster, serving
+from tests.unit.recorded_slurm import RECORDED
 from tests.unit.worlds import NOW
 
-RECORDED = Path(__file__).parent / "fixtures" / "slurm"
 GONE = {"CANCELLED", "COMPLETED"}
 # What was done to the two nodes when each folder was recorded.
 SITUATIONS: dict[str, tuple[FakeNode, FakeNode]] = {
@@ -35,8 +35,8 @@ def recorded_nodes(folder: Path) -> list[tuple[str, set[str], str]]:
     """State, flags and reason by node, as either version writes them."""
     found = []
     for one in json.loads((folder / "nodes.json").read_text())["nodes"]:
-        words = [one["state"]] if isinstance(one["state"], str) else one["state"]
-        first, *more = [word.upper() for word in words]
+        states = [one["state"]] if isinstance(one["state"], str) else one["state"]
+        first, *more = [state.upper() for state in states]
         found.append((first, {*more, *one.get("state_flags", [])}, one["reason"]))
     return found
 

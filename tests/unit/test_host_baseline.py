@@ -95,7 +95,7 @@ def process(proc: Path, pid: int, parent: int, name: str, line: str = "", state:
     (proc / str(pid) / "stat").write_text(f"{pid} ({name}) {state} {parent} 1 1")
 
 
-def test_jobs_on_a_host_are_told_by_their_steps(tmp_path: Path) -> None:
+def test_jobs_on_a_host_are_found_by_their_steps(tmp_path: Path) -> None:
     process(tmp_path, 10, 1, "slurmd")
     process(tmp_path, 11, 1, "slurmstepd", "slurmstepd: [12.batch]")
     process(tmp_path, 12, 1, "slurmstepd", "slurmstepd: [12.0]")
@@ -106,7 +106,7 @@ def test_jobs_on_a_host_are_told_by_their_steps(tmp_path: Path) -> None:
     assert running_jobs(tmp_path) == ["12"]
 
 
-def test_a_step_that_only_waits_to_tell_its_controller_runs_nothing(tmp_path: Path) -> None:
+def test_a_step_that_only_waits_to_report_to_its_controller_runs_nothing(tmp_path: Path) -> None:
     process(tmp_path, 20, 1, "slurmstepd", "slurmstepd: [7.batch]")
     assert running_jobs(tmp_path) == []
     process(tmp_path, 21, 20, "bash")

@@ -1,4 +1,4 @@
-"""GPUs as the driver tells them become words that Slurm takes, or a refusal that says what is wrong."""
+"""GPUs as the driver lists them become values that Slurm takes, or a refusal that names the problem."""
 
 import shutil
 import subprocess
@@ -34,7 +34,7 @@ def gpus(count: int, kind: str = "a100") -> list[dict[str, Any]]:
         ("NVIDIA TITAN V", "titan_v"),
     ],
 )
-def test_a_model_gets_the_word_people_use_for_it(name: str, kind: str) -> None:
+def test_a_model_gets_the_name_people_use_for_it(name: str, kind: str) -> None:
     assert gpu_type(name) == kind
 
 
@@ -82,7 +82,7 @@ def test_a_count_that_matches_or_was_not_promised_passes() -> None:
     check_gpu_count([], 0)
 
 
-def test_slurm_is_told_each_type_with_its_count_and_each_device() -> None:
+def test_slurm_gets_each_type_with_its_count_and_each_device() -> None:
     mixed = [*gpus(2), {"index": 2, "type": "t4", "device": "/dev/nvidia7"}]
     assert gres(mixed) == "gpu:a100:2,gpu:t4:1"
     assert gres([]) == ""

@@ -8,11 +8,11 @@ from plugins.modules import host_probe
 
 
 class Ended(Exception):
-    """What a module tells Ansible when it ends."""
+    """What a module returns to Ansible when it ends."""
 
-    def __init__(self, **told: Any) -> None:
-        super().__init__(str(told))
-        self.told = told
+    def __init__(self, **result: Any) -> None:
+        super().__init__(str(result))
+        self.result = result
 
 
 class FakeModule:
@@ -21,8 +21,8 @@ class FakeModule:
     def __init__(self, **_declared: Any) -> None:
         self.params = {"reference_epoch": None}
 
-    def fail_json(self, **told: Any) -> None:
-        raise Ended(**told)
+    def fail_json(self, **result: Any) -> None:
+        raise Ended(**result)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,6 @@ def test_a_ledger_that_the_disk_does_not_give_is_an_adapter_error(
     monkeypatch.setattr(host_probe, "check_host", check_host)
     with pytest.raises(Ended) as ended:
         host_probe.main()
-    problem = ended.value.told["adapter_error"]
+    problem = ended.value.result["adapter_error"]
     assert (problem["code"], problem["class"]) == (code, error_class)
-    assert "reading the facts of the host" in ended.value.told["msg"]
+    assert "reading the facts of the host" in ended.value.result["msg"]

@@ -1,4 +1,4 @@
-"""Declared users on a host: made with their numbers, locked when declared no more, and never somebody else's."""
+"""Declared users on a host: made with their numbers, locked when no longer declared; other users stay untouched."""
 
 import grp
 import itertools
@@ -45,12 +45,12 @@ class FakeHost:
     def _absent() -> Any:
         raise KeyError
 
-    def command(self, *words: str) -> None:
-        self.commands.append(words[0])
-        name, options = words[-1], dict(itertools.pairwise(words))
-        if words[0] == "groupadd":
+    def command(self, *arguments: str) -> None:
+        self.commands.append(arguments[0])
+        name, options = arguments[-1], dict(itertools.pairwise(arguments))
+        if arguments[0] == "groupadd":
             self.groups[name] = int(options["--gid"])
-        elif words[0] == "useradd":
+        elif arguments[0] == "useradd":
             self.users[name] = (int(options["--uid"]), int(options["--gid"]), options["--shell"])
             (self.homes / name).mkdir(exist_ok=True)
         elif "--expiredate" in options:
@@ -108,7 +108,7 @@ def test_the_last_one_taken_off_the_list_is_locked_too(host: FakeHost, ledger: L
     assert host.locked == {"ada"}
 
 
-def test_without_a_list_nobody_is_touched(host: FakeHost, ledger: Ledger) -> None:
+def test_without_a_list_no_user_is_touched(host: FakeHost, ledger: Ledger) -> None:
     converge_users([ADA], {}, ledger, dry=False)
     assert converge_users(None, {}, ledger, dry=False) == []
     assert host.locked == set()
@@ -122,7 +122,7 @@ def test_a_user_that_was_there_before_is_used_as_it_is_and_never_locked(host: Fa
     assert ledger.entries["user:ada"]["before"]["present"] is True
 
 
-def test_a_dry_run_tells_and_changes_nothing(host: FakeHost, ledger: Ledger) -> None:
+def test_a_dry_run_reports_and_changes_nothing(host: FakeHost, ledger: Ledger) -> None:
     assert converge_users([ADA], {}, ledger, dry=True) == ["user ada"]
     assert host.commands == []
 
@@ -135,7 +135,7 @@ def test_a_dry_run_tells_and_changes_nothing(host: FakeHost, ledger: Ledger) -> 
         ({**ADA, "name": "ops"}, "uid_mismatch"),
     ],
 )
-def test_a_number_that_is_somebody_elses_is_refused(host: FakeHost, user: dict[str, Any], code: str) -> None:
+def test_a_number_that_another_user_has_is_refused(host: FakeHost, user: dict[str, Any], code: str) -> None:
     assert refusal(user).code == code
     assert host.commands == []
 
@@ -151,6 +151,6 @@ def test_one_who_cannot_be_had_keeps_all_from_being_made(host: FakeHost, ledger:
     assert host.commands == []
 
 
-def test_a_home_that_is_somebody_elses_is_refused(host: FakeHost) -> None:
+def test_a_home_that_another_user_has_is_refused(host: FakeHost) -> None:
     (host.homes / "ada").mkdir()  # owned by whoever runs this test
     assert refusal(ADA).code == "home_in_the_way"

@@ -5,7 +5,7 @@ import re
 from typing import Any
 from uuid import UUID
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from runner import translate
@@ -65,17 +65,17 @@ FIELDS = (
 
 @st.composite
 def notes(draw: st.DrawFn) -> dict[str, Any]:
-    """Adapter detail with something wrong in it: a whole note, or one word of a note."""
+    """Adapter detail with something wrong in it: a whole note, or one field of a note."""
     detail = draw(st.dictionaries(st.sampled_from([*FIELDS, *NOTES]), hostile.anything, max_size=4))
     name = draw(st.sampled_from(sorted(NOTES)))
-    word = draw(st.sampled_from(sorted(NOTES[name])))
-    made = {**detail, name: {**NOTES[name], word: draw(hostile.anything)}} if draw(st.booleans()) else detail
+    field = draw(st.sampled_from(sorted(NOTES[name])))
+    made = {**detail, name: {**NOTES[name], field: draw(hostile.anything)}} if draw(st.booleans()) else detail
     # The platform has no larger record; there is room for what a tick adds.
     return made if size(made) < RECORD_BYTES - 4096 else {}
 
 
-STATUS = st.sampled_from([*MemberStatus, "new-word"])
-LIFECYCLE_WORDS = (
+STATUS = st.sampled_from([*MemberStatus, "new-status"])
+LIFECYCLE_FIELDS = (
     *("phase", "verdict", "since", "attempts", "next_attempt_at", "after", "did", "partitions", "excused", "left"),
     *("failure", "error", "verb", "not_reached", "versions", "backup", "before", "config", "package", "keys", "jobs"),
 )
@@ -83,11 +83,14 @@ LIFECYCLE_WORDS = (
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    status = draw(st.sampled_from([*InstanceStatus, *[InstanceStatus.RUNNING] * 4, "new-word"]))
+    status = draw(st.sampled_from([*InstanceStatus, *[InstanceStatus.RUNNING] * 4, "new-status"]))
     verb = draw(st.sampled_from([*VERBS, *VERBS, "explode"]))
-    words = draw(st.dictionaries(st.sampled_from(LIFECYCLE_WORDS), hostile.anything, max_size=4))
+    changes = draw(st.dictionaries(st.sampled_from(LIFECYCLE_FIELDS), hostile.anything, max_size=4))
     lifecycle = {"operation_id": str(UUID(int=88)), "verb": verb, "since": "2026-01-02T03:04:05Z", "verdict": None}
-    said = draw(st.sampled_from([None, {}, {"lifecycle": lifecycle | words}, {"observed_at": "2026-01-02T03:04:05Z"}]))
+    status_detail = draw(
+        st.sampled_from([None, {}, {"lifecycle": lifecycle | changes}, {"observed_at": "2026-01-02T03:04:05Z"}])
+    )
+    assume(size(status_detail or {}) <= RECORD_BYTES // 2)  # the platform keeps no larger record
     members = [controller(status=draw(STATUS), adapter_detail=draw(notes()))]
     members += [serving(n, id=UUID(int=n << 120), status=draw(STATUS), adapter_detail=draw(notes())) for n in (2, 3)]
     lease = {"claimed_by": draw(st.sampled_from([ME, "other"])), "lease_expires_at": draw(st.sampled_from([NOW, None]))}
@@ -99,14 +102,14 @@ def worlds(draw: st.DrawFn) -> World:
         component_key=draw(st.sampled_from(["worker"] * 4 + ["controller"]) | hostile.text),
         member_ids=[member.id for member in members[1 : 1 + draw(st.integers(0, 2))]],
         parameters=parameters,
-        status=draw(st.sampled_from(["accepted", "running", "new-word"])),
+        status=draw(st.sampled_from(["accepted", "running", "new-status"])),
         **lease,
     )
     whole = Operation(
         id=UUID(int=88),
         operation=verb,
         parameters=draw(st.dictionaries(hostile.text, hostile.anything, max_size=2)),
-        status=draw(st.sampled_from(["accepted", "running", "new-word"])),
+        status=draw(st.sampled_from(["accepted", "running", "new-status"])),
         correlation_id="corr-3",
         created_at=NOW,
         of_instance=True,
@@ -116,7 +119,7 @@ def worlds(draw: st.DrawFn) -> World:
     config = draw(st.none() | st.dictionaries(st.sampled_from(["slurm", "users", "x"]), hostile.anything, max_size=2))
     seen = draw(st.booleans())
     return world(
-        instance=instance(status=status, status_detail=said, config=config, name=draw(hostile.text)),
+        instance=instance(status=status, status_detail=status_detail, config=config, name=draw(hostile.text)),
         members=tuple(members),
         operations=draw(st.sampled_from([(), (member_operation,)])),
         instance_operations=draw(st.sampled_from([(), (whole,)])),
@@ -125,17 +128,17 @@ def worlds(draw: st.DrawFn) -> World:
     )
 
 
-def words_of(value: Any) -> list[str]:
+def texts_in(value: Any) -> list[str]:
     if isinstance(value, dict):
-        return [text for pair in value.items() for part in pair for text in words_of(part)]
+        return [text for pair in value.items() for part in pair for text in texts_in(part)]
     if isinstance(value, list | tuple | set | frozenset):
-        return [text for part in value for text in words_of(part)]
+        return [text for part in value for text in texts_in(part)]
     return [value] if isinstance(value, str) else []
 
 
 def assert_harmless(play: Play, now: World) -> None:
     """Everything a play takes to hosts beside the inventory's own variables is plain text on one line."""
-    for text in words_of(play.work) + words_of(play.terms):
+    for text in texts_in(play.work) + texts_in(play.terms):
         assert re.fullmatch(r"[A-Za-z0-9 _.,:;/@+=~()%*\[\]-]*", text, re.ASCII), text
     assert not any(str(name).startswith("ansible_") for name in play.terms)
     build(SLURM, now.instance, play.members, now.allocations, play.work, play.terms)
@@ -143,7 +146,7 @@ def assert_harmless(play: Play, now: World) -> None:
 
 @thorough
 @given(worlds())
-def test_hostile_records_never_stop_a_tick_nor_put_their_words_into_a_play(start: World) -> None:
+def test_hostile_records_never_stop_a_tick_nor_put_their_text_into_a_play(start: World) -> None:
     now, steps, play = settle(start, decide, rounds=60)
     if play:
         assert_harmless(play, now)
@@ -179,7 +182,7 @@ def read(model: type[Any], record: dict[str, Any]) -> Any:
     return model.model_validate(record)
 
 
-def test_unknown_words_and_more_fields_are_read_and_left_alone() -> None:
+def test_unknown_values_and_more_fields_are_read_and_left_alone() -> None:
     more = {"hologram": {"deep": hostile.deep(200)}, "status": "transcended", "health": "euphoric"}
     base = instance().model_dump(mode="json")
     one = read(AppInstance, {**base, **more, "operating_mode": "quantum", "runtime_backend": "abacus"})
@@ -195,11 +198,17 @@ def test_unknown_words_and_more_fields_are_read_and_left_alone() -> None:
 @given(
     hostile.anything, hostile.anything, st.sampled_from(["runner_on_ok", "runner_on_failed", "runner_on_unreachable"])
 )
-def test_whatever_a_host_answers_its_scenario_is_told_and_fits_its_record(said: Any, error: Any, kind: str) -> None:
+def test_whatever_a_host_answers_its_outcome_is_reported_and_fits_its_record(
+    answered: Any, error: Any, kind: str
+) -> None:
     members = {"worker-1": MemberReports(UUID(int=1), "worker")}
-    for result in (said, {"member_report": said}, {"member_report": {"phase": said, "detail": {"x": said}}}):
+    for result in (
+        answered,
+        {"member_report": answered},
+        {"member_report": {"phase": answered, "detail": {"x": answered}}},
+    ):
         answer = {**result, "adapter_error": error} if isinstance(result, dict) else result
-        data = {"host": "worker-1", "task": said, "task_action": "member_report", "res": answer}
+        data = {"host": "worker-1", "task": answered, "task_action": "member_report", "res": answer}
         event = {"event": kind, "event_data": data}
         scenario = translate.add_event(translate.RunResult(), translate.parse_event(event, members))
         for outcome in scenario.outcomes.values():

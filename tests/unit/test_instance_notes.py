@@ -1,4 +1,7 @@
-"""Notes of instance operations: every version is read or left alone, and one that cannot be read is reported."""
+"""Notes of instance operations: every version is read or left alone, and one that cannot be read is reported.
+
+Over 300 lines, because the table of fields has a row for each field of each verb.
+"""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +15,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from runner.loop.dry_run import dry_run
-from runner.model.instance_notes import OperationNote, StatusDetail
+from runner.model.instance_notes import OperationNote, Reason
 from runner.model.limits import RECORD_BYTES, size
 from runner.model.plan import Finish, ForgetSecrets, Play, Refuse, SetInstance, SetMember, Step, stamp
 from runner.model.platform import InstanceStatus, Operation
@@ -23,7 +26,6 @@ from runner.slurm.app import SLURM
 from runner.slurm.decide import VERBS, decide
 from runner.slurm.lifecycle_notes import (
     NOTES,
-    Conversion,
     DecommissionNote,
     RestartNote,
     RotationNote,
@@ -32,6 +34,7 @@ from runner.slurm.lifecycle_notes import (
     UpgradeNote,
     VerbNote,
 )
+from runner.slurm.notes import Conversion, InstanceNotes, Versions
 from tests.unit import hostile
 from tests.unit.lifecycle import ask_whole, both_ready, cluster, note_of, playbooks, reported, tick, two_workers
 from tests.unit.worlds import NOW, mine, of_kind, settle
@@ -133,25 +136,25 @@ def test_a_decommission_that_version_1_0_began_keeps_its_terms() -> None:
 # -- to storage and back -------------------------------------------------------------------------------------
 
 TIMES = st.datetimes(datetime(2000, 1, 2), datetime(2199, 12, 30)).map(lambda at: at.replace(microsecond=0, tzinfo=UTC))
-WORDS = st.text(max_size=30)
+TEXTS = st.text(max_size=30)
 HOSTS = st.text(max_size=20)
 COUNTS = st.integers(0, 1000)
-ERRORS = st.builds(lambda code, message: NotedError(code=code, message=message), WORDS, WORDS)
+ERRORS = st.builds(lambda code, message: NotedError(code=code, message=message), TEXTS, TEXTS)
 RESULTS = st.sampled_from(["done", "failed", "cancelled"])
 STATES = st.sampled_from(["UP", "DOWN", "DRAIN", "INACTIVE"])
-SAMPLES = st.dictionaries(HOSTS, WORDS, max_size=3)
+SAMPLES = st.dictionaries(HOSTS, TEXTS, max_size=3)
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "operation_id": st.uuids(),
     "started_at": TIMES,
     "result": st.none() | RESULTS,
-    "waiting": st.none() | WORDS,
+    "waiting": st.none() | TEXTS,
     "error": st.none() | ERRORS,
-    "attempts": st.builds(lambda n, at, code: Attempts(count=n, next_at=at, last_error=code), COUNTS, TIMES, WORDS),
+    "attempts": st.builds(lambda n, at, code: Attempts(count=n, next_at=at, last_error=code), COUNTS, TIMES, TEXTS),
     "partitions": st.none() | st.dictionaries(st.from_regex(r"[a-z][a-z0-9.-]{0,20}", fullmatch=True), STATES),
-    "jobs": st.lists(WORDS, max_size=3),
+    "jobs": st.lists(TEXTS, max_size=3),
     "jobs_left": COUNTS,
     "jobs_end_by": st.none() | TIMES,
-    "announced_eviction": st.none() | WORDS,
+    "announced_eviction": st.none() | TEXTS,
     "failure": st.none() | ERRORS,
     "not_reached": SAMPLES,
     "not_reached_count": COUNTS,
@@ -161,9 +164,9 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "excused_count": COUNTS,
     "missing": SAMPLES,
     "not_restarted": SAMPLES,
-    "package_version_before": st.none() | WORDS,
-    "conversion": st.none() | st.builds(lambda n, line: Conversion(seconds=n, last_line=line), COUNTS, WORDS),
-    "summary": st.dictionaries(WORDS, st.integers() | WORDS, max_size=3),
+    "package_version_before": st.none() | TEXTS,
+    "conversion": st.none() | st.builds(lambda n, line: Conversion(seconds=n, last_line=line), COUNTS, TEXTS),
+    "summary": st.dictionaries(TEXTS, st.integers() | TEXTS, max_size=3),
     "left_out": SAMPLES,
     "left_out_count": COUNTS,
     "result_once_dropped": RESULTS,
@@ -181,7 +184,7 @@ def notes(draw: st.DrawFn) -> VerbNote:
     kind = NOTES[verb]
     phases = kind.model_fields["phase"].annotation.__args__  # type: ignore[union-attr]
     fields = {name: draw(FIELDS[name]) for name in kind.model_fields if name not in ("verb", "phase")}
-    unknown = draw(st.dictionaries(st.sampled_from(["later_field", "x"]), st.integers() | WORDS, max_size=2))
+    unknown = draw(st.dictionaries(st.sampled_from(["later_field", "x"]), st.integers() | TEXTS, max_size=2))
     return kind.model_validate(unknown | fields | {"verb": verb, "phase": draw(st.sampled_from(phases))})
 
 
@@ -305,11 +308,42 @@ def test_whatever_status_detail_holds_nothing_is_deleted_and_a_bad_note_is_repor
     assert_held_back([*steps, *([play] if play else [])])
     assert now.instance.notes.lifecycle == detail["lifecycle"] or detail["lifecycle"] != detail["lifecycle"]
     if play is None:
-        assert problem.code in [one.get("code") for one in now.instance.notes.reasons or []]
+        assert problem.code in [one.code for one in now.instance.notes.reasons or []]
 
 
-_OURS = {*StatusDetail.model_fields, *StatusDetail.FORMER}
+_OURS = {*InstanceNotes.model_fields, *InstanceNotes.FORMER}
 
 
 def _unknown(detail: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in detail.items() if key not in _OURS}
+
+
+def test_reasons_and_versions_are_read_and_written_as_they_are_stored() -> None:
+    plain = {"code": "stopped", "message": "the cluster was stopped"}
+    full = plain | {"class": "drift", "health": "degraded", "member_id": "m", "host": "w", "repair": {"attempts": 1}}
+    record = plain | {"kind": "member", "id": None, "later": {"deep": [1]}}
+    stored = {
+        "reasons": [plain, full, record],
+        "versions": {
+            "app": None,
+            "package": "22.05.8-4",
+            "slurmdbd": None,
+            "slurmctld": "22.05.8",
+            "slurmd": ["22.05.8"],
+        },
+    }
+    read = InstanceNotes.read(stored)
+    assert read.changes == stored
+    assert read.reasons and [one.klass for one in read.reasons] == [None, "drift", None]
+    assert read.versions == Versions.model_validate(stored["versions"]) and read.versions.slurmd == ["22.05.8"]
+    made = InstanceNotes(reasons=[Reason(code="x", message="y", klass="drift")], versions=Versions(app=None)).changes
+    assert made == {"reasons": [{"code": "x", "message": "y", "class": "drift"}], "versions": {"app": None}}
+
+
+def test_a_reason_that_cannot_be_read_hides_no_other() -> None:
+    good = {"code": "worker_down", "message": "see the host"}
+    bad: list[Any] = ["text", {"message": "no code"}, {"code": 7}, good | {"format": 2}, good | {"class": "odd"}]
+    for found in bad:
+        read = InstanceNotes.read({"reasons": [found, good]})
+        assert [one.stored() for one in read.reasons or []] == [good] and not read.problems
+    assert InstanceNotes.read({"reasons": "all"}).reasons is None

@@ -1,4 +1,4 @@
-"""What the API says becomes an inventory only after it was checked."""
+"""The API's answer becomes an inventory only after it was checked."""
 
 import json
 import re
@@ -121,7 +121,7 @@ SAFE_OPTION = re.compile(r"[A-Za-z0-9 _.,:/=+'@-]*")
 
 
 @given(st.fixed_dictionaries({name: st.text() | st.integers() | st.none() for name in ("host", "port", "username")}))
-def test_whatever_the_connection_says_nothing_but_plain_words_reaches_ssh(fields: dict[str, Any]) -> None:
+def test_whatever_the_connection_holds_only_plain_text_reaches_ssh(fields: dict[str, Any]) -> None:
     try:
         variables = inventory.host_vars(controller(), allocation(1, connection=connection(**fields)))
     except IntentError:
@@ -132,7 +132,7 @@ def test_whatever_the_connection_says_nothing_but_plain_words_reaches_ssh(fields
 
 
 @given(st.dictionaries(st.text(), st.text() | st.integers(), max_size=3))
-def test_whatever_config_says_each_setting_stays_on_its_line(settings: dict[str, Any]) -> None:
+def test_whatever_config_holds_each_setting_stays_on_its_line(settings: dict[str, Any]) -> None:
     try:
         config = read_config(instance(config={"slurm": settings}))
     except IntentError:

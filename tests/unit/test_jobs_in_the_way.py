@@ -1,4 +1,4 @@
-"""Jobs in the way of a worker that leaves: addressed exactly, waited for, and ended only as the operation says."""
+"""Jobs in the way of a worker that leaves: addressed exactly, waited for, and ended only as the operation asks."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def test_only_the_element_on_the_worker_that_leaves_is_ended(verb: str, policy: 
 
 
 @pytest.mark.parametrize(
-    ("how", "address", "state", "words"),
+    ("how", "address", "state", "announced"),
     [
         ("cancel", "200+1", "RUNNING", "cancel of job 200+1"),
         ("cancel", "200+0", "RUNNING", "cancel of job 200+0 (the whole heterogeneous job 200)"),
@@ -55,11 +55,13 @@ def test_only_the_element_on_the_worker_that_leaves_is_ended(verb: str, policy: 
         ("requeue", "9", "PENDING", "required nodes cleared of job 9"),
     ],
 )
-def test_what_acts_on_more_than_the_job_named_says_so(how: str, address: str, state: str, words: str) -> None:
-    assert evict.announcement(how, [Job(id=201, address=address, state=state)]) == words
+def test_an_announcement_names_jobs_that_are_affected_besides_the_named_one(
+    how: str, address: str, state: str, announced: str
+) -> None:
+    assert evict.announcement(how, [Job(id=201, address=address, state=state)]) == announced
 
 
-def test_a_plan_says_what_a_requeue_of_a_component_does() -> None:
+def test_a_plan_shows_what_a_requeue_of_a_component_does() -> None:
     one = serving(2)
     slurm = FakeSlurm({"w2": FakeNode({"200+1"})})
     now = cluster(one, operations=(ask("drain", one, parameters=terms("requeue")),))
@@ -127,7 +129,7 @@ def test_a_drain_does_not_touch_a_job_that_waits_for_the_node() -> None:
     assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
 
 
-def test_running_jobs_and_waiting_ones_are_both_told_in_the_result() -> None:
+def test_running_jobs_and_waiting_ones_are_both_in_the_result() -> None:
     one = serving(2)
     slurm = FakeSlurm({"w2": FakeNode({7})}, pending_on={11: "w2"})
     now, _, _ = tick(cluster(one, operations=(ask("remove", one, parameters=terms("cancel")),)), slurm)

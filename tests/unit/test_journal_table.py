@@ -9,7 +9,7 @@ from tests.journal_table import ERR, TABLE, UNITS, Line, read_journal, read_mung
 ROWS = read_table(TABLE.read_text())
 
 
-def test_every_row_names_known_series_and_units_and_says_why_and_what_to_do() -> None:
+def test_every_row_names_known_series_and_units_the_cause_and_what_to_do() -> None:
     assert len(ROWS) > 8
     for row in ROWS:
         assert row.when in ("start", "jobs")
@@ -21,7 +21,7 @@ def test_every_row_names_known_series_and_units_and_says_why_and_what_to_do() ->
 @pytest.mark.parametrize(
     "message",
     [
-        "error: something nobody has seen",
+        "error: something never seen",
         "error: Could not open node state file /var/lib/slurm/slurmctld/node_state: Permission denied",
         "error: NOTE: Trying backup state save file. Everything is lost",
         "error: slurm_send_node_msg: [socket:[1]] slurm_bufs_sendto(msg_type=REQUEST_PING) failed: Broken pipe",

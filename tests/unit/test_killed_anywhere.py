@@ -31,8 +31,8 @@ NEVER = 10**9
 
 
 @dataclass
-class Theatre:
-    """One telling of a scenario: the platform's store, the cluster, and a runner that may die."""
+class ScenarioRun:
+    """One run of a scenario: the platform's store, the cluster, and a runner that may die."""
 
     world: World
     slurm: FakeSlurm
@@ -42,7 +42,7 @@ class Theatre:
     results: dict[UUID, dict[str, Any]] = field(default_factory=dict)
     deaths: int = 0
 
-    def run(self) -> "Theatre":
+    def run(self) -> "ScenarioRun":
         self.slurm.moment = self.moment
         for _ in range(TICKS):
             try:
@@ -63,7 +63,7 @@ class Theatre:
             plan = decide(self.world)
             if plan.idle:
                 return
-            for step in plan.writes:
+            for step in plan.before_play:
                 check_accepted(self.world, step)
                 self.moment()
                 self.world = self.world.after(step)
@@ -78,7 +78,7 @@ class Theatre:
         raise AssertionError("does not settle")
 
     def outcome(self) -> dict[str, Any]:
-        """How the scenario ended, without the times and tries by which the tellings differ."""
+        """How the scenario ended, without the times and tries by which the runs differ."""
         return {
             "operations": self.ended,
             "results": self.results,
@@ -118,105 +118,105 @@ def _member(number: int) -> Any:
     return serving(number).model_copy(update={"id": UUID(int=number << 100)})
 
 
-def add() -> Theatre:
-    return Theatre(*_cluster(ask("add", allocations=(5, 6), id=OPERATION)))
+def add() -> ScenarioRun:
+    return ScenarioRun(*_cluster(ask("add", allocations=(5, 6), id=OPERATION)))
 
 
-def drain() -> Theatre:
-    return Theatre(*_cluster(ask("drain", _member(2), _member(3), id=OPERATION)))
+def drain() -> ScenarioRun:
+    return ScenarioRun(*_cluster(ask("drain", _member(2), _member(3), id=OPERATION)))
 
 
-def remove() -> Theatre:
-    return Theatre(*_cluster(ask("remove", _member(2), _member(4), id=OPERATION)))
+def remove() -> ScenarioRun:
+    return ScenarioRun(*_cluster(ask("remove", _member(2), _member(4), id=OPERATION)))
 
 
-def remove_with_jobs_cancelled() -> Theatre:
+def remove_with_jobs_cancelled() -> ScenarioRun:
     terms = {"deadline_seconds": 0, "on_deadline": "cancel"}
-    told = Theatre(*_cluster(ask("remove", _member(2), parameters=terms, id=OPERATION)))
-    told.slurm.nodes["w2"].jobs = {7, 8}
-    return told
+    made = ScenarioRun(*_cluster(ask("remove", _member(2), parameters=terms, id=OPERATION)))
+    made.slurm.nodes["w2"].jobs = {7, 8}
+    return made
 
 
-def remove_with_a_waiting_job_unpinned() -> Theatre:
+def remove_with_a_waiting_job_unpinned() -> ScenarioRun:
     terms = {"deadline_seconds": 0, "on_deadline": "requeue"}
-    told = Theatre(*_cluster(ask("remove", _member(2), parameters=terms, id=OPERATION)))
-    told.slurm.pending_on = {11: "w2"}
-    return told
+    made = ScenarioRun(*_cluster(ask("remove", _member(2), parameters=terms, id=OPERATION)))
+    made.slurm.pending_on = {11: "w2"}
+    return made
 
 
-def resume() -> Theatre:
-    told = Theatre(*_cluster(ask("resume", _member(2), id=OPERATION)))
-    told.slurm.nodes["w2"].reason = f"gpuaas:{UUID(int=0xD)}: new disk"
-    return told
+def resume() -> ScenarioRun:
+    made = ScenarioRun(*_cluster(ask("resume", _member(2), id=OPERATION)))
+    made.slurm.nodes["w2"].reason = f"gpuaas:{UUID(int=0xD)}: new disk"
+    return made
 
 
-def replace() -> Theatre:
-    return Theatre(*_cluster(ask("replace", _member(3), allocations=(5,), id=OPERATION)))
+def replace() -> ScenarioRun:
+    return ScenarioRun(*_cluster(ask("replace", _member(3), allocations=(5,), id=OPERATION)))
 
 
-def drain_given_up() -> Theatre:
+def drain_given_up() -> ScenarioRun:
     terms = {"deadline_seconds": 0, "on_deadline": "give_up"}
-    told = Theatre(*_cluster(ask("drain", _member(2), parameters=terms, id=OPERATION)))
-    told.slurm.nodes["w2"].jobs = {7}
-    return told
+    made = ScenarioRun(*_cluster(ask("drain", _member(2), parameters=terms, id=OPERATION)))
+    made.slurm.nodes["w2"].jobs = {7}
+    return made
 
 
-def rotate() -> Theatre:
-    return Theatre(*_cluster(instance=(ask_whole("rotate_credentials", id=OPERATION),)))
+def rotate() -> ScenarioRun:
+    return ScenarioRun(*_cluster(instance=(ask_whole("rotate_credentials", id=OPERATION),)))
 
 
-def rotate_with_a_host_in_the_way() -> Theatre:
-    told = rotate()
-    told.slurm.breaks_on_host = {"w3"}
-    return told
+def rotate_with_a_host_in_the_way() -> ScenarioRun:
+    made = rotate()
+    made.slurm.breaks_on_host = {"w3"}
+    return made
 
 
-def rotate_with_a_silent_host() -> Theatre:
-    told = rotate()
-    told.slurm.hosts_down = {"w3"}
-    return told
+def rotate_with_an_unreachable_host() -> ScenarioRun:
+    made = rotate()
+    made.slurm.hosts_down = {"w3"}
+    return made
 
 
-def rotate_then_add() -> Theatre:
+def rotate_then_add() -> ScenarioRun:
     rotation = (ask_whole("rotate_credentials", id=OPERATION),)
-    return Theatre(*_cluster(ask("add", allocations=(5,), id=UUID(int=0xDEF)), instance=rotation))
+    return ScenarioRun(*_cluster(ask("add", allocations=(5,), id=UUID(int=0xDEF)), instance=rotation))
 
 
-def restart() -> Theatre:
-    told = Theatre(*_cluster(instance=(ask_whole("restart", id=OPERATION),)))
-    told.slurm.nodes["w2"].jobs = {7}
-    return told
+def restart() -> ScenarioRun:
+    made = ScenarioRun(*_cluster(instance=(ask_whole("restart", id=OPERATION),)))
+    made.slurm.nodes["w2"].jobs = {7}
+    return made
 
 
-def upgrade() -> Theatre:
-    told = Theatre(*_cluster(instance=(ask_whole("upgrade", id=OPERATION),)))
-    told.slurm.nodes["w2"].jobs = {7}
-    return told
+def upgrade() -> ScenarioRun:
+    made = ScenarioRun(*_cluster(instance=(ask_whole("upgrade", id=OPERATION),)))
+    made.slurm.nodes["w2"].jobs = {7}
+    return made
 
 
-def rollback() -> Theatre:
+def rollback() -> ScenarioRun:
     """Of an upgrade that a scenario before this one carried out."""
     earlier = UUID(int=0xDEF)
-    told = Theatre(*_cluster(instance=(ask_whole("upgrade", id=earlier),))).run()
-    assert told.ended == {earlier: "succeeded"}
-    start = told.world.later(instance_operations=(ask_whole("rollback", id=OPERATION, age=3600),))
-    told.slurm.moment = lambda: None
-    told.slurm.restarts = {}
-    return Theatre(start, told.slurm)
+    made = ScenarioRun(*_cluster(instance=(ask_whole("upgrade", id=earlier),))).run()
+    assert made.ended == {earlier: "succeeded"}
+    start = made.world.later(instance_operations=(ask_whole("rollback", id=OPERATION, age=3600),))
+    made.slurm.moment = lambda: None
+    made.slurm.restarts = {}
+    return ScenarioRun(start, made.slurm)
 
 
-def retry() -> Theatre:
+def retry() -> ScenarioRun:
     slurm = FakeSlurm(ctl_error=AdapterError("credential_unavailable", "the credential was revoked"))
     asked = ask("add", allocations=(2, 3), id=UUID(int=0xADD))
     failed, _, _ = tick(world(operations=(asked,)), slurm)
     failed = failed.later(members=tuple(one.model_copy(update={"id": _by_place(one)}) for one in failed.members))
     assert failed.instance.status == "failed"
     slurm.ctl_error = None
-    return Theatre(failed.later(instance_operations=(ask_whole("retry", id=OPERATION),)), slurm)
+    return ScenarioRun(failed.later(instance_operations=(ask_whole("retry", id=OPERATION),)), slurm)
 
 
 def _by_place(member: Member) -> UUID:
-    """The same id in every telling."""
+    """The same id in every run."""
     return UUID(int=(member.allocation_id.int if member.allocation_id else 0) << 100)
 
 
@@ -235,10 +235,10 @@ SCENARIOS = [
     rotate,
     rotate_then_add,
     rotate_with_a_host_in_the_way,
-    rotate_with_a_silent_host,
+    rotate_with_an_unreachable_host,
     upgrade,
 ]
-# How each ends, so that no scenario is compared with a telling that went wrong itself.
+# How each ends, so that no scenario is compared with a run that went wrong itself.
 ENDS = {add: "succeeded", drain: "succeeded", remove: "succeeded", replace: "succeeded", rotate: "succeeded"} | {
     remove_with_a_waiting_job_unpinned: "succeeded",
     remove_with_jobs_cancelled: "succeeded",
@@ -250,12 +250,12 @@ ENDS = {add: "succeeded", drain: "succeeded", remove: "succeeded", replace: "suc
     retry: "succeeded",
     drain_given_up: "failed",
     rotate_with_a_host_in_the_way: "failed",
-    rotate_with_a_silent_host: "failed",
+    rotate_with_an_unreachable_host: "failed",
 }
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_a_scenario_cut_off_at_any_moment_ends_like_one_that_was_not(scenario: Callable[[], Theatre]) -> None:
+def test_a_scenario_cut_off_at_any_moment_ends_like_one_that_was_not(scenario: Callable[[], ScenarioRun]) -> None:
     whole = scenario().run()
     assert whole.ended[OPERATION] == ENDS[scenario]
     assert whole.outcome()["open"] == []
@@ -268,7 +268,7 @@ def test_a_scenario_cut_off_at_any_moment_ends_like_one_that_was_not(scenario: C
         assert cut.outcome() == whole.outcome(), f"cut off at moment {moment} of {whole.moments}"
 
 
-def test_a_rotation_cut_off_anywhere_leaves_no_host_with_a_key_that_nobody_can_tell() -> None:
+def test_a_rotation_cut_off_anywhere_leaves_each_host_with_the_old_or_the_new_key() -> None:
     """At every moment each host has the key that was right before, or the one that is right from then on."""
     whole = rotate().run()
     for moment in range(1, whole.moments + 1):

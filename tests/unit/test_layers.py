@@ -38,6 +38,19 @@ import importlib
 importlib.import_module(sys.argv[1])
 """
 
+# Words of the app. Not among them: draining, a status of the contract; partition, a method of str; gpus, a field of the
+# contract; cluster, a word for any instance.
+APPS_WORDS = re.compile(
+    "slurm|slurmctld|slurmdbd|slurmd|munged?|mariadb|conversion|sacct|sacctmgr|scontrol|squeue|sinfo|srun|sbatch|scancel"
+    "|controllers?|workers?|nodes?|jobs?|drain|drains|drained|partitions"
+)
+# What is removed before the search, and why it may be in the core.
+ALLOWED_TEXT = {
+    "gpuaas-slurm": "the program's name: in messages, the User-Agent, directories and idempotency keys",
+    "node_exporter": "a program of Prometheus, which reads the file with metrics",
+    "slurm-reference": "the default of GPUAAS_APP_SLUG in settings.py, which is part of the interface",
+}
+
 
 def imported_without(module: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-c", WITHOUT, module]
@@ -57,7 +70,7 @@ def test_the_edges_do_need_them(module: str) -> None:
 
 
 def lint_imports(tree: Path) -> tuple[int, str]:
-    command = ["lint-imports", "--no-logo", "--no-cache"]
+    command = [f"{Path(sys.executable).parent}/lint-imports", "--no-logo", "--no-cache"]
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False, env=os.environ | WIDE)
     return done.returncode, done.stdout
 
@@ -75,8 +88,8 @@ def tree(tmp_path: Path) -> Path:
     [
         ("slurm/health.py", "import runner.settings", LAYERS),
         ("slurm/health.py", "import runner.translate", LAYERS),
-        ("intent/placement.py", "import runner.slurm.snapshot", LAYERS),
-        ("model/world.py", "import runner.intent.placement", LAYERS),
+        ("intent/connection.py", "import runner.slurm.snapshot", LAYERS),
+        ("model/world.py", "import runner.intent.connection", LAYERS),
         ("platform/client.py", "import runner.report.leases", LAYERS),
         ("loop/tick.py", "import runner.cli.commands", LAYERS),
         ("report/leases.py", "import runner.act.plays", LAYERS),
@@ -90,6 +103,7 @@ def tree(tmp_path: Path) -> Path:
         ("loop/run.py", "import httpx", "Only platform imports httpx"),
         ("cli/explain.py", "import httpx", "Only platform imports httpx"),
         ("loop/manual.py", "import ansible_runner", "Only act imports ansible_runner and hvac"),
+        ("loop/run.py", "import prometheus_client", "Only telemetry imports prometheus_client"),
         ("report/reporter.py", "from hvac import exceptions", "Only act imports ansible_runner and hvac"),
     ],
 )
@@ -115,3 +129,35 @@ def test_code_for_hosts_in_general_does_not_name_slurm() -> None:
     """Names of the app are in module_utils/app.py. Another app replaces that file and the package slurm."""
     assert len(host_code()) > 20
     assert [str(path) for path in host_code() if re.search("slurm|munge", path.read_text(), re.IGNORECASE)] == []
+
+
+def core() -> dict[str, str]:
+    """The text of each module that has to work for any app, by its path below runner/."""
+    found = {str(path.relative_to(ROOT / "runner")): path.read_text() for path in (ROOT / "runner").rglob("*.py")}
+    return {name: text for name, text in found.items() if name.partition("/")[0] not in ("slurm", "cli")}
+
+
+def words_of_the_app(text: str) -> set[str]:
+    """The app's words in names, strings and comments; `worker_hostname` and `WorkerNotes` have one too."""
+    for allowed in ALLOWED_TEXT:
+        text = text.replace(allowed, "")
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
+    return {word for word in re.findall("[a-z]+", parts.lower()) if APPS_WORDS.fullmatch(word)}
+
+
+def test_no_module_of_the_core_has_a_word_of_the_app() -> None:
+    modules = core()
+    assert len(modules) > 60 and {"settings.py", "translate.py", "loop/tick.py", "model/app.py"} <= set(modules)
+    assert {name: found for name, text in modules.items() if (found := words_of_the_app(text))} == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["needs_controller = True", "class WorkerNotes:", '"slurm_work"', "# one entry per worker", "CONTROLLER"]
+)
+def test_a_word_of_the_app_is_found_in_names_strings_and_comments(text: str) -> None:
+    assert words_of_the_app(text)
+
+
+def test_every_exception_for_a_word_of_the_app_is_needed() -> None:
+    together = "".join(core().values())
+    assert [text for text in ALLOWED_TEXT if text not in together] == []

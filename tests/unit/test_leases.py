@@ -75,8 +75,8 @@ def test_a_renewal_that_never_began_is_not_lost_and_can_be_stopped() -> None:
 
 
 def test_a_lease_that_is_not_renewed_runs_out_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, words = Clock(monkeypatch, 4), list[Any]()
-    monkeypatch.setattr(log, "get", lambda: SimpleNamespace(warning=lambda *a, **k: words.append((a, k))))
+    clock, logged = Clock(monkeypatch, 4), list[Any]()
+    monkeypatch.setattr(log, "get", lambda: SimpleNamespace(warning=lambda *a, **k: logged.append((a, k))))
 
     def renew() -> None:
         raise PlatformError("the platform is away")
@@ -84,14 +84,14 @@ def test_a_lease_that_is_not_renewed_runs_out_by_the_clock(monkeypatch: pytest.M
     one = renewal(clock, renew, monkeypatch)
     one.start()
     assert one.is_lost and clock.waits == [30.0] * 3, "it is tried until the lease has run out"
-    assert words == [(("lease not renewed",), {"problem": "the platform is away"})] * 3
+    assert logged == [(("lease not renewed",), {"problem": "the platform is away"})] * 3
     clock.now = 0.0
     assert one.is_lost, "once lost it stays lost"
 
 
 def test_a_lease_that_another_runner_took_is_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, words = Clock(monkeypatch, 4), list[Any]()
-    monkeypatch.setattr(log, "get", lambda: SimpleNamespace(error=lambda *a, **k: words.append((a, k))))
+    clock, logged = Clock(monkeypatch, 4), list[Any]()
+    monkeypatch.setattr(log, "get", lambda: SimpleNamespace(error=lambda *a, **k: logged.append((a, k))))
 
     def renew() -> None:
         raise LostLease("other has it")
@@ -99,7 +99,7 @@ def test_a_lease_that_another_runner_took_is_lost_at_once(monkeypatch: pytest.Mo
     one = renewal(clock, renew, monkeypatch)
     one.start()
     assert clock.waits == [30.0] and clock.now < 190.0 and one.is_lost
-    assert words == [(("lease lost",), {"problem": "other has it"})]
+    assert logged == [(("lease lost",), {"problem": "other has it"})]
 
 
 # -- claims of members ---------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_a_lease_that_another_runner_took_is_lost_at_once(monkeypatch: pytest.Mo
     ("known", "number"), [({}, 0), ({"fence": 7}, 7), ({"fence": 0}, 0), ({"fence": "7"}, None), ({"fence": []}, None)]
 )
 def test_a_number_that_cannot_be_read_is_not_taken_for_none(known: dict[str, Any], number: int | None) -> None:
-    assert claims.number(controller(adapter_detail=known)) == number
+    assert claims.fence(controller(adapter_detail=known)) == number
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_another_runner_holds_a_member_until_its_claim_ends(by: str | None, unti
     detail = {"claimed_by": by, "lease_expires_at": moment.isoformat() if moment else None}
     member = controller(adapter_detail=detail)
     assert claims.lease(member) == (by, moment)
-    assert claims.other_holder(ME, NOW, member) == (holder and (holder[0], at(holder[1])))
+    assert claims.other_holder(ME, NOW, *claims.lease(member)) == (holder and (holder[0], at(holder[1])))
     assert claims.is_held_by(ME, member) is (by == ME)
 
 

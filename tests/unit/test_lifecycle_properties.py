@@ -7,10 +7,10 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.model.names import WORKER
 from runner.model.plan import Finish, SetMember
 from runner.model.platform import Operation
 from runner.model.world import World
+from runner.slurm.components import WORKER
 from runner.slurm.notes import worker as worker_notes
 from runner.slurm.readiness import worker_problem
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
@@ -29,7 +29,10 @@ FORWARD = {
     "failed": {"failed", "draining", "deleting", "deleted"},
     "deleted": {"deleted"},
 }
-HAPPENINGS = ["nothing", "nothing", "job starts", "jobs end", "job names it", "person drains", "person resumes"]
+HAPPENINGS = [
+    *("nothing", "nothing", "job starts", "jobs end", "job names it", "person drains", "person resumes"),
+    *("goes down", "state is unknown", "is being undrained", "is as before"),
+]
 TERMS = st.sampled_from(
     [
         {},
@@ -69,6 +72,15 @@ def meddle(data: st.DataObject, now: World, slurm: FakeSlurm, free_job: list[int
             fake.reason = f"alice: {name}"
         elif what == "person resumes" and (fake.reason or "").startswith("alice"):
             fake.reason = None
+        elif what == "goes down" and not fake.all_jobs:
+            fake.state, fake.down_reason, fake.reason_by = "DOWN", "Not responding", "slurm"
+        elif what in ("state is unknown", "is being undrained"):  # and nothing on the node tells that it is in use
+            fake.jobs.clear()
+            fake.ending.clear()
+            fake.state = "UNKNOWN" if what == "state is unknown" else fake.state
+            fake.flags |= {"UNDRAIN"} if what == "is being undrained" and fake.reason else set()
+        elif what == "is as before":
+            fake.state, fake.flags, fake.down_reason, fake.reason_by = None, set(), None, None
     slurm.answers = data.draw(st.integers(0, 4)) > 0
     slurm.slow_evictions = data.draw(st.booleans())
     slurm.hosts_down = set(data.draw(st.lists(st.sampled_from([f"w{n}" for n in (*WORKERS, *FREE)]), max_size=1)))
@@ -91,6 +103,7 @@ def test_no_lifecycle_loses_a_job_goes_backwards_or_gets_stuck(data: st.DataObje
         theirs = {name: fake.reason for name, fake in slurm.nodes.items() if (fake.reason or "").startswith("alice")}
         now, steps, _ = tick(now, slurm)
         assert slurm.deleted_with_jobs == [], "a node with a job was to be deleted"
+        assert slurm.refused_deletions == [], "a node that is in use, or may be, was to be deleted"
         for name, reason in theirs.items():
             if name in slurm.nodes:
                 assert slurm.nodes[name].reason == reason, "a person's drain was touched"
@@ -119,9 +132,9 @@ def _comes_to_rest(now: World, slurm: FakeSlurm) -> None:
         if member.component_key == WORKER and member.status == "deleted" and known.get("host_cleaned") is not None:
             serving_again = {m.adapter_detail.get("worker_hostname") for m in now.members if m.status != "deleted"}
             assert known.get("worker_hostname") not in seen.nodes or known["worker_hostname"] in serving_again  # type: ignore[operator]
-    quiet, steps, _ = tick(now, slurm, seconds=1)
+    again, steps, _ = tick(now, slurm, seconds=1)
     assert not of_kind(steps, Finish)
-    assert {m.id: m.status for m in quiet.members} == {m.id: m.status for m in now.members}
+    assert {m.id: m.status for m in again.members} == {m.id: m.status for m in now.members}
 
 
 def test_allocations_used_here_exist() -> None:

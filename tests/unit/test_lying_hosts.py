@@ -53,13 +53,13 @@ def play(local: LocalPlays, playbook: Any, known: World, *members: Member, **ter
 
 
 def assert_honest(local: LocalPlays, run: RunResult, chief: Member) -> None:
-    """Nothing in it comes from a lie, nor in what was heard on the way."""
+    """Nothing in it comes from a lie, nor in the events of the run."""
     assert "owned" not in repr((run, local.events)).lower()
     assert run.snapshot is not None and run.snapshot.controller.ping == "UP"
     assert run.outcomes[chief.id].error is None
 
 
-def test_a_join_with_every_lie_says_no_more_than_an_honest_one(local: LocalPlays) -> None:
+def test_a_join_with_every_lie_reports_no_more_than_an_honest_one(local: LocalPlays) -> None:
     chief, liar, other = controller(status="ready"), worker(add(2), 2), victim()
     lie(local, liar, chief)
     run = play(local, "add_worker", world(members=(chief, liar, other)), chief, liar)
@@ -94,12 +94,12 @@ def test_a_person_who_plays_a_lying_host_is_shown_no_control_character(local: Lo
     chief, liar = controller(status="ready"), worker(add(2), 2)
     lie(local, liar, chief)
     done = local.by_hand("add_worker", world(members=(chief, liar)), chief, liar)
-    assert "?[K" in done.stdout + done.stderr, "its words were printed"
+    assert "?[K" in done.stdout + done.stderr, "its text was printed"
     assert "\x1b" not in done.stdout + done.stderr
     assert not (local.bundle / "owned").exists()
 
 
-def test_a_malformed_event_in_a_hosts_words_does_not_end_the_run(local: LocalPlays) -> None:
+def test_a_malformed_event_in_a_hosts_output_does_not_end_the_run(local: LocalPlays) -> None:
     code = """
 coded = base64.b64encode(TEXT.encode()).decode()
 said["warnings"] = ["\\x1b[K" + coded + "\\x1b[%dD" % len(coded) + "\\x1b[K"]
@@ -149,7 +149,7 @@ def test_a_worker_that_has_joined_cannot_change_its_nodes_name(local: LocalPlays
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "words"),
+    ("answer", "code", "text"),
     [
         ({"code": "conversion_running", "message": "wait"}, "worker_cannot_move", "wait"),
         ({"code": ["x"], "message": {"a": "{{ 7 * 7 }}"}}, "worker_cannot_move", "{{ 7 * 7 }}"),
@@ -159,7 +159,7 @@ def test_a_worker_that_has_joined_cannot_change_its_nodes_name(local: LocalPlays
     ],
 )
 def test_a_worker_that_refuses_a_move_chooses_no_code_that_steers_the_runner(
-    local: LocalPlays, answer: Any, code: str, words: str
+    local: LocalPlays, answer: Any, code: str, text: str
 ) -> None:
     chief, liar = controller(status="ready"), serving(2)
     plan = {"now": "22.05.8-4", "target": "24.11.5-4", "moves": True, "from": "22.05.8-4", "backup": ""}
@@ -170,7 +170,7 @@ def test_a_worker_that_refuses_a_move_chooses_no_code_that_steers_the_runner(
     lie(local, liar, chief, f"said |= {refusal!r}")
     error = play(local, "upgrade", world(members=(chief, liar)), chief, liar).outcomes[chief.id].error
     assert error is not None and (error.code, error.klass) == (code, "intervention")
-    assert error.message.startswith(f"{host_name(liar)}: ") and words in error.message
+    assert error.message.startswith(f"{host_name(liar)}: ") and text in error.message
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -186,7 +186,7 @@ def test_a_worker_that_leaves_cannot_have_another_node_deleted(local: LocalPlays
     assert run.outcomes[liar.id].phase == "removed"
 
 
-def test_a_worker_whose_name_is_not_on_record_is_believed_if_nobody_has_it(local: LocalPlays) -> None:
+def test_a_worker_without_a_recorded_name_is_believed_if_no_other_has_the_name(local: LocalPlays) -> None:
     chief, half = controller(status="ready"), worker(add(2), 2, status="deleting")
     run = play(local, "remove_worker", world(members=(chief, half, victim())), chief, half)
     deleted = [one for asked in local.asked("slurm_nodes") for one in asked.get("delete") or []]
@@ -194,7 +194,7 @@ def test_a_worker_whose_name_is_not_on_record_is_believed_if_nobody_has_it(local
     assert run.outcomes[half.id].detail["worker_hostname"] == host_name(half)
 
 
-def test_what_a_worker_says_of_its_restart_does_not_keep_the_controller_from_its_own(local: LocalPlays) -> None:
+def test_a_workers_report_of_its_restart_does_not_stop_the_controllers_restart(local: LocalPlays) -> None:
     chief = controller(status="ready")
     answers = ["'text'", "-1", "[]", "{'a': 1}", "True", "1e300", "float('nan')", "1.0"]
     liars = [serving(number, id=UUID(int=number << 120)) for number in range(10, 10 + len(answers))]

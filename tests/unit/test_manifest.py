@@ -22,3 +22,11 @@ def test_every_verb_has_a_command() -> None:
 
     commands = {name.replace("-", "_") for name in get_group(op).commands}
     assert {*VERBS, *WORKER_VERBS} <= commands
+
+
+def test_every_verb_can_be_followed_to_its_end() -> None:
+    from runner.cli import main  # noqa: F401
+
+    commands = {name.replace("-", "_"): command for name, command in get_group(op).commands.items()}
+    for verb in (*VERBS, *WORKER_VERBS):
+        assert {"--wait", "--timeout"} <= {flag for one in commands[verb].params for flag in one.opts}, verb

@@ -14,7 +14,7 @@ from ansible.module_utils.slurm.munge_switch import delay, is_live
         (110.0, 99.9, [-0.1], 10.1),
         (110.0, 191.0, [91.0, 90.0], 9.0),  # a clock that is 90 s ahead, asked when it was 101 in truth
         (110.0, 40.0, [-60.0, -59.0], 10.0),
-        (110.0, 112.0, [0.2], 0.0),  # told too late: at once
+        (110.0, 112.0, [0.2], 0.0),  # the message came too late: at once
     ],
 )
 def test_a_host_counts_to_the_agreed_moment(at: float, here: float, skews: list[float], seconds: float) -> None:

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from tests.mutants import trampoline
-from tests.mutants.__main__ import EXPLAINED, ROOT, Result, explanations, report
+from tests.mutants.__main__ import EXPLAINED, Result, explanations, report
 from tests.mutants.changes import Change, change_file
 from tests.mutants.plugin import KILLED, SURVIVED, UNREACHED
 from tests.mutants.targets import TARGETS
+from tests.repository import ROOT
 
 SOURCE = '''"""A file."""
 
@@ -57,7 +58,7 @@ ONE = Change("a.py", "x_f__mutmut_1", "f", "return 1", "return 2")
 
 
 @pytest.mark.parametrize(
-    ("verdict", "explained", "code", "words"),
+    ("verdict", "explained", "code", "text"),
     [
         (KILLED, {}, 0, ""),
         (SURVIVED, {}, 1, "survives: a.py::f"),
@@ -69,11 +70,11 @@ ONE = Change("a.py", "x_f__mutmut_1", "f", "return 1", "return 2")
     ],
 )
 def test_a_survivor_or_a_stale_explanation_fails_the_run(
-    verdict: str, explained: dict[Any, str], code: int, words: str, capsys: pytest.CaptureFixture[str]
+    verdict: str, explained: dict[Any, str], code: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert report({"a.py": Result({ONE.name: (ONE, verdict)})}, explained) == code
     shown = capsys.readouterr().out
-    assert words in shown and "mutants  killed  survived  explained" in shown
+    assert text in shown and "mutants  killed  survived  explained" in shown
 
 
 def test_every_target_and_every_explanation_names_files_that_exist() -> None:

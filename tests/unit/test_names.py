@@ -1,12 +1,13 @@
-"""Modules, functions and classes have plain names: none has a word that the renovation replaced."""
+"""Modules, functions and classes have plain names, and a module that is long says why."""
 
 import ast
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.repository import ROOT, present_files
+
 LONGEST_TEST_NAME = 80
+MOST_LINES = 300
 REPLACED = {
     "wish": "desired_config",
     "agreement": "decommission_terms",
@@ -27,18 +28,22 @@ REPLACED = {
     "unit_orders": "unit_actions",
     "take": "try_claim",
 }
-
-
-def modules() -> list[str]:
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    return [path for path in listed if (ROOT / path).exists()]
+# In these folders no part of an identifier may be one of these words: each hides what a value is, or whose it is.
+PLAIN_TESTS = ("tests/unit/", "tests/contract/")
+VAGUE = {"told", "said", "nobody", "somebody", "heard", "wish"}
 
 
 def definitions(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
+
+
+def vague_identifiers(source: str) -> list[str]:
+    """Names of functions, arguments, variables and attributes that have a vague word in them."""
+    nodes = list(ast.walk(ast.parse(source)))
+    found = {getattr(node, field, None) for node in nodes for field in ("name", "arg", "id", "attr")}
+    return sorted(name for name in found if isinstance(name, str) and VAGUE & set(name.lower().split("_")))
 
 
 def problems(path: str, source: str) -> list[str]:
@@ -50,9 +55,43 @@ def problems(path: str, source: str) -> list[str]:
     return found + [f"{name}: {len(name)} characters, at most {LONGEST_TEST_NAME}" for name in long]
 
 
+def length_problem(source: str) -> str | None:
+    """A module has at most 300 lines, or its docstring gives the reason: "Over 300 lines, because ..."."""
+    lines, explained = source.count("\n"), "Over 300 lines, because " in " ".join((docstring(source)).split())
+    if lines > MOST_LINES and not explained:
+        return f"{lines} lines: split it, or give the reason in its docstring"
+    return f"only {lines} lines: take the reason out of its docstring" if explained and lines <= MOST_LINES else None
+
+
+def docstring(source: str) -> str:
+    return ast.get_docstring(ast.parse(source)) or ""
+
+
+def test_a_module_over_300_lines_gives_its_reason() -> None:
+    found = {path: length_problem((ROOT / path).read_text()) for path in present_files("*.py")}
+    assert {path: problem for path, problem in found.items() if problem} == {}
+
+
 def test_modules_and_their_definitions_have_plain_names() -> None:
-    found = {path: problems(path, (ROOT / path).read_text()) for path in modules()}
+    found = {path: problems(path, (ROOT / path).read_text()) for path in present_files("*.py")}
     assert {path: wrong for path, wrong in found.items() if wrong} == {}
+
+
+def test_identifiers_of_tests_have_no_vague_words() -> None:
+    sources = {path: (ROOT / path).read_text() for path in present_files("*.py") if path.startswith(PLAIN_TESTS)}
+    assert len(sources) > 100
+    assert {path: wrong for path, source in sources.items() if (wrong := vague_identifiers(source))} == {}
+
+
+def test_vague_identifiers_are_found() -> None:
+    assert vague_identifiers("def test_nobody_leaves(heard, **said): told = self.WISH") == [
+        "WISH",
+        "heard",
+        "said",
+        "test_nobody_leaves",
+        "told",
+    ]
+    assert vague_identifiers("found = {'wish': 'said'}  # told\nnobody_s = wishes") == ["nobody_s"]
 
 
 def test_replaced_words_and_long_test_names_are_found() -> None:
@@ -66,4 +105,12 @@ def test_replaced_words_and_long_test_names_are_found() -> None:
     ]
     assert problems("a.py", f"def {long}(): ...") == [f"{long}: 81 characters, at most 80"]
     assert problems("a.py", "def take_over(): ...\nwish = {'tell': 1}\ndef test_ok(): ...") == []
-    assert {"runner/translate.py", "plugins/modules/host_probe.py", "sandbox/cli.py"} <= set(modules())
+    assert {"runner/translate.py", "plugins/modules/host_probe.py", "sandbox/cli.py"} <= set(present_files("*.py"))
+
+
+def test_a_long_module_without_a_reason_and_a_reason_without_need_are_found() -> None:
+    plain, because = '"""What it is."""\n', '"""What it is. Over 300 lines,\nbecause it has to be."""\n'
+    assert length_problem(plain + "\n" * 299) is None and length_problem(because + "\n" * 299) is None
+    assert length_problem(plain + "\n" * 300) == "301 lines: split it, or give the reason in its docstring"
+    assert length_problem("# Over 300 lines, because\n" * 301) is not None, "a comment is not the docstring"
+    assert length_problem(because) == "only 2 lines: take the reason out of its docstring"

@@ -1,5 +1,8 @@
 """Other instances of the project: their allocations are refused, and a left-over host is not taken for one in use."""
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,6 +18,7 @@ from runner.model.platform import AppInstance, Member, Unreadable
 from runner.model.world import Outcome, World
 from runner.observe import left_over, other_instances
 from runner.slurm.app import SLURM
+from runner.slurm.components import COMPONENTS
 from runner.slurm.decide import decide
 from runner.slurm.member_reports import MemberReports
 from runner.translate import RunResult, translate
@@ -36,6 +40,12 @@ class Platform:
     def __init__(self, found: Any, members: dict[UUID, Any] | None = None) -> None:
         self._found, self._members = found, members or {}
         self.asked: list[str] = []
+        self.at_once = threading.Barrier(1)  # how many lists must be asked for before one is returned
+
+    @contextlib.contextmanager
+    def clone(self, *, patience: float, timeout: float) -> Iterator["Platform"]:
+        assert patience == 0 and timeout < 5, "another instance delays ours by a few seconds at most"
+        yield self
 
     def instances(self) -> Any:
         self.asked.append("instances")
@@ -43,6 +53,7 @@ class Platform:
 
     def members(self, instance_id: UUID) -> Any:
         self.asked.append(f"members {instance_id}")
+        self.at_once.wait(10)
         return self._answer(self._members[instance_id])
 
     def instance(self, instance_id: UUID) -> Any:
@@ -101,12 +112,30 @@ def test_a_platform_that_does_not_answer_ends_the_tick() -> None:
         read(Platform(Unavailable("down")))
 
 
-@pytest.mark.parametrize("error", [Unavailable("500"), Unavailable("no list", code="bad_answer"), Rejected("400")])
-def test_a_member_list_that_the_platform_fails_to_give_is_named_and_ends_no_tick(error: PlatformError) -> None:
-    third = instance(id=UUID(int=9))
-    platform = Platform(Records([other(), third]), {OTHER: error})
-    assert read(platform).unreadable == f"the member list of instance {OTHER}"
-    assert platform.asked == ["instances", f"members {OTHER}"], "each further list could use up the patience again"
+FAILURES = [Unavailable("500"), Unavailable("no list", code="bad_answer"), Rejected("400")]
+THIRD = instance(id=UUID(int=9))
+
+
+@pytest.mark.parametrize("error", FAILURES)
+def test_a_member_list_of_another_app_that_the_platform_fails_to_give_is_named(error: PlatformError) -> None:
+    """Hosts of another app carry no mark of ours."""
+    platform = Platform(Records([other(), THIRD]), {OTHER: error, THIRD.id: Records([member(3)])})
+    found = read(platform)
+    assert found.unreadable == f"the member list of instance {OTHER}"
+    assert list(found.holders) == [UUID(int=103)], "the other lists are read all the same"
+
+
+@pytest.mark.parametrize("error", FAILURES)
+def test_a_member_list_of_our_app_that_does_not_come_is_left_to_the_hosts_mark(error: PlatformError) -> None:
+    platform = Platform(Records([other(app_slug=OUR_APP), THIRD]), {OTHER: error, THIRD.id: Records([member(3)])})
+    found = read(platform)
+    assert found.unreadable is None and list(found.holders) == [UUID(int=103)]
+
+
+def test_member_lists_are_read_side_by_side() -> None:
+    platform = Platform(Records([other(), THIRD]), {OTHER: Records([member(2)]), THIRD.id: Records([member(3)])})
+    platform.at_once = threading.Barrier(2)
+    assert sorted(read(platform).holders) == [UUID(int=102), UUID(int=103)]
 
 
 @pytest.mark.parametrize("slug", [OUR_APP, None])
@@ -136,12 +165,12 @@ def test_an_odd_member_of_another_app_or_a_deleted_one_holds_nothing_up(slug: st
 
 def test_neighbours_matter_only_while_something_is_about_to_begin() -> None:
     adding = add(2, 3)
-    assert neighbours.matter([], [controller()])
-    assert not neighbours.matter([], [controller(status="reconciling")])
-    assert not neighbours.matter([], [controller(adapter_detail={"stopped": {"was": "ready"}})])
-    assert neighbours.matter([adding], [worker(adding, 2)])
-    assert not neighbours.matter([adding], [worker(adding, 2), worker(adding, 3)])
-    assert not neighbours.matter([add(2, operation="drain")], [])
+    assert neighbours.matter([], [controller()], COMPONENTS)
+    assert not neighbours.matter([], [controller(status="reconciling")], COMPONENTS)
+    assert not neighbours.matter([], [controller(adapter_detail={"stopped": {"was": "ready"}})], COMPONENTS)
+    assert neighbours.matter([adding], [worker(adding, 2)], COMPONENTS)
+    assert not neighbours.matter([adding], [worker(adding, 2), worker(adding, 3)], COMPONENTS)
+    assert not neighbours.matter([add(2, operation="drain")], [], COMPONENTS)
 
 
 # -- what is decided -----------------------------------------------------------------------------------------
@@ -217,7 +246,7 @@ def test_the_instance_that_a_host_names_is_read_as_an_id_or_not_at_all(named: An
 
 
 def error_after(answer: Any, code: str = "host_in_use") -> AdapterError:
-    error = AdapterError(code, "as the host said", instance=OTHER)
+    error = AdapterError(code, "as the host reported", instance=OTHER)
     scenario = left_over.name_left_over_hosts(Platform(answer), RunResult({UUID(int=5): Outcome(error=error)}))  # type: ignore[arg-type]
     known = scenario.outcomes[UUID(int=5)].error
     assert known is not None
@@ -233,7 +262,7 @@ def test_a_mark_of_an_instance_that_is_gone_is_left_over_and_names_the_command(a
 
 @pytest.mark.parametrize("answer", [other(), other("failed"), Forbidden("no"), Unavailable("down")])
 def test_a_mark_of_an_instance_that_lives_or_cannot_be_read_is_in_use(answer: Any) -> None:
-    assert error_after(answer) == AdapterError("host_in_use", "as the host said", instance=OTHER)
+    assert error_after(answer) == AdapterError("host_in_use", "as the host reported", instance=OTHER)
 
 
 def test_the_platform_is_not_asked_about_other_errors() -> None:

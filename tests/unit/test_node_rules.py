@@ -6,7 +6,6 @@ The expected answers are written out here, from Slurm's documents; no rule of th
 import json
 from collections.abc import Iterator
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,9 +24,9 @@ from runner.slurm.readiness import is_serving as runner_is_serving
 from runner.slurm.snapshot import Job, Node, Reservation
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import serving
+from tests.unit.recorded_slurm import recorded
 from tests.unit.worlds import controller, snapshot
 
-RECORDED = Path(__file__).parent / "fixtures" / "slurm"
 STATES = ("IDLE", "ALLOCATED", "MIXED", "DOWN", "UNKNOWN", "ERROR", "FUTURE")
 # Every flag that `scontrol show node` prints in 22.05 and 24.11.
 FLAGS = (
@@ -62,7 +61,7 @@ def cases() -> Iterator[Case]:
                 yield state, flags, bool(number & 1), bool(number & 2), bool(number & 4)
 
 
-# -- what is right, in words of its own ------------------------------------------------------------------------
+# -- what is right, written independently ----------------------------------------------------------------------
 
 
 def drained_is(state: str, flags: frozenset[str], job: bool) -> bool:
@@ -126,7 +125,7 @@ def test_every_judge_of_a_node_agrees_with_the_table() -> None:
         drained = drained_is(state, flags, job)
         assert is_drained(node) is drained, case
         assert node_rules.is_drained(state, flags, jobs) is drained, case
-        assert module._drain(raw)["is_drained"] is drained, case
+        assert module._describe_drain(raw)["is_drained"] is drained, case
 
         code = code_is(*case)
         assert (code is None) is deletable_is(*case), case
@@ -147,7 +146,7 @@ def test_every_judge_of_a_node_agrees_with_the_table() -> None:
 
 @pytest.mark.parametrize("version", ["22.05", "24.11"])
 def test_every_state_and_flag_is_read_from_the_output_of_both_versions(version: str) -> None:
-    document = json.loads((RECORDED / version / "idle" / "nodes.json").read_text())
+    document = json.loads(recorded(version, "idle", "nodes.json"))
     for state in STATES:
         for flags in (FLAGS, *((flag,) for flag in FLAGS)):
             one = document["nodes"][0]
@@ -163,8 +162,8 @@ def test_health_calls_every_node_that_does_not_serve_by_a_code() -> None:
         for flags in flag_sets():
             node = Node(state=state, flags=flags, cpus=2, memory_mb=1000, reason="r", reason_by="slurm")
             found = findings(snapshot({"w2": node}), [controller(status="ready"), worker], Policy())
-            told = [one.code for one in found if one.member and one.member.id == worker.id]
-            assert bool(told) is not serving_is(state, flags), (state, flags, told)
+            codes = [one.code for one in found if one.member and one.member.id == worker.id]
+            assert bool(codes) is not serving_is(state, flags), (state, flags, codes)
 
 
 def test_the_stand_in_judges_a_deletion_by_the_same_table() -> None:
@@ -191,7 +190,7 @@ def test_what_cannot_be_known_frees_no_node(unknown: str) -> None:
     assert problem and problem.code == "state_unknown"
 
 
-def test_a_state_that_nobody_has_heard_of_is_neither_serving_nor_drained() -> None:
+def test_an_unknown_state_is_neither_serving_nor_drained() -> None:
     for flags in (frozenset[str](), frozenset({"DRAIN"})):
         assert not node_rules.is_serving("HOVERING", flags)
         assert not node_rules.is_drained("HOVERING", flags, [])
@@ -211,15 +210,15 @@ def test_a_state_that_nobody_has_heard_of_is_neither_serving_nor_drained() -> No
         ),
         (
             *("IDLE", {"DRAIN", "COMPLETING"}, [[], [], []], "not_drained"),
-            "Node w is IDLE+COMPLETING+DRAIN: a job on it is still being cleared away. Wait for it.",
+            "Node w is IDLE+COMPLETING+DRAIN: a job on the node is still completing. Wait for it.",
         ),
         (
             *("ALLOCATED", {"DRAIN"}, [[], [], []], "not_drained"),
-            "Node w is ALLOCATED+DRAIN: a job on it is still being cleared away. Wait for it.",
+            "Node w is ALLOCATED+DRAIN: a job on the node is still completing. Wait for it.",
         ),
         (
             *("ERROR", {"DRAIN"}, [[], [], []], "state_unknown"),
-            "Node w is ERROR+DRAIN, which says nothing about jobs on it.",
+            "Node w is ERROR+DRAIN, so it is unknown whether a job is on the node. The adapter retries.",
         ),
         (
             *("IDLE", {"DRAIN"}, [[], ["9", "11"], ["r"]], "jobs_need_node"),
@@ -231,7 +230,7 @@ def test_a_state_that_nobody_has_heard_of_is_neither_serving_nor_drained() -> No
         ),
     ],
 )
-def test_an_obstacle_says_what_is_in_the_way_and_what_to_do(
+def test_an_obstacle_names_what_is_in_the_way_and_what_to_do(
     state: str, flags: set[str], rest: list[list[str]], code: str, message: str
 ) -> None:
     jobs, named_by, reserved_by = rest
@@ -254,50 +253,8 @@ def test_the_runner_and_the_modules_read_one_file() -> None:
     assert len(texts) == 1
 
 
-@pytest.mark.parametrize(
-    ("state", "flags", "reason", "by", "person", "set_down"),
-    [
-        ("DOWN", (), "broken fan", "root", True, True),
-        ("DOWN", ("NOT_RESPONDING",), "Not responding", "slurm", False, False),
-        ("DOWN", (), None, None, False, False),
-        ("DOWN", ("DRAIN",), "broken fan", "root", True, False),
-        ("IDLE", ("DRAIN",), "broken fan", "root", True, False),
-        ("IDLE", ("DRAIN",), "gpuaas:manual: disk", "root", True, False),
-        ("IDLE", ("DRAIN",), "gpuaas:1234: disk", "root", False, False),
-        ("IDLE", ("DRAIN",), "Kill task failed", "root", False, False),
-        ("IDLE", ("DRAIN",), "Low RealMemory", "slurm", False, False),
-        ("IDLE", (), "old words", "root", False, False),
-    ],
-)
-def test_whose_hold_it_is_is_read_from_reason_and_user(
-    state: str, flags: tuple[str, ...], reason: str | None, by: str | None, person: bool, set_down: bool
-) -> None:
-    assert node_rules.is_held_by_person(state, flags, reason, by) is person
-    assert node_rules.is_set_down_by_person(state, flags, reason, by) is set_down
-
-
-@pytest.mark.parametrize(
-    ("flags", "reason", "by", "holder"),
-    [
-        (set(), "fan", "alice", "none"),
-        ({"DRAIN"}, "fan", "alice", "person"),
-        ({"DRAIN"}, "gpuaas:manual: fan", "root", "person"),
-        ({"DRAIN"}, "gpuaas:1234: fan", "root", "us"),
-        ({"DRAIN"}, "Low RealMemory", "slurm", "slurm"),
-        ({"DRAIN"}, "Kill task failed", "root", "slurm"),
-        ({"DRAIN"}, None, "slurm", "slurm"),
-    ],
-)
-def test_a_drain_has_one_holder(flags: set[str], reason: str | None, by: str, holder: str) -> None:
-    assert node_rules.drain_holder(flags, reason, by) == holder
-
-
 def test_names_are_cut_to_sixty_characters_and_counted_from_the_twenty_first() -> None:
     fits, long = "a" * 60, "b" * 61
     assert node_rules._listed([fits, long]) == f"{fits}, {'b' * 57}..."
     assert node_rules._listed(range(20)).endswith(", 19")
     assert node_rules._listed(range(21)).endswith(", 19 and 1 more")
-
-
-def test_a_down_node_that_an_operation_named_is_not_set_down_by_a_person() -> None:
-    assert not node_rules.is_set_down_by_person("DOWN", (), "gpuaas:1234: disk", "root")

@@ -14,6 +14,7 @@ from runner.model.member_notes import ChangedKey, Leave, MemberNotes, PinnedKeys
 from runner.model.plan import AdapterError, Refuse, SetMember, Wait
 from runner.model.platform import Member
 from runner.model.records import TEXT_CHARS, Attempts, NotedError, Record, RecordError, pause
+from runner.model.times import stamp
 from runner.model.world import World
 from runner.slurm import detail, notes
 from runner.slurm.decide import decide
@@ -38,9 +39,13 @@ times = st.datetimes(datetime(2000, 1, 2), datetime(2199, 12, 30), timezones=st.
 )
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 counts = st.integers(0, 2**40)
-attempts = st.builds(
-    Attempts, count=counts, next_at=st.none() | times, last_at=st.none() | times, last_error=st.none() | texts
-)
+ATTEMPTS: dict[str, st.SearchStrategy[Any]] = {
+    "count": counts,
+    "next_at": st.none() | times,
+    "last_at": st.none() | times,
+    "last_error": st.none() | texts,
+}
+attempts = st.builds(Attempts, **ATTEMPTS)
 errors = st.builds(
     NotedError,
     code=texts,
@@ -72,17 +77,8 @@ EXAMPLES: dict[type[Record], st.SearchStrategy[Any]] = {
     Stopped: st.builds(Stopped, was=texts, phase=st.none() | texts),
     PinnedKeys: st.builds(PinnedKeys, keys=st.lists(texts, min_size=1, max_size=5), at=texts, address=texts),
     ChangedKey: st.builds(ChangedKey, expected=texts, at=texts),
-    Repair: st.builds(
-        Repair,
-        why=texts,
-        attempts=counts,
-        last_at=st.none() | times,
-        next_at=st.none() | times,
-        outcome=st.none() | texts,
-    ),
-    ConfigTrial: st.builds(
-        ConfigTrial, digest=texts, attempt=counts, next_attempt_at=st.none() | times, unsure=st.none() | st.booleans()
-    ),
+    Repair: st.builds(Repair, **ATTEMPTS, outcome=st.none() | texts),
+    ConfigTrial: st.builds(ConfigTrial, **ATTEMPTS, digest=texts, unsure=st.none() | st.booleans()),
     RefusedConfig: st.builds(RefusedConfig, digest=texts, code=texts, message=texts, at=st.none() | times),
     RotationLeftOut: st.builds(RotationLeftOut, operation_id=st.uuids(), code=texts),
 }
@@ -109,6 +105,10 @@ def test_a_leave_note_of_version_1_0_is_read() -> None:
     assert read.started_at == NOW and read.error and read.error.stored() == error
     assert Leave.read("leave", former).result == "failed"
     assert read.stored()["format"] == 2 and not {"verdict", "did", "since"} & set(read.stored())
+
+
+def test_the_outcome_of_a_repair_is_read_under_its_former_name() -> None:
+    assert Repair.read("repair", {"why": "munge_not_active", "attempts": 1, "outcome": "mended"}).outcome == "repaired"
 
 
 def test_notes_of_version_1_0_are_read_under_their_former_names() -> None:
@@ -143,7 +143,22 @@ def test_one_formula_gives_every_pause() -> None:
         assert tried.next_at is not None
         waited.append((tried.next_at - NOW) // timedelta(seconds=30))
     assert waited == [1, 2, 4, 8, 16, 32, 32, 32] and pause(30, 2) == timedelta(seconds=60)
-    assert not tried.is_due(NOW) and tried.is_spent(8) and not tried.is_spent(9)
+    assert tried.not_due(NOW) == f"the next attempt is due at {stamp(tried.next_at)}"  # type: ignore[arg-type]
+    assert tried.not_due(tried.next_at) is None and Attempts().not_due(NOW) is None  # type: ignore[arg-type]
+    assert tried.is_spent(8) and not tried.is_spent(9)
+
+
+def test_a_repair_and_a_trial_are_attempts_under_their_documented_names() -> None:
+    at, due = "2026-01-02T03:04:05Z", "2026-01-02T03:04:35Z"
+    repair = Repair().failed(NOW, "slurmdbd_not_active", 30).but(outcome="trying")
+    documented = {"why": "slurmdbd_not_active", "attempts": 1, "last_at": at, "next_at": due, "outcome": "trying"}
+    assert repair.stored() == documented and Repair.read("repair", documented) == repair
+    assert repair.failed(NOW, "config_changed", 30).count == 2
+    trial = ConfigTrial.read("change", {"digest": "sha256:1", "attempt": 1, "next_attempt_at": at})
+    assert (trial.count, trial.not_due(NOW)) == (1, None)
+    again = trial.failed(NOW, "host_unreachable", 15).stored()
+    assert (again["digest"], again["attempt"], again["next_attempt_at"]) == ("sha256:1", 2, due)
+    assert MemberNotes.tried(Attempts(count=2, next_at=NOW)).changes == {"attempt": 2, "next_attempt_at": at}
 
 
 def removal(**known: Any) -> tuple[World, Member, Member]:
@@ -168,6 +183,8 @@ NEWER = {"format": 99, "operation_id": str(OPERATION), "verb": "drain", "later":
         ("worker_hostname", "-oProxyCommand=x", "note_unreadable"),
         ("next_attempt_at", "soon", "note_unreadable"),
         ("fence", "seven", "fence_unreadable"),
+        ("host_keys_pinned", {"format": 2, "keys": ["ssh-ed25519 AAAA"], "signed": True}, "note_newer"),
+        ("host_key_changed", {"format": 2, "expected": "SHA256:x", "seen": "SHA256:y"}, "note_newer"),
     ],
 )
 def test_a_note_that_cannot_be_read_is_reported_and_left_as_it_is(name: str, value: Any, code: str) -> None:

@@ -110,7 +110,7 @@ def test_a_source_is_entered_only_if_something_is_missing(host: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "klass"),
+    ("output", "code", "klass"),
     [
         (
             "E: Failed to fetch http://10.1.2.3/x/InRelease  401  Unauthorized [IP: 10.1.2.3 80]\n"
@@ -127,6 +127,6 @@ def test_a_source_is_entered_only_if_something_is_missing(host: Path, monkeypatc
         ),
     ],
 )
-def test_a_source_that_says_no_or_cannot_be_trusted_has_a_code_of_its_own(said: str, code: str, klass: str) -> None:
-    error = explain(said, "reading the package source")
+def test_a_source_that_refuses_or_cannot_be_trusted_has_a_code_of_its_own(output: str, code: str, klass: str) -> None:
+    error = explain(output, "reading the package source")
     assert (error.code, error.error_class) == (code, klass)

@@ -103,7 +103,9 @@ def test_a_report_is_read_with_the_time_of_its_event() -> None:
 
 def test_a_failure_keeps_the_report_that_came_with_it() -> None:
     found = parsed(raw("runner_on_failed", task_action="report", res={**REPORT, "msg": "no"}))
-    error = AdapterError("task_failed", "Do it: no. Look at the host, then ask again", "intervention", "one", "Do it")
+    error = AdapterError(
+        "task_failed", "Do it: no. Look at the host, then request it again", "intervention", "one", "Do it"
+    )
     assert found == MemberEvent(ONE, "munge", {"cpus": 2}, "seen", error, AT, ("odd",))
 
 
@@ -132,19 +134,19 @@ def test_an_unreachable_host_counts_where_errors_are_ignored() -> None:
 
 def test_an_event_without_a_host_belongs_to_the_member_without_a_name() -> None:
     found = parsed(raw("runner_on_failed", host=None, task=None, res={"msg": "no"}))
-    error = AdapterError("task_failed", "None: no. Look at the host, then ask again", "intervention")
+    error = AdapterError("task_failed", "None: no. Look at the host, then request it again", "intervention")
     assert found == MemberEvent(OTHER, error=error, at=AT)
 
 
 def sudo(message: str) -> tuple[str, str]:
     return "not_root", (
         f"the login user may not become root: {message}. Install"
-        " deploy/sudoers.d/gpuaas-slurm on the host, with that user's name, then ask again"
+        " deploy/sudoers.d/gpuaas-slurm on the host, with that user's name, then request it again"
     )
 
 
 def task(message: str) -> tuple[str, str]:
-    return "task_failed", f"Do it: {message}. Look at the host, then ask again"
+    return "task_failed", f"Do it: {message}. Look at the host, then request it again"
 
 
 HIDDEN = task("its output is withheld because it handles a secret")
@@ -187,7 +189,7 @@ def test_an_error_of_a_role_has_a_known_class_and_an_id(given: dict[str, Any], k
     assert found.error == AdapterError("odd", "y", klass, "one", "Do it", instance)
 
 
-def test_a_changed_host_key_says_what_a_person_does_about_it() -> None:
+def test_the_error_of_a_changed_host_key_states_what_a_person_does_about_it() -> None:
     found = parsed(raw("runner_on_unreachable", res={"msg": "ssh: Host key verification failed."}))
     error = AdapterError("host_key_mismatch", KEY_CHANGED_MESSAGE, "intervention", "one", "Do it")
     assert found == MemberEvent(ONE, error=error, at=AT)
@@ -213,7 +215,9 @@ def test_a_result_has_the_newest_phase_and_snapshot_and_the_first_error() -> Non
 
 def test_a_recorded_run_is_the_sum_of_its_events() -> None:
     events = [raw("runner_on_ok", task_action="report", res=REPORT), failed(msg="no"), failed(msg="again")]
-    error = AdapterError("task_failed", "Do it: no. Look at the host, then ask again", "intervention", "one", "Do it")
+    error = AdapterError(
+        "task_failed", "Do it: no. Look at the host, then request it again", "intervention", "one", "Do it"
+    )
     assert translate(events, {"one": Reader(ONE)}) == RunResult({ONE: Outcome("munge", {"cpus": 2}, error)}, "seen")
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.act import play_queue
-from runner.act.play_queue import FORK_MB, PLAY_MB, Bounds, PlayGate, PlayQueue, PlaySlot
+from runner.act.play_queue import FORK_MB, PLAY_MB, SMALL_PLAY_MB, Bounds, PlayGate, PlayQueue, PlaySlot
+from runner.settings import Settings
 
 STALL = 60
 
@@ -123,8 +124,18 @@ def test_plays_that_send_events_are_never_stopped(clock: Clock) -> None:
     first.record_event()
     second.record_event()
     joined(plays)
-    plays.stop_stalled()
+    plays.stop_stalled(requested=True)
     assert not (first.is_to_stop or second.is_to_stop)
+
+
+def test_an_ending_run_stops_stalled_looks_and_a_signal_stops_stalled_work_too(clock: Clock) -> None:
+    plays = queue(clock)
+    work, look = joined(plays), joined(plays, requested=False)
+    clock.now = STALL
+    plays.stop_stalled(requested=False)
+    assert (work.is_to_stop, look.is_to_stop) == (False, True)
+    plays.stop_stalled(requested=True)
+    assert work.is_to_stop
 
 
 def test_memory_bounds_the_plays_at_once_and_a_stalled_one_makes_room(clock: Clock) -> None:
@@ -143,23 +154,47 @@ def test_memory_bounds_the_plays_at_once_and_a_stalled_one_makes_room(clock: Clo
 
 
 @pytest.mark.parametrize(
-    ("hosts", "forks", "memory_mb", "expected"),
+    ("hosts", "forks", "free_mb", "free_places", "expected"),
     [
-        (3, 32, 2048, 3),
-        (100, 32, 2048, 32),
-        (100, 32, PLAY_MB + 5 * FORK_MB, 5),
-        (100, 4, 2048, 4),
-        (100, 32, 128, 2),
-        (0, 32, 2048, 1),
+        (3, 32, 2048, 7, 3),
+        (100, 32, 2048, 7, 32),
+        (100, 64, 2048, 7, (2048 - 7 * SMALL_PLAY_MB - PLAY_MB) // FORK_MB),
+        (100, 32, PLAY_MB + 5 * FORK_MB, 0, 5),
+        (100, 4, 2048, 7, 4),
+        (100, 32, 128, 7, 1),
+        (0, 32, 2048, 7, 1),
     ],
 )
 def test_a_play_gets_as_many_forks_as_its_hosts_the_setting_and_memory_allow(
-    hosts: int, forks: int, memory_mb: int, expected: int
+    hosts: int, forks: int, free_mb: int, free_places: int, expected: int
 ) -> None:
-    assert Bounds(8, forks, memory_mb, STALL).forks_for(hosts) == expected
+    assert Bounds(8, forks, 2048, STALL).forks_for(hosts, free_mb, free_places) == expected
 
 
-EVENTS = st.lists(st.tuples(st.sampled_from(["join", "leave", "wait", "heard"]), st.integers(0, 40)), max_size=60)
+def default(name: str) -> int:
+    return int(Settings.model_fields[name].default)
+
+
+@pytest.mark.parametrize("bulk", [1, 2, 7])
+def test_a_bulk_play_leaves_room_for_an_add(clock: Clock, bulk: int) -> None:
+    plays = queue(clock, default("parallel_plays"), default("memory_mb"), default("forks"))
+    large = [joined(plays, hosts=33) for _ in range(bulk)]
+    adds = [joined(plays, hosts=2) for _ in range(default("parallel_plays") - bulk)]
+    assert all(map(runs, (*large, *adds)))
+    assert [one.forks for one in adds] == [2] * len(adds)
+    assert large[0].forks == default("forks"), "the first one is not slowed down"
+
+
+def test_with_default_settings_twice_the_bound_of_adds_run_while_half_have_stalled(clock: Clock) -> None:
+    bound = default("parallel_plays")
+    plays = queue(clock, bound, default("memory_mb"), default("forks"))
+    hanging = [joined(plays, hosts=2) for _ in range(bound)]
+    clock.now = STALL
+    adds = [joined(plays, hosts=2) for _ in range(bound)]
+    assert all(map(runs, adds)) and not any(one.is_to_stop for one in hanging)
+
+
+EVENTS = st.lists(st.tuples(st.sampled_from(["join", "leave", "wait", "event"]), st.integers(0, 40)), max_size=60)
 
 
 @given(st.integers(1, 4), st.integers(128, 1000), EVENTS)

@@ -1,207 +1,40 @@
-"""What playbooks conclude from answers of modules (plugins/filter/slurm_reports.py)."""
+"""The rules of playbooks as filters, and in real plays."""
 
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import pytest
 
-from plugins.filter.slurm_reports import (
-    FilterModule,
-    controller_phase,
-    drain_report,
-    leave_refusal,
-    leftover_drains,
-    move_refusal,
-    node_of_host,
-    stop_refusal,
-)
+from plugins.filter import slurm_refusals, slurm_reports, slurm_targets
+from runner.model.names import host_name
 from runner.model.plan import Play
 from tests.unit.lifecycle import serving
-from tests.unit.local_plays import LocalPlays
-from tests.unit.worlds import controller, world
-
-TARGET = "24.11.5-4"
+from tests.unit.local_plays import SECRETS, STUBS, LocalPlays
+from tests.unit.worlds import add, controller, worker, world
 
 
-def node(reason: str | None, *flags: str, by: str | None = "root", jobs: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {"state": "IDLE", "flags": list(flags), "reason": reason, "reason_by": by, "jobs": list(jobs)}
-
-
-def code(error: dict[str, str] | None) -> str | None:
-    return error["code"] if error else None
-
-
-def test_every_rule_is_a_filter() -> None:
-    assert set(FilterModule().filters()) == {
-        *("controller_phase", "drain_report", "leave_refusal", "leftover_drains", "move_refusal", "node_of_host"),
-        "stop_refusal",
-    }
-
-
-@pytest.mark.parametrize(("ping", "phase"), [("UP", "serving"), ("DOWN", "baseline"), ("UNKNOWN", "baseline")])
-def test_a_controller_serves_only_if_slurmctld_answers(ping: str, phase: str) -> None:
-    assert controller_phase({"controller": {"ping": ping}}, "baseline") == phase
-
-
-def test_only_drains_that_an_operation_set_are_lifted() -> None:
-    nodes = {
-        "ours": node("gpuaas:op-1: removed", "DRAIN"),
-        "by-hand": node("gpuaas:manual: new disk", "DRAIN"),
-        "person": node("broken fan", "DRAIN"),
-        "slurm": node("Kill task failed", "DRAIN"),
-        "down": node("gpuaas:op-1: removed"),
-        "no-reason": node(None, "DRAIN", by=None),
-        "not-asked": node("gpuaas:op-1: removed", "DRAIN"),
-    }
-    asked = ["ours", "by-hand", "person", "slurm", "down", "no-reason", "absent"]
-    assert leftover_drains(asked, nodes) == ["ours"]
-    assert leftover_drains(asked, None) == []
-
-
-# -- moving to another version -------------------------------------------------------------------------------
-
-
-def refused(error: object, **more: Any) -> dict[str, Any]:
-    return {"failed": True, "msg": "it failed", "adapter_error": error, **more}
-
-
-@pytest.mark.parametrize(
-    ("plan", "expected", "words"),
-    [
-        ({"target": TARGET}, None, ""),
-        ({"failed": False, "target": TARGET}, None, ""),
-        (refused({"code": "x"}, unreachable=True), None, ""),
-        ({"target": "24.11.5-5"}, "version_not_offered", f"moves to {TARGET}"),
-        (refused({"code": "version_is_older", "message": "too old"}), "version_is_older", "w2: too old"),
-        (refused({"code": "conversion_running", "message": "wait"}), "worker_cannot_move", "w2: wait"),
-        (refused({"code": ["no_way_back"], "message": {"a": 1}}), "worker_cannot_move", "{'a': 1}"),
-        (refused("odd"), "worker_cannot_move", "it failed"),
-        (refused({}), "worker_cannot_move", "it failed"),
-        ({"failed": True}, "worker_cannot_move", "gave no reason"),
-    ],
-)
-def test_a_worker_that_cannot_move_holds_all_with_a_code_from_the_list(
-    plan: dict[str, Any], expected: str | None, words: str
-) -> None:
-    error = move_refusal({"w1": {"target": TARGET}, "w2": plan}, TARGET)
-    assert code(error) == expected
-    assert error is None or (words in error["message"] and error["class"] == "intervention")
-
-
-def test_a_refusal_goes_before_another_version() -> None:
-    plans = {"w1": {"target": "1"}, "w2": refused({"code": "no_way_back", "message": "no"})}
-    assert code(move_refusal(plans, TARGET)) == "no_way_back"
-
-
-# -- draining and leaving ------------------------------------------------------------------------------------
-
-
-def drained(**drain: Any) -> dict[str, Any]:
-    seen = {"reason": "gpuaas:op-1: disk", "held_by": "us", "is_drained": False, **drain}
-    nodes = {"w1": node("gpuaas:op-1: disk", "DRAIN", jobs=("7", "8"))}
-    return {"nodes": {}, "drains": {"w1": seen}, "snapshot": {"nodes": nodes}}
-
-
-def test_a_drain_is_reported_as_the_controller_shows_it() -> None:
-    report = drain_report(drained(), "w1")
-    detail = {"jobs_remaining": 2, "drain_reason": "gpuaas:op-1: disk", "drain_held_by": "us"}
-    assert report == {"phase": "draining", "detail": detail, "error": None}
-    assert drain_report(drained(is_drained=True), "w1")["phase"] == "drained"
-
-
-@pytest.mark.parametrize("done", [None, {}, {"failed": True}, {"snapshot": {"nodes": None}}])
-def test_without_the_controllers_answer_a_drain_is_unknown(done: dict[str, Any] | None) -> None:
-    report = drain_report(done, "w1")
-    assert report["phase"] == "draining"
-    assert code(report["error"]) == "state_unknown"
-    assert report["detail"] == {"jobs_remaining": None, "drain_reason": None, "drain_held_by": "none"}
-
-
-def test_a_node_that_the_controller_does_not_show_is_not_drained() -> None:
-    assert (drain_report(drained(is_drained=True), "w9")["phase"], drain_report(drained(), None)["phase"]) == (
-        "draining",
-        "draining",
-    )
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "name", "expected"),
-    [
-        ({"w1": {"did": "deletable"}}, "w1", None),
-        ({"w1": {"did": "deleted"}}, "w1", None),
-        ({"w1": {"did": "absent"}}, "w1", None),
-        ({}, None, None),
-        (None, None, "state_unknown"),
-        (None, "w1", "state_unknown"),
-        ({}, "w1", "state_unknown"),
-        ({"w1": {"did": "kept", "code": "jobs_need_node", "reason": "Job 7 waits"}}, "w1", "jobs_need_node"),
-        ({"w1": {"did": "unknown", "code": None, "reason": None}}, "w1", "state_unknown"),
-        ({"w2": {"did": "deletable"}}, "w1", "state_unknown"),
-    ],
-)
-def test_a_worker_leaves_only_by_its_controllers_verdict(
-    verdicts: dict[str, dict[str, Any]] | None, name: str | None, expected: str | None
-) -> None:
-    assert code(leave_refusal(verdicts, name)) == expected
-
-
-@pytest.mark.parametrize(
-    ("looked", "expected"),
-    [
-        ({"hostname": "gs-4", "units_noted": ["slurmd"]}, "gs-4"),
-        ({"hostname": "gs-4", "units_noted": ["munge"]}, None),
-        ({"hostname": "taken", "units_noted": ["slurmd"]}, None),
-        ({"hostname": "mine", "units_noted": ["slurmd"]}, "mine"),
-        ({"hostname": "a b", "units_noted": ["slurmd"]}, None),
-        ({"hostname": "-a", "units_noted": ["slurmd"]}, None),
-        ({"hostname": "gs-4\n", "units_noted": ["slurmd"]}, None),
-        ({"hostname": ["gs-4"], "units_noted": ["slurmd"]}, None),
-        ({}, None),
-    ],
-)
-def test_a_host_names_its_node_unless_another_member_has_the_name(looked: dict[str, Any], expected: str | None) -> None:
-    assert node_of_host(looked, "m1", {"taken": "m2", "mine": "m1"}) == expected
-
-
-# -- stopping ------------------------------------------------------------------------------------------------
-
-
-def snapshot(slurmctld: str, jobs: list[dict[str, Any]] | None) -> dict[str, Any]:
-    return {"observed_at": "2026-01-02T03:04:05Z", "controller": {"slurmctld": slurmctld}, "nodes": {}, "jobs": jobs}
-
-
-def job(address: str, state: str, *nodes: str) -> dict[str, Any]:
-    return {"id": 7, "address": address, "state": state, "nodes": list(nodes)}
-
-
-@pytest.mark.parametrize(
-    ("slurmctld", "jobs", "expected"),
-    [
-        ("active", [], None),
-        ("active", [job("7", "PENDING")], None),
-        ("active", [job("7", "PENDING", "w1")], None),
-        ("active", [job("7_1", "RUNNING", "w1"), job("8", "PENDING")], "jobs_running"),
-        ("active", [job("7", "COMPLETING", "w1")], "jobs_running"),
-        ("active", None, "slurm_silent"),
-        ("failed", None, "slurm_silent"),
-        ("inactive", None, None),
-    ],
-)
-def test_a_stop_waits_for_jobs_and_for_an_answer(
-    slurmctld: str, jobs: list[dict[str, Any]] | None, expected: str | None
-) -> None:
-    error = stop_refusal(snapshot(slurmctld, jobs))
-    assert code(error) == expected
-    assert error is None or error["class"] == "retryable"
-    assert expected != "jobs_running" or (error and error["message"].startswith("Jobs are running: 7"))
-
-
-# -- in real plays -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("rules", [slurm_refusals, slurm_reports, slurm_targets])
+def test_every_rule_is_a_filter(rules: ModuleType) -> None:
+    functions = {name for name, one in vars(rules).items() if getattr(one, "__module__", "") == rules.__name__}
+    public = {name for name in functions if not name.startswith("_")} - {"FilterModule"}
+    assert set(rules.FilterModule().filters()) == public
 
 
 @pytest.fixture
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalPlays:
     return LocalPlays(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_cluster_with_a_running_job_is_not_stopped(local: LocalPlays, running: bool) -> None:
+    chief, helper = controller(status="ready"), serving(2)
+    jobs = [{"id": 7, "address": "7", "state": "RUNNING" if running else "PENDING", "nodes": ["w2"]}]
+    local.module("slurm_snapshot", f"answer = {{'snapshot': {{**snapshot, 'jobs': {jobs!r}}}}}")
+    local.module("host_units", "answer = {'units': {}, 'left': {}}")
+    result = local.play(Play("test", "stop", (chief, helper)), world(members=(chief, helper)))
+    codes = [error and error.code for error in (result.outcomes[chief.id].error, result.outcomes[helper.id].error)]
+    assert codes == (["jobs_running", "controller_not_quiet"] if running else [None, None])
+    assert len(local.asked("host_units")) == (0 if running else 2)
 
 
 def test_by_hand_the_workers_of_the_run_are_drained_in_the_persons_name(local: LocalPlays) -> None:
@@ -222,13 +55,112 @@ def test_the_runners_orders_are_all_that_is_asked_of_slurm(local: LocalPlays) ->
     assert (outcome.phase, outcome.error) == ("draining", None)
 
 
-@pytest.mark.parametrize("running", [True, False])
-def test_a_cluster_with_a_running_job_is_not_stopped(local: LocalPlays, running: bool) -> None:
+def test_a_recovery_by_hand_waits_for_started_workers_and_shows_their_nodes(local: LocalPlays) -> None:
+    chief, broken, fine = controller(status="ready"), serving(2), serving(3)
+    local.module(
+        "mend_host",
+        """
+started = ["unit slurmd started"] if asked["claim"]["member"] == BROKEN else []
+answer = {"changed": bool(started), "found": [], "changes": started, "units": {"slurmd": "active"}}
+""".replace("BROKEN", repr(str(broken.id))),
+    )
+    done = local.by_hand("recover", world(members=(chief, broken, fine)), chief, broken, fine, undrain="true")
+    assert done.returncode == 0, done.stdout
+    assert [one["wait_for_nodes"] for one in local.asked("slurm_snapshot")] == [["w2"]]
+    [[order]] = [one["resume"] for one in local.asked("slurm_nodes")]
+    assert (sorted(order["nodes"]), order["owner"]) == (["w2", "w3"], "gpuaas:")
+    assert "node: IDLE+DYNAMIC_NORM" in done.stdout and "node: not in the cluster" in done.stdout
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_workers_follow_only_a_controller_that_reports_its_configuration(local: LocalPlays, silent: bool) -> None:
+    chief, first, second = controller(status="ready"), serving(2), serving(3)
+    if silent:
+        local.module("slurm_snapshot", "snapshot['controller']['config_version'] = None\n" + STUBS["slurm_snapshot"])
+    else:
+        local.module("slurm_snapshot", STUBS["slurm_snapshot"] + "answer['serving'] = ['w2']\n")
+    local.module("slurm_follow", "answer = {'restarted': True, 'config_version': 'sha256:abc', 'package_version': '1'}")
+    run = local.play(Play("test", "follow", (chief, first, second)), world(members=(chief, first, second)))
+    errors = [error and error.code for error in (run.outcomes[one.id].error for one in (first, second))]
+    assert errors == (["controller_silent"] * 2 if silent else [None, None])
+    waited = [one["wait_for_nodes"] for one in local.asked("slurm_snapshot") if "wait_for_nodes" in one]
+    assert waited == ([] if silent else [["w2"]])
+
+
+ROTATE = """
+answer = {"ready": True, "changes": [], "skew": 0.0, "credential": "MUNGE:x", "switched_at": 1.0}
+if asked["mode"] == "stage" and asked["claim"]["member"] == REFUSES:
+    answer = {"failed": True, "msg": "munge does not run"}
+"""
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_host_that_cannot_stage_the_key_keeps_every_host_from_the_switch(local: LocalPlays, refuses: bool) -> None:
+    members = (controller(status="ready"), serving(2), serving(3))
+    local.module("munge_rotate", ROTATE.replace("REFUSES", repr(str(members[1].id) if refuses else "")))
+    done = local.by_hand("rotate", world(members=members), *members)
+    modes = [asked["mode"] for asked in local.asked("munge_rotate")]
+    assert ("switch" in modes, "drop" in modes) == (not refuses, refuses)
+    assert ("could not be staged on" in done.stdout, done.returncode == 0) == (refuses, not refuses), done.stdout
+    [*times] = {asked["at"] for asked in local.asked("munge_rotate") if asked["mode"] == "switch"}
+    assert len(times) == (0 if refuses else 1), "one time for all hosts"
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_upgrade_that_an_earlier_run_began_keeps_its_backup(local: LocalPlays, begun: bool) -> None:
+    chief = controller(status="ready")
+    plan = {"now": "1", "target": "2", "moves": True, "from": "1", "backup": "/b/old" if begun else ""}
+    local.module("slurm_packages", f"answer = {plan | {'needs_backup': not begun}!r}")
+    local.module("slurm_backup", "answer = {'path': '/b/new'}")
+    run = local.play(Play("test", "upgrade", (chief,)), world(members=(chief,)))
+    assert run.outcomes[chief.id].error is None
+    assert len(local.asked("slurm_backup")) == (0 if begun else 1)
+    assert [one["backup"] for one in local.asked("slurm_packages") if one["mode"] == "move"] == [
+        "/b/old" if begun else "/b/new"
+    ]
+
+
+def test_a_restart_by_hand_closes_the_partitions_that_were_closed(local: LocalPlays) -> None:
     chief, helper = controller(status="ready"), serving(2)
-    jobs = [job("7", "RUNNING" if running else "PENDING", "w2")]
-    local.module("slurm_snapshot", f"answer = {{'snapshot': {{**snapshot, 'jobs': {jobs!r}}}}}")
-    local.module("host_units", "answer = {'units': {}, 'left': {}}")
-    result = local.play(Play("test", "stop", (chief, helper)), world(members=(chief, helper)))
-    codes = [error and error.code for error in (result.outcomes[chief.id].error, result.outcomes[helper.id].error)]
-    assert codes == (["jobs_running", "controller_not_quiet"] if running else [None, None])
-    assert len(local.asked("host_units")) == (0 if running else 2)
+    local.module("slurm_snapshot", "snapshot['partitions']['night'] = 'DOWN'\n" + STUBS["slurm_snapshot"])
+    local.module("host_units", "answer = {'units': {'slurmd': 'active'}, 'started': {'slurmd': 7.0}, 'elapsed': None}")
+    local.module("slurm_partitions", "answer = {}")
+    done = local.by_hand("restart", world(members=(chief, helper)), chief, helper)
+    assert done.returncode == 0, done.stdout
+    assert [one["states"] for one in local.asked("slurm_partitions")] == [{"night": "DOWN"}]
+    assert [one["started"] for one in local.asked("slurm_snapshot") if "started" in one] == [{"w2": 7.0}]
+
+
+@pytest.mark.parametrize("wanted", ["i1", "i2"])
+def test_a_host_is_cleaned_of_the_instance_that_it_serves_only(local: LocalPlays, wanted: str) -> None:
+    host = serving(2)
+    local.module("restore_host", STUBS["restore_host"] + "answer['instance'] = 'i1'\n")
+    done = local.by_hand("clean_host", world(members=(host,)), host, gpuaas_clean_instance=wanted)
+    assert (done.returncode == 0, "serves instance i1, not i2" in done.stdout) == (wanted == "i1", wanted == "i2")
+    assert {one["mode"] for one in local.asked("restore_host")} == (
+        {"look", "stop", "clean"} if wanted == "i1" else {"look"}
+    )
+
+
+def test_a_host_with_the_name_of_another_machines_node_does_not_join(local: LocalPlays) -> None:
+    chief, joins = controller(status="ready"), worker(add(2), 2)
+    local.module("host_probe", STUBS["host_probe"] + "answer |= {'hostname': 'victim', 'addresses': ['10.0.0.2']}\n")
+    run = local.play(Play("test", "add_worker", (chief, joins)), world(members=(chief, joins)))
+    error = run.outcomes[joins.id].error
+    assert error is not None and (error.code, error.klass) == ("hostname_taken", "intervention")
+    assert "at 10.0.0.3" in error.message
+    assert [one for asked in local.asked("host_probe") for one in asked if one == "cluster_nodes"] == []
+    assert local.asked("converge_host") == []
+
+
+def test_initial_workers_join_only_a_controller_that_answers(local: LocalPlays) -> None:
+    chief, joins = controller(status="reconciling"), worker(add(2), 2)
+    local.module("slurm_snapshot", "snapshot['controller']['ping'] = 'DOWN'\n" + STUBS["slurm_snapshot"])
+    local.module("slurm_config", "answer = {'desired_config': 'x'}")
+    local.module("slurm_accounting", "answer = {}")
+    (local.bundle / "plugins" / "lookup" / "runtime_secret.py").write_text(SECRETS.replace("a2V5", "a2V5" * 11))
+    run = local.play(Play("test", "deploy", (chief, joins)), world(members=(chief, joins)))
+    assert run.outcomes[chief.id].error is None and run.outcomes[chief.id].phase == "baseline"
+    error = run.outcomes[joins.id].error
+    assert error is not None and (error.code, error.klass) == ("controller_silent", "retryable")
+    assert {one["host"] for one in local.asked("converge_host")} == {host_name(chief)}

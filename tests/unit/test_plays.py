@@ -1,4 +1,4 @@
-"""How a run of real ansible-runner ends: well, out of time, stopped, with nobody to play, or not at all."""
+"""How a run of real ansible-runner ends: well, out of time, stopped, without hosts, or not at all."""
 
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from runner.act.play_queue import PlaySlot
 from runner.act.plays import OwnEvents, PlayError, stopped_result
 from runner.model.names import host_name
 from runner.model.plan import AdapterError, Play
+from runner.slurm.app import SLURM
 from runner.slurm.node_rules import ANY_OPERATION
 from runner.slurm.notes import WorkerNotes
 from runner.slurm.readiness import controller_problem, worker_problem
@@ -65,10 +66,11 @@ def test_a_play_that_times_out_fails_unfinished_members_with_a_retryable_error(l
     done, cut = (run.outcomes[one.id] for one in members)
     assert done.error is None
     assert cut.error is not None and (cut.error.code, cut.error.klass) == ("play_timeout", "retryable")
+    assert processes_of(local) == []
 
 
 def test_a_play_that_gives_up_has_no_result(local: LocalPlays) -> None:
-    """A lost lease or a signal: what was heard so far is another runner's to find out."""
+    """A lost lease or a signal: the outcome so far is for another runner to find out."""
     local.playbook("observe", SLOW)
     members = (controller(status="ready"),)
     run = local.play(Play("test", "observe", members), world(members=members), give_up=lambda: bool(local.events))
@@ -77,10 +79,9 @@ def test_a_play_that_gives_up_has_no_result(local: LocalPlays) -> None:
 
 
 def test_a_stalled_play_fails_unfinished_members_with_a_retryable_error(local: LocalPlays) -> None:
-    """And nothing of it goes on: Ansible's forks do not end with it."""
     local.playbook("observe", SLOW)
     members = (controller(status="ready"), serving(2), serving(3))
-    slot = PlaySlot(requested=True, forks=2, number=1)
+    slot = PlaySlot(requested=True, hosts=2, forks=2)
 
     def seen() -> bool:
         slot.is_to_stop = len(local.events) == len(members)
@@ -91,8 +92,12 @@ def test_a_stalled_play_fails_unfinished_members_with_a_retryable_error(local: L
     assert done.error is None
     assert [(one.error.code, one.error.klass) for one in cut if one.error] == [("play_stalled", "retryable")] * 2
     assert slot.last_event is not None, "events of the play reach its slot"
-    left = [one for one in Path("/proc").glob("[0-9]*/environ") if str(local.bundle).encode() in read_or_none(one)]
-    assert left == []
+    assert processes_of(local) == []
+
+
+def processes_of(local: LocalPlays) -> list[Path]:
+    """What is left of a play: Ansible's forks do not end with it."""
+    return [one for one in Path("/proc").glob("[0-9]*/environ") if str(local.bundle).encode() in read_or_none(one)]
 
 
 def read_or_none(path: Path) -> bytes:
@@ -106,7 +111,7 @@ def read_or_none(path: Path) -> bytes:
 def test_a_stopped_play_fails_members_without_events_except_a_ready_controller(status: str, names: list[int]) -> None:
     members = (controller(status=status), worker(add(2), 2))
     error = AdapterError("play_stalled", "it hangs", "retryable")
-    run = stopped_result(RunResult(), Play("test", "add_worker", members), error, ("serving",))
+    run = stopped_result(RunResult(), Play("test", "add_worker", members), error, SLURM)
     assert [number for number, one in enumerate(members, 1) if one.id in run.outcomes] == names
     assert {one.error for one in run.outcomes.values()} == {error}
 
@@ -122,13 +127,13 @@ def test_a_play_has_as_many_forks_as_its_slot(local: LocalPlays, monkeypatch: py
     members = (controller(status="ready"),)
     with pytest.raises(PlayError):
         local.play(
-            Play("test", "observe", members), world(members=members), slot=PlaySlot(requested=True, forks=7, number=1)
+            Play("test", "observe", members), world(members=members), slot=PlaySlot(requested=True, hosts=7, forks=7)
         )
     assert given["ANSIBLE_FORKS"] == "7"
 
 
 def test_a_late_registration_is_reported_to_the_runner_and_fails_by_hand(local: LocalPlays) -> None:
-    """One function judges: the runner with everything it knows, a person's play by the same words."""
+    """One function decides, for the runner with everything it knows and for a person's play."""
     members = (controller(status="ready"), worker(add(2), 2))
     late = (
         STUBS["slurm_snapshot"]
@@ -167,18 +172,18 @@ def test_an_unready_controller_is_reported_to_the_runner_and_fails_by_hand(local
 
 
 @pytest.mark.parametrize(
-    ("playbook", "words"),
+    ("playbook", "text"),
     [
-        ("- hosts: nobody\n  tasks: []\n", "matched no host"),
-        ("- hosts: all\n  tasks: [{no_such_module_at_all: {}}]\n", "ended with"),
+        ("- hosts: absent\n  tasks: []\n", "matched no host"),
+        ("- hosts: all\n  tasks: [{no_such_module_at_all: {}}]\n", r"ended with [1-9]\d*: .*no_such_module_at_all"),
     ],
 )
 def test_an_ansible_run_that_did_nothing_is_an_error_with_its_last_output(
-    local: LocalPlays, playbook: str, words: str
+    local: LocalPlays, playbook: str, text: str
 ) -> None:
     local.playbook("observe", playbook)
     members = (controller(status="ready"),)
-    with pytest.raises(PlayError, match=words):
+    with pytest.raises(PlayError, match=text):
         local.play(Play("test", "observe", members), world(members=members))
 
 

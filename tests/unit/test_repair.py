@@ -1,112 +1,25 @@
 """Drift is put right by the plays that made the cluster, visibly and boundedly; what people want stands."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.act import inventory
-from runner.model.plan import AdapterError, Play, SetInstance, SetMember
-from runner.model.platform import InstanceStatus, Member, Operation
-from runner.model.world import Outcome, Policy, World
+from runner.model.plan import SetInstance, SetMember
+from runner.model.platform import InstanceStatus, Operation
+from runner.model.world import Policy
 from runner.slurm.app import SLURM
 from runner.slurm.decide import VERBS
 from runner.slurm.decide.instance.queue import Verb
 from runner.slurm.decide.repair import STEADY
-from runner.slurm.snapshot import Node, Snapshot
-from tests.unit.fake_slurm import FakeNode, FakeSlurm
-from tests.unit.lifecycle import ask, cluster, serving, the, tick
-from tests.unit.worlds import NOW, after, allocation, of_kind
-
-DAEMONS = ("munge", "mariadb", "slurmdbd", "slurmctld")
-
-
-def _silent(node: Node, given_up: bool) -> dict[str, Any]:
-    down = {"state": "DOWN", "reason": node.reason or "Not responding", "reason_by": None if node.reason else "slurm"}
-    return {"flags": node.flags | {"NOT_RESPONDING"}, **(down if given_up else {})}
-
-
-@dataclass
-class Drifting(FakeSlurm):
-    """A cluster in which daemons die; a play that converges starts them again, unless something holds them down."""
-
-    stopped: set[str] = field(default_factory=set)
-    config_changed: bool = False
-    dead: set[str] = field(default_factory=set)
-    held_down: set[str] = field(default_factory=set)
-    touched: list[str] = field(default_factory=list)
-    breaks_off: bool = False
-    given_up: bool = True  # Slurm shows a dead worker as silent first, and as down after a while
-
-    def seen(self) -> Snapshot | None:
-        found = super().seen()
-        if found is None:
-            return None
-        nodes: Any = {
-            name: node.model_copy(update=_silent(node, self.given_up)) if name in self.dead else node
-            for name, node in (found.nodes or {}).items()
-        }
-        daemons: dict[str, Any] = dict.fromkeys(self.stopped, "inactive")
-        if self.stopped & {"munge", "slurmctld"}:
-            nodes, daemons["ping"] = None, "DOWN"
-        ruler = found.controller.model_copy(update={"config_intact": not self.config_changed, **daemons})
-        return found.model_copy(update={"controller": ruler, "nodes": nodes})
-
-    def run(self, world: World, play: Play) -> World:
-        if not self.answers or not any(kind == "repair" for kind, _ in play.acts):
-            return super().run(world, play)
-        if play.playbook == "deploy":
-            self.touched.append("controller")
-            self.stopped &= self.held_down
-            self.config_changed = False
-            if self.breaks_off:
-                broken = AdapterError("unit_failed", "it does not start", "repairable")
-                return after(world, play, {play.members[0].id: Outcome("accounting", {}, broken)}, None)
-            return after(world, play, {play.members[0].id: Outcome("serving")}, self.seen())
-        outcomes: dict[UUID, Outcome] = {}
-        for member in play.members[1:]:
-            name = member.adapter_detail["worker_hostname"]
-            if name in self.hosts_down:
-                gone = AdapterError("host_unreachable", "no route", "retryable")
-                outcomes[member.id] = Outcome("preflight", {}, gone)
-                continue
-            self.touched.append(name)
-            if name not in self.held_down:
-                self.dead.discard(name)
-            outcomes[member.id] = Outcome("serving", {"worker_hostname": name})
-        # Where every worker fell out, the run ends before the controller is asked.
-        everyone_gone = all(outcome.error for outcome in outcomes.values())
-        return after(world, play, outcomes, None if everyone_gone else self.seen())
-
-
-def world_of(slurm: FakeSlurm, *workers: Member, **changes: Any) -> World:
-    now = cluster(*workers)
-    stale = NOW - timedelta(days=1)
-    status = {"observed_at": stale.isoformat(), "reasons": []}
-    return now.later(
-        instance=now.instance.model_copy(update={"status_detail": status | changes.pop("status", {})}),
-        **changes,
-    )
-
-
-def repairs(plays: Iterable[Play]) -> list[Play]:
-    return [play for play in plays if any(kind == "repair" for kind, _ in play.acts)]
-
-
-def note(now: World, member: Member) -> dict[str, Any]:
-    return the(now, member).adapter_detail.get("repair") or {}
-
-
-def a_cluster(**broken: Any) -> tuple[Drifting, Member, World]:
-    one = serving(2)
-    slurm = Drifting({"w2": FakeNode({7}), "w3": FakeNode()}, **broken)
-    return slurm, one, world_of(slurm, one, serving(3))
+from tests.unit.drifting import DAEMONS, Drifting, a_cluster, note, repairs, world_of
+from tests.unit.fake_slurm import FakeNode
+from tests.unit.lifecycle import ask, serving, the, tick
+from tests.unit.worlds import NOW, allocation, of_kind
 
 
 @pytest.mark.parametrize("daemon", DAEMONS)
@@ -119,7 +32,7 @@ def test_a_stopped_daemon_of_the_controller_is_started_in_the_tick_that_sees_it(
     assert {key: note(now, ruler)[key] for key in ("why", "attempts", "outcome")} == {
         "why": f"{daemon}_not_active",
         "attempts": 1,
-        "outcome": "mended",
+        "outcome": "repaired",
     }
 
 
@@ -131,7 +44,7 @@ def test_a_config_changed_by_hand_is_written_anew() -> None:
     assert (slurm.config_changed, now.instance.health) == (False, "healthy")
 
 
-def test_a_wish_that_cannot_be_read_does_not_keep_what_serves_from_being_repaired() -> None:
+def test_an_unreadable_config_does_not_keep_what_serves_from_being_repaired() -> None:
     slurm, _, now = a_cluster(stopped={"slurmdbd"})
     odd = now.instance.model_copy(update={"config": {"slurm": {"Prolog": "/bin/evil"}}})
     now, _, plays = tick(now.later(instance=odd), slurm)
@@ -147,11 +60,11 @@ def test_a_dead_worker_is_repaired_without_touching_any_other() -> None:
     (play,) = repairs(plays)
     assert play.playbook == "add_worker" and [member.id for member in play.members[1:]] == [one.id]
     assert (slurm.touched, now.instance.health) == (["w2"], "healthy")
-    assert note(now, one)["outcome"] == "mended"
+    assert note(now, one)["outcome"] == "repaired"
     assert the(now, one).status == "ready"
 
 
-def test_a_worker_that_is_silent_is_repaired_once_a_second_look_finds_it_so() -> None:
+def test_a_worker_is_repaired_once_two_observations_show_no_response() -> None:
     slurm, _, now = a_cluster(dead={"w2"}, given_up=False)
     now, _, plays = tick(now, slurm)
     assert repairs(plays) == [] and now.instance.health == "degraded"
@@ -159,7 +72,7 @@ def test_a_worker_that_is_silent_is_repaired_once_a_second_look_finds_it_so() ->
     assert len(repairs(plays)) == 1 and now.instance.health == "healthy"
 
 
-def test_every_silent_worker_is_repaired_and_not_only_those_among_the_reasons() -> None:
+def test_every_unresponsive_worker_is_repaired_not_only_those_among_the_reasons() -> None:
     many = [serving(number) for number in range(2, 32)]
     names = {f"w{number}" for number in range(2, 32)}
     slurm = Drifting({name: FakeNode() for name in names}, dead=set(names), given_up=False)
@@ -332,7 +245,7 @@ def test_whatever_breaks_tries_are_bounded_and_a_persons_drain_is_never_touched(
         for member in now.members:
             known = note(now, member)
             assert known.get("attempts", 0) <= now.policy.max_attempts
-            assert known.get("outcome") != "trying", "a play was left without a word on what came of it"
+            assert known.get("outcome") != "trying", "a play was left without a recorded outcome"
             assert member.status == "ready"
         if not slurm.answers and plays:
             assert now.instance.health == "unknown"

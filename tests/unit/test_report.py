@@ -24,7 +24,7 @@ from tests.waits import until
 
 
 class FakeClient:
-    """The edge: writes down what is sent, and answers as told."""
+    """The edge: records what is sent, and answers as configured."""
 
     def __init__(self, answer: Callable[[Operation], Operation] = lambda one: one) -> None:
         self.sent: list[tuple[str | None, dict[str, Any]]] = []
@@ -101,11 +101,11 @@ def test_a_lease_that_cannot_be_renewed_is_lost_when_it_expires() -> None:
         raise Unavailable("the platform is away")
 
     report = reporter(FakeClient(away), mine(ask("drain", serving(2))), lease_seconds=0.3)
-    with capture_logs() as said:
+    with capture_logs() as logged:
         report.claims.renewal.start()
         until(lambda: report.claims.renewal.is_lost, 5, "the lease is lost")
         report.claims.renewal.stop()
-    assert {line["event"] for line in said} == {"lease not renewed"}
+    assert {line["event"] for line in logged} == {"lease not renewed"}
     with pytest.raises(LostLease):
         report.apply(SetMember("too late", controller(), "ready"), cluster())
 
@@ -151,15 +151,15 @@ def test_the_runner_of_an_instance_operation_may_write_all_members() -> None:
     client = FakeClient()
     client.members[member.id] = member.model_copy(update={"etag": "newest"})
     ours = mine(ask_whole("start"))
-    told = SetMember("it comes up", member, "reconciling", {"phase": "munge"})
+    step = SetMember("it comes up", member, "reconciling", {"phase": "munge"})
     start = cluster().with_member(member)
-    assert reporter(client, ours, world=start).apply(told, start).members[-1].status == "reconciling"
+    assert reporter(client, ours, world=start).apply(step, start).members[-1].status == "reconciling"
     with pytest.raises(LostLease):
-        reporter(client, world=start).apply(told, start)
+        reporter(client, world=start).apply(step, start)
 
 
 class Lost(FakeClient):
-    """A platform on which somebody wrote to the member in between."""
+    """A platform on which another writer changed the member in between."""
 
     def __init__(self, newest: Member, instance_operation: Operation | None = None) -> None:
         super().__init__()

@@ -1,40 +1,22 @@
 """A play and what is claimed before it, step by step: whole plans, whole notes, and why nothing is begun."""
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from runner.loop.manual import MemberHeld, _check_free
-from runner.model.limits import RECORD_BYTES, size
 from runner.model.names import host_name
-from runner.model.plan import (
-    AdapterError,
-    Claim,
-    Finish,
-    Plan,
-    Play,
-    Refuse,
-    SetInstance,
-    SetMember,
-    Step,
-    Wait,
-    Warn,
-    stamp,
-)
+from runner.model.plan import Claim, Finish, Plan, Play, Refuse, SetInstance, SetMember, Step, Wait, stamp
 from runner.model.platform import Member, Operation
-from runner.slurm import detail
-from runner.slurm.decide.claims import changed_by, not_now, note_unreadable, require_claims
+from runner.slurm.decide.claims import changed_by, not_now, require_claims
 from runner.slurm.decide.members import obstacle
 from runner.slurm.world import World
-from tests.unit.lifecycle import ask, ask_whole, cluster, serving
-from tests.unit.worlds import ME, NOW, controller, mine
+from tests.unit.claimed_members import seen, wrk
+from tests.unit.lifecycle import ask, ask_whole
+from tests.unit.teardown import deleting
+from tests.unit.worlds import ME, NOW, SOON, THEIR_CLAIM, THEY_HOLD_IT, controller, mine, theirs
 
-SOON = NOW + timedelta(minutes=1)
-OTHERS: dict[str, Any] = {"claimed_by": "other", "lease_expires_at": stamp(SOON)}
 OURS: dict[str, Any] = {"claimed_by": ME, "lease_expires_at": stamp(SOON), "fence": 3}
-BUSY = f"runner other holds it until {stamp(SOON)}"
 ACTS = ("deploy", "stop", "restart", "upgrade", "rollback", "rotate", "decommission")
 
 
@@ -42,24 +24,8 @@ def ctl(**detail: Any) -> Member:
     return controller(status="ready", adapter_detail={"fence": 5} | detail)
 
 
-def wrk(number: int = 2, status: str = "ready", **detail: Any) -> Member:
-    return serving(number, status=status, adapter_detail={"fence": 2} | detail)
-
-
-def seen(*members: Member, **changes: Any) -> World:
-    return cluster().later(members=members, **changes)
-
-
-def theirs(operation: Operation) -> Operation:
-    return mine(operation).model_copy(update={"claimed_by": "other"})
-
-
 def handed_back(operation: Operation) -> Operation:
     return mine(operation).model_copy(update={"lease_expires_at": NOW})
-
-
-def deleting(now: World) -> World:
-    return now.later(instance=now.instance.model_copy(update={"status": "deleting"}))
 
 
 def planned(world: World, play: Play, *others: Step) -> tuple[Step, ...]:
@@ -68,7 +34,7 @@ def planned(world: World, play: Play, *others: Step) -> tuple[Step, ...]:
 
 def test_a_plan_without_a_play_stays_as_it_is() -> None:
     plan = Plan((Wait("why", "x"), SetInstance("why", "running", "healthy", {})))
-    assert require_claims(seen(ctl(**OTHERS)), plan) is plan
+    assert require_claims(seen(ctl(**THEIR_CLAIM)), plan) is plan
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -80,22 +46,22 @@ def test_a_play_comes_after_the_end_of_an_operation(ends: bool) -> None:
 
 
 def test_a_play_waits_for_every_member_that_it_may_not_change() -> None:
-    one, other, odd, free = ctl(**OTHERS), wrk(2, **OTHERS), wrk(3, fence="text"), wrk(4)
+    one, other, odd, free = ctl(**THEIR_CLAIM), wrk(2, **THEIR_CLAIM), wrk(3, fence="text"), wrk(4)
     now, first = seen(one, other, odd, free), Wait("why", "x")
     steps = planned(now, Play("p", "deploy", (one, other, odd, free)), first, SetMember("w", free, "ready"))
     unreadable = obstacle(now, odd)
     assert unreadable and steps == (
         first,
-        Wait(BUSY, host_name(one)),
-        Wait(BUSY, host_name(other)),
+        Wait(THEY_HOLD_IT, host_name(one)),
+        Wait(THEY_HOLD_IT, host_name(other)),
         Wait(unreadable, host_name(odd)),
     )
 
 
 def test_a_play_through_the_controller_waits_for_its_holder_once() -> None:
-    one, other = ctl(**OTHERS), wrk()
+    one, other = ctl(**THEIR_CLAIM), wrk()
     now = seen(one, other, operations=(mine(ask("drain", other)),))
-    assert planned(now, Play("p", "drain_worker", (one, other))) == (Wait(BUSY, host_name(one)),)
+    assert planned(now, Play("p", "drain_worker", (one, other))) == (Wait(THEY_HOLD_IT, host_name(one)),)
 
 
 def test_what_no_operation_asks_for_is_claimed_and_held() -> None:
@@ -229,98 +195,14 @@ def test_a_play_changes_hosts_by_its_playbook(playbook: str, wanted: str) -> Non
 def test_nothing_is_begun_while_another_runner_is_at_work() -> None:
     one, asked = ctl(), ask("drain", wrk())
     assert not_now(seen(one), one) is None
-    assert not_now(seen(one), ctl(**OTHERS)) == BUSY
+    assert not_now(seen(one), ctl(**THEIR_CLAIM)) == THEY_HOLD_IT
     assert not_now(seen(one, operations=(mine(asked), theirs(asked))), one) is None, "ours is at work as well"
-    assert not_now(seen(one, operations=(mine(asked),)), ctl(**OTHERS)) == BUSY
+    assert not_now(seen(one, operations=(mine(asked),)), ctl(**THEIR_CLAIM)) == THEY_HOLD_IT
     whole = seen(one, operations=(theirs(asked),), instance_operations=(mine(ask_whole("stop")),))
     assert not_now(whole, one) is None
-    busy = f"{asked.label}: {BUSY}"
+    busy = f"{asked.label}: {THEY_HOLD_IT}"
     assert not_now(seen(one, operations=(handed_back(asked), theirs(asked))), one) == busy
     waiting = theirs(asked).model_copy(update={"status": "accepted"})
     assert not_now(seen(one, operations=(waiting,)), one) is None
     ended = theirs(asked).model_copy(update={"lease_expires_at": NOW})
     assert not_now(seen(one, operations=(ended,)), one) is None
-
-
-# -- notes that cannot be read -------------------------------------------------------------------------------
-
-
-def noted(member: Member, error: AdapterError | None) -> SetMember:
-    why = error.message if error else "every note of it can be read again"
-    detail = {"last_adapter_error": error.as_detail(NOW) if error else None}
-    return SetMember(why, member, member.status, detail, consumes_outcome=False)
-
-
-def unreadable_fence(member: Member) -> AdapterError:
-    return AdapterError(
-        "fence_unreadable",
-        f"adapter_detail.fence of {host_name(member)} is not a whole number, so its host cannot be"
-        " changed. Set it to a number that is not below the host's own in /run/gpuaas-slurm/fences.json",
-    )
-
-
-def unreadable_leave(member: Member) -> AdapterError:
-    return AdapterError(
-        "note_unreadable",
-        f"adapter_detail.leave is not an object. {host_name(member)} is left alone until it can be read."
-        " Correct the note in the member's record, or set it to null if nothing of it is under way",
-    )
-
-
-def newer_leave(member: Member) -> AdapterError:
-    return AdapterError(
-        "note_newer",
-        "adapter_detail.leave has format 99, this runner reads up to 2: use the newer runner."
-        f" {host_name(member)} is left alone until it can be read."
-        " Run the newer version of gpuaas-slurm for this project, and stop this one",
-    )
-
-
-def with_error(member: Member, error: AdapterError) -> Member:
-    detail = member.adapter_detail | {"last_adapter_error": error.as_detail(NOW)}
-    return member.model_copy(update={"adapter_detail": detail})
-
-
-def test_members_whose_notes_cannot_be_read_get_an_error() -> None:
-    gone, good = wrk(2, status="deleted", fence="text"), wrk(3)
-    fence, leave, newer = wrk(4, fence="text"), wrk(5, leave="text"), wrk(6, leave={"format": 99})
-    assert note_unreadable(seen(gone, good, fence, leave, newer)) == [
-        noted(fence, unreadable_fence(fence)),
-        noted(leave, unreadable_leave(leave)),
-        noted(newer, newer_leave(newer)),
-    ]
-
-
-def test_an_error_about_a_note_is_written_once_and_goes_with_its_cause() -> None:
-    odd = wrk(2, leave="text")
-    same = with_error(odd, unreadable_leave(odd))
-    other_text = with_error(odd, replace(unreadable_leave(odd), message="text"))
-    other_code = with_error(odd, replace(unreadable_leave(odd), code="odd"))
-    mended = [with_error(wrk(3), unreadable_fence(odd)), with_error(wrk(4), unreadable_leave(odd))]
-    failed = with_error(wrk(5), AdapterError("task_failed", "text"))
-    assert note_unreadable(seen(same, other_text, other_code, *mended, failed)) == [
-        noted(other_text, unreadable_leave(odd)),
-        noted(other_code, unreadable_leave(odd)),
-        *(noted(one, None) for one in mended),
-    ]
-
-
-@pytest.mark.parametrize("note", [{"claimed_by": 7}, {"lease_expires_at": "soon"}, {"fence": "seven"}])
-def test_a_command_by_hand_does_not_take_a_member_whose_claim_cannot_be_read(note: dict[str, Any]) -> None:
-    (name,) = note
-    one = serving(2, adapter_detail=OTHERS | note)
-    with pytest.raises(MemberHeld, match=rf"adapter_detail\.{name}.* Correct it first"):
-        _check_free(cluster(one).later(now=NOW + timedelta(minutes=2)), one)
-    _check_free(cluster(one), serving(3, adapter_detail={"leave": "?"}))
-
-
-def test_an_error_that_does_not_fit_beside_a_large_note_is_only_logged() -> None:
-    """A write that is refused would end every tick of the instance before its operations."""
-    one = wrk(leave="?")
-    (step,) = note_unreadable(seen(one))
-    assert isinstance(step, SetMember)
-    room = RECORD_BYTES - size(detail.filled(one) | step.detail)
-    (fits,) = note_unreadable(seen(wrk(leave="?" * (room + 1))))
-    (logged,) = note_unreadable(seen(large := wrk(leave="?" * (room + 2))))
-    assert isinstance(fits, SetMember) and isinstance(logged, Warn)
-    assert logged.subject == host_name(large) and logged.why.startswith("adapter_detail.leave is not an object. ")

@@ -1,4 +1,4 @@
-"""Every daemon of a cluster is restarted once, jobs run on, and it ends within its bound: on a cluster in mind."""
+"""Every daemon of a cluster is restarted once, jobs run on, and it ends within its bound: on a cluster in memory."""
 
 import json
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from runner.model.world import World
 from runner.slurm.decide import decide
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask_whole, between, cluster, killed_in, note_of, reported, serving, tick
-from tests.unit.worlds import NOW, of_kind, settle
+from tests.unit.worlds import NOW, UNREACHABLE, of_kind, settle
 
 ONCE = {"slurmdbd": 1, "slurmctld": 1, "w2": 1, "w3": 1}
 
@@ -62,7 +62,7 @@ def test_a_node_that_a_person_set_down_stays_out_of_service_over_a_restart() -> 
     assert slurm.restarts == ONCE and slurm.nodes["w3"].reason == "alice: bad fan"
 
 
-def test_while_it_goes_on_the_instance_says_so() -> None:
+def test_the_instance_reports_a_restart_while_it_goes_on() -> None:
     now, _ = restart_play(asked(), two())
     assert reported(now) == ("running", "progressing", ["restarting"])
 
@@ -85,7 +85,7 @@ def test_a_killed_runners_successor_does_only_what_is_left(done: bool) -> None:
     assert slurm.restarts == ONCE, "nothing was restarted twice"
 
 
-def test_it_is_not_done_before_everybody_who_served_serves_again() -> None:
+def test_a_restart_is_not_done_before_every_worker_that_served_serves_again() -> None:
     slurm = two()
     now, play = restart_play(asked(), slurm)
     now = slurm.run(now, play)
@@ -109,7 +109,7 @@ def test_a_slurmctld_that_is_the_old_one_still_is_not_done() -> None:
 def test_a_controller_that_took_two_tries_takes_its_workers_with_it() -> None:
     slurm = two()
     now, play = restart_play(asked(), slurm)
-    slurm.ctl_error = AdapterError("host_unreachable", "no route", "retryable")
+    slurm.ctl_error = UNREACHABLE
     now, steps, _ = settle(slurm.run(now, play), decide)
     assert ended(steps) == [] and slurm.restarts == {}
     slurm.ctl_error = None
@@ -225,8 +225,8 @@ def test_terms_that_make_no_sense_are_refused(parameters: dict[str, Any]) -> Non
     assert [refusal.code for refusal in of_kind(steps, Refuse)] == ["parameters_invalid"] and plays == []
 
 
-def silent(slurm: FakeSlurm, *names: str) -> None:
-    """The controller shows these workers as silent, before the restart and after it."""
+def stop_responding(slurm: FakeSlurm, *names: str) -> None:
+    """The controller shows these workers as not responding, before the restart and after it."""
     usual = slurm.seen
 
     def seen() -> Any:
@@ -240,7 +240,7 @@ def silent(slurm: FakeSlurm, *names: str) -> None:
 def test_every_worker_that_did_not_serve_is_excused_however_many_there_are() -> None:
     many = [serving(number) for number in range(2, 302)]
     slurm = FakeSlurm({f"w{number}": FakeNode() for number in range(2, 302)})
-    silent(slurm, *(f"w{number}" for number in range(3, 302)))
+    stop_responding(slurm, *(f"w{number}" for number in range(3, 302)))
     now, steps, _ = tick(asked(*many), slurm)
     (finish,) = of_kind(steps, Finish)
     assert (finish.status, finish.result["excused_count"], len(finish.result["excused"])) == ("succeeded", 299, 20)
@@ -248,10 +248,10 @@ def test_every_worker_that_did_not_serve_is_excused_however_many_there_are() -> 
     assert len(marked) == 299
 
 
-def test_a_restart_that_version_1_0_began_excuses_whom_its_note_names() -> None:
+def test_a_restart_that_version_1_0_began_excuses_the_workers_in_its_note() -> None:
     slurm = two()
     now, _ = restart_play(asked(), slurm)
-    silent(slurm, "w3")
+    stop_responding(slurm, "w3")
     named = next(one for one in now.members if one.adapter_detail.get("worker_hostname") == "w3")
     status = dict(now.instance.status_detail or {})
     status["lifecycle"] = status["lifecycle"] | {"excused": [f"worker-{named.id.hex[:8]}"]}

@@ -1,9 +1,8 @@
-"""A host goes back to what its ledger says it was, on a scratch directory instead of a host."""
+"""A host goes back to the state in its ledger, on a scratch directory instead of a host."""
 
 import getpass
 import grp
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ import pytest
 from ansible.module_utils.app import STATE_DIRECTORY
 from ansible.module_utils.host.files import converge_directories, converge_files, converge_links, note_paths, note_trees
 from ansible.module_utils.host.ledger import Ledger, read
-from ansible.module_utils.host.restore import packages as restore_packages
 from ansible.module_utils.host.restore.entries import entries_to_keep, entries_to_remove, of_kind
-from ansible.module_utils.host.restore.homes import clear_homes, homes_of
-from ansible.module_utils.host.restore.packages import purge_packages
+from ansible.module_utils.host.restore.homes import homes_of
 from ansible.module_utils.host.restore.paths import paths_left, restore_paths
 from ansible.module_utils.host.restore.trees import mount_points, paths_to_delete, restore_trees
 
@@ -75,7 +72,7 @@ class Host:
         return of_kind(entries, "path"), of_kind(entries, "tree")
 
     def restore(self, *present: str) -> list[str]:
-        """`present` are packages that are still there when trees have their turn."""
+        """`present` are packages that are still there when trees are restored."""
         paths, trees = self.noted()
         restore_trees(paths_to_delete(trees, {}, None, present))
         restore_paths(paths, self.state / "before")
@@ -138,7 +135,7 @@ def test_restoring_twice_is_restoring_once(host: Host) -> None:
 
 
 def fill(host: Host) -> dict[str, Any]:
-    """A directory that was there, with what came in later: ours or somebody's, nobody can tell."""
+    """A directory that was there, with what came in later: whether it is ours is not known."""
     (host.root / "data").mkdir()
     (host.root / "data" / "theirs.ibd").write_text("x")
     host.converge({}, {}, ["data", "log"], installed=())
@@ -186,7 +183,7 @@ def test_a_tree_of_an_older_ledger_goes_only_with_a_package_we_brought(
     assert found == ([Path("/var/lib/mysql/later")] if goes else [])
 
 
-def test_a_tree_that_nobody_knows_is_kept(host: Host) -> None:
+def test_a_tree_of_unknown_origin_is_kept(host: Host) -> None:
     path = host.root / "unknown"
     path.mkdir()
     assert paths_to_delete({str(path): {"kind": "absent"}}, {}, {"package": []}, ()) == []
@@ -250,131 +247,3 @@ def test_mount_points_are_read_with_their_odd_characters(tmp_path: Path) -> None
         b"36 35 98:0 / /mnt/a\\040b rw - ext3 /dev/x rw\n37 35 98:0 / /mnt/\xc3\xa9 rw - ext3 /dev/y rw\n"
     )
     assert list(mount_points(table)) == [Path("/mnt/a b"), Path("/mnt/\u00e9")]
-
-
-# -- homes ----------------------------------------------------------------------------------------------------
-
-
-def homes(root: Path, *names: str) -> dict[str, bool]:
-    for name in names:
-        (root / name).mkdir(parents=True)
-        (root / name / "thesis.tex").write_text("three years")
-    return {str(root / name): True for name in names}
-
-
-def test_homes_stay_and_are_listed(tmp_path: Path) -> None:
-    found = homes(tmp_path, "ada", "ben")
-    changes, left = clear_homes(found, remove=False)
-    assert changes == [] and [one.partition(":")[0] for one in left] == sorted(found)
-    assert (tmp_path / "ada" / "thesis.tex").exists()
-
-
-def test_asked_to_homes_that_we_made_go_and_others_are_named_with_the_reason(tmp_path: Path) -> None:
-    found = homes(tmp_path, "ada", "ben", "cleo", "dan")
-    found[str(tmp_path / "ben")] = False
-    (tmp_path / "dan" / "thesis.tex").unlink()
-    (tmp_path / "dan").rmdir()
-    (tmp_path / "dan").symlink_to(tmp_path / "ben")
-    mounts = [tmp_path / "cleo" / "project"]
-    changes, left = clear_homes(found, remove=True, root=tmp_path, mounts=mounts)
-    assert changes == [f"home {tmp_path}/ada"]
-    assert left == [
-        f"{tmp_path}/ben: it was there before the user was created",
-        f"{tmp_path}/cleo: a file system is mounted there",
-        f"{tmp_path}/dan: it is a link",
-    ]
-    assert [(tmp_path / name / "thesis.tex").exists() for name in ("ada", "ben", "cleo")] == [False, True, True]
-
-
-def test_a_home_on_another_file_system_is_never_deleted() -> None:
-    other = Path("/dev/shm")
-    if other.stat().st_dev == Path("/").stat().st_dev:
-        pytest.skip("/dev/shm is on the root file system here")
-    with tempfile.TemporaryDirectory(dir=other) as directory:
-        found = homes(Path(directory), "ada")
-        changes, left = clear_homes(found, remove=True, mounts=[])
-        assert (changes, left) == ([], [f"{directory}/ada: it is on another file system"])
-        assert Path(directory, "ada", "thesis.tex").exists()
-
-
-def test_homes_are_read_from_ledgers_of_both_kinds() -> None:
-    old = {"/home/ada": {"kind": "absent"}, "/home/ben": tree(), "/var/lib/mysql": {"kind": "absent"}}
-    assert homes_of({"/home/cleo": {"kind": "absent"}}, old) == {
-        "/home/ada": True,
-        "/home/ben": False,
-        "/home/cleo": True,
-    }
-
-
-@pytest.fixture
-def apt(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """apt and dpkg with packages a (brought, but apt would keep it), b (its dependency), c (brought, but needed by
-    others by now)."""
-    ran: list[list[str]] = []
-
-    def run(command: list[str], _doing: str) -> str:
-        ran.append(command)
-        if "--simulate" not in command:
-            return ""
-        if "autoremove" in command:
-            return "Purg b [1]\nPurg orphan [1]\n"
-        goes = [name for name in command if name in known]
-        return "".join(f"Purg {name} [1]\n" for name in [*goes, *(["theirs"] if "c" in goes else [])])
-
-    monkeypatch.setattr(restore_packages, "run_apt", run)
-    monkeypatch.setattr(restore_packages, "restore_policy", lambda: None)
-    monkeypatch.setattr(restore_packages, "finish_interrupted_install", lambda: None)
-    known = {"a": "installed", "b": "installed", "c": "installed", "d": "config-files"}
-    monkeypatch.setattr(
-        restore_packages, "statuses", lambda names: {name: known[name] for name in names if name in known}
-    )
-    monkeypatch.setattr(restore_packages, "query_packages", lambda *_: [])
-    return ran
-
-
-def test_packages_we_brought_go_unless_something_needs_them(apt: list[list[str]]) -> None:
-    assert purge_packages(["a", "b", "c", "d", "never-came"]) == ["package a", "package b", "package d"]
-    assert apt[-1][-4:] == ["purge", "a", "b", "d"]
-
-
-def dpkg(monkeypatch: pytest.MonkeyPatch, *rows: tuple[str, str, str]) -> None:
-    """Installed packages: name, what each provides, what each depends on."""
-    installed = [[name, "installed", provides, "", depends] for name, provides, depends in rows]
-    monkeypatch.setattr(restore_packages, "query_packages", lambda *_: installed)
-
-
-def test_apt_is_not_asked_about_what_others_cannot_do_without(
-    monkeypatch: pytest.MonkeyPatch, apt: list[list[str]]
-) -> None:
-    dpkg(monkeypatch, ("theirs", "", "c (>= 1)"), ("c", "", ""), ("a", "", ""))
-    assert purge_packages(["a", "b", "c"]) == ["package a", "package b"]
-    assert not [command for command in apt if command[-3:] == ["purge", "b", "c"]]
-    assert [command[-3:] for command in apt if "purge" in command][1:-1] == [["purge", "a", "b"]]
-
-
-@pytest.mark.parametrize(
-    ("rows", "needed"),
-    [
-        ((("theirs", "", "a:any (>= 1), libc6"), ("a", "", "b (= 2)"), ("b", "", "")), {"a", "b"}),
-        ((("theirs", "", "a | b"), ("a", "", ""), ("b", "", "")), set()),
-        ((("theirs", "", "a"), ("other", "a (= 3)", ""), ("a", "", "")), set()),
-        ((("theirs", "", "virtual"), ("a", "virtual", "")), set()),
-        ((("a", "", "b"), ("b", "", "")), set()),
-    ],
-    ids=["a chain", "an alternative", "another provides it", "a virtual package", "only ours depend on it"],
-)
-def test_a_package_is_needed_for_certain_only_without_an_alternative(
-    monkeypatch: pytest.MonkeyPatch, rows: tuple[tuple[str, str, str], ...], needed: set[str]
-) -> None:
-    dpkg(monkeypatch, *rows)
-    assert restore_packages._certainly_needed({"a", "b"}) == needed
-
-
-def test_what_nobody_else_needs_goes_with_one_question(apt: list[list[str]]) -> None:
-    assert purge_packages(["a", "b", "d"]) == ["package a", "package b", "package d"]
-    assert len(apt) == 2 and "--simulate" in apt[0]
-
-
-def test_nothing_of_ours_means_that_apt_is_not_even_asked(apt: list[list[str]]) -> None:
-    assert purge_packages(["never-came"]) == []
-    assert apt == []

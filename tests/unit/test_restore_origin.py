@@ -29,7 +29,7 @@ CONTROLLER = WORKER | ledger("mariadb-server", "mysql-common", "slurmctld", unit
 
 
 class Host:
-    """Accounts and packages in mind. `busy` accounts have a process."""
+    """Accounts and packages in memory. `busy` accounts have a process."""
 
     def __init__(self, *packages: str) -> None:
         self.accounts = {"munge", "mysql", "slurm"}

@@ -1,4 +1,4 @@
-"""Member operation resume: a worker that an operation drained serves again; nobody else's drain is undone."""
+"""Member operation resume: a worker that an operation drained serves again; a drain of another owner is not undone."""
 
 import pytest
 

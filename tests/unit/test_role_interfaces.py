@@ -122,7 +122,7 @@ def test_the_specification_has_the_defaults_of_the_role(role: str) -> None:
             assert name in defaults, f"{name} has a default in argument_specs only"
             assert option["default"] == defaults[name], f"{name} has another default in argument_specs"
         elif name in defaults:
-            # A default from the inventory is described in words.
+            # A default from the inventory is described in prose.
             assert "{{" in str(defaults[name]) and "efault is" in option["description"], f"{name} lacks its default"
         else:
             assert option.get("required") or name in POLICY, f"{name} has neither a default nor is it required"

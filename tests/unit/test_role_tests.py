@@ -26,6 +26,6 @@ def test_molecule_has_only_the_default_scenario() -> None:
 
 @pytest.mark.parametrize("path", VERIFIES, ids=lambda path: path.stem)
 def test_a_verify_playbook_that_passes_prints_no_error(path: Path) -> None:
-    """Ansible prints `fatal: ... ignoring` for the first word and `FAILED - RETRYING` for the second."""
+    """Ansible prints `fatal: ... ignoring` for the first keyword and `FAILED - RETRYING` for the second."""
     assert "ignore_errors" not in path.read_text()
     assert "retries:" not in path.read_text()

@@ -58,7 +58,7 @@ def test_no_note_result_or_step_holds_a_key() -> None:
     assert "key-" not in f"{steps}{now}"
 
 
-def test_the_note_says_switching_before_the_play_that_switches() -> None:
+def test_the_note_shows_switching_before_the_play_that_switches() -> None:
     now, slurm, _ = scenario()
     seen: list[str] = []
     usual = slurm.run
@@ -94,7 +94,7 @@ def test_a_key_that_hosts_have_seen_and_that_came_to_nothing_is_never_used() -> 
     assert set(slurm.keys.live.values()) == {"key-2"}
 
 
-def test_a_silent_worker_without_jobs_is_left_out_and_the_others_keep_the_new_key() -> None:
+def test_an_unreachable_worker_without_jobs_is_left_out_and_others_keep_the_new_key() -> None:
     now, slurm, _ = scenario()
     slurm.hosts_down = {"w3"}
     now, steps, plays = tick(now, slurm)
@@ -107,7 +107,7 @@ def test_a_silent_worker_without_jobs_is_left_out_and_the_others_keep_the_new_ke
     assert slurm.keys.live == {"controller": "key-1", "w2": "key-1", "w3": "key-0"}
 
 
-def test_a_silent_worker_with_jobs_holds_the_rotation_until_tries_are_used_up() -> None:
+def test_an_unreachable_worker_with_jobs_holds_the_rotation_until_tries_are_used_up() -> None:
     now, slurm, _ = scenario()
     now = now.later(policy=Policy(max_attempts=2, retry_seconds=30))
     slurm.hosts_down, slurm.nodes["w3"].jobs = {"w3"}, {7}
@@ -121,7 +121,7 @@ def test_a_silent_worker_with_jobs_holds_the_rotation_until_tries_are_used_up() 
     assert set(slurm.keys.live.values()) == {"key-0"}
 
 
-def test_a_silent_worker_that_answers_again_is_prepared_with_the_rest() -> None:
+def test_an_unreachable_worker_that_answers_again_is_prepared_with_the_rest() -> None:
     now, slurm, _ = scenario()
     slurm.hosts_down, slurm.nodes["w3"].jobs = {"w3"}, {7}
     now, _, _ = tick(now, slurm)
@@ -139,7 +139,7 @@ def test_the_next_try_is_not_made_before_it_is_due() -> None:
     assert plays == [] and of_kind(steps, Finish) == []
 
 
-def test_a_worker_that_falls_silent_between_the_two_plays_is_tried_again_then_named() -> None:
+def test_a_worker_that_is_lost_between_the_two_plays_is_tried_again_then_named() -> None:
     now, slurm, _ = scenario()
     now = now.later(policy=Policy(max_attempts=2, retry_seconds=0))
     usual = slurm.run
@@ -157,7 +157,7 @@ def test_a_worker_that_falls_silent_between_the_two_plays_is_tried_again_then_na
     assert finish.error["code"] == "rotation_partly" and len(finish.result["missed"]) == 1
 
 
-def test_a_silent_controller_stops_it_and_says_that_nothing_changed() -> None:
+def test_an_unreachable_controller_stops_it_and_the_error_states_nothing_changed() -> None:
     now, slurm, _ = scenario()
     now = now.later(policy=Policy(max_attempts=1))
     slurm.hosts_down = {"controller"}
@@ -245,27 +245,29 @@ def switching(now: World, operation: Operation, **note: Any) -> World:
 
 def test_a_rotation_that_version_1_0_began_is_finished_without_the_hosts_it_left_out() -> None:
     now, slurm, operation = scenario()
-    silent = workers(now)["w3"]
+    unreachable = workers(now)["w3"]
     slurm.keys.coming, slurm.keys.staged = "key-1", {"controller": "key-1", "w2": "key-1"}
-    now = switching(now, operation, without={f"worker-{silent.id.hex[:8]}": "host_unreachable"})
+    now = switching(now, operation, without={f"worker-{unreachable.id.hex[:8]}": "host_unreachable"})
     _, steps, plays = tick(now, slurm)
-    assert steps_of(plays) == ["switch"] and silent not in plays[0].members
+    assert steps_of(plays) == ["switch"] and unreachable not in plays[0].members
     (finish,) = of_kind(steps, Finish)
     assert (finish.error["code"], finish.result["missed_count"]) == ("rotation_partly", 1)
 
 
-def test_whom_the_switch_goes_without_stands_in_each_workers_own_record() -> None:
+def test_each_worker_that_the_switch_leaves_out_has_it_in_its_own_record() -> None:
     now, slurm, operation = scenario()
     many = tuple(serving(number) for number in range(2, 402))
-    silent = {f"w{number}" for number in range(3, 402)}
+    unreachable = {f"w{number}" for number in range(3, 402)}
     slurm.nodes = {f"w{number}": FakeNode() for number in range(2, 402)}
-    slurm.hosts_down = silent
+    slurm.hosts_down = unreachable
     now = now.later(members=(now.members[0], *many))
     now, steps, plays = tick(now, slurm)
     assert [len(play.members) for play in plays] == [401, 2], "all but one are left out, not only those in a sample"
     assert note(now)["left_out_count"] == 399 and len(note(now)["left_out"]) == 20
     left = {"operation_id": str(operation.id), "code": "host_unreachable"}
-    assert all(one.adapter_detail["rotation_left_out"] == left for name, one in workers(now).items() if name in silent)
+    assert all(
+        one.adapter_detail["rotation_left_out"] == left for name, one in workers(now).items() if name in unreachable
+    )
     (finish,) = of_kind(steps, Finish)
     assert finish.result["missed_count"] == 399 and "and 379 more" in finish.error["message"]
 

@@ -41,7 +41,7 @@ FOR_NONE = (
     "undo a cancelled operation",
     "end workers of cancelled operations",
     "make workers follow the controller",
-    "look at what became of a change",
+    "observe the result of a change",
     "repair what has drifted",
     "refresh an old observation",
     "report the instance",
@@ -85,10 +85,10 @@ def test_the_first_rule_with_something_to_do_ends_the_plan() -> None:
     assert ask((rule(), rule(WRITE), BELOW)) == ([WRITE], True)
 
 
-@pytest.mark.parametrize("said", [WAIT, REPORT])
-def test_what_is_only_said_adds_up(said: Step) -> None:
-    assert ask((rule(said), rule(OTHER), rule(WRITE), BELOW)) == ([said, OTHER, WRITE], True)
-    assert ask((rule(said), rule(OTHER))) == ([said, OTHER], False)
+@pytest.mark.parametrize("step", [WAIT, REPORT])
+def test_steps_that_only_report_add_up(step: Step) -> None:
+    assert ask((rule(step), rule(OTHER), rule(WRITE), BELOW)) == ([step, OTHER, WRITE], True)
+    assert ask((rule(step), rule(OTHER))) == ([step, OTHER], False)
 
 
 @pytest.mark.parametrize("steps", [[], [WAIT]])
@@ -155,7 +155,7 @@ def test_a_claim_for_a_play_names_the_check_that_asks_for_it() -> None:
         members=(controller(status="ready"), broken),
         operations=(add(3),),
     )
-    claims = {step.rule for step in dry_run(start, SLURM) if shown(step)["step"] in ("claim", "number")}
+    claims = {step.rule for step in dry_run(start, SLURM) if shown(step)["step"] in ("claim", "new fence")}
     assert claims == {"carry out worker operations", "claim what a play changes"}
 
 

@@ -10,7 +10,7 @@ from runner.model.world import Outcome, World
 from runner.slurm.decide import decide
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, the, tick, two_workers
-from tests.unit.worlds import NOW, add, after, controller, of_kind, settle, snapshot, worker
+from tests.unit.worlds import NOW, add, after, controller, instance, of_kind, settle, snapshot, theirs, worker
 
 
 def test_a_removal_that_fails_on_its_host_is_tried_a_bounded_number_of_times() -> None:
@@ -26,7 +26,7 @@ def test_a_removal_that_fails_on_its_host_is_tried_a_bounded_number_of_times() -
 
 @pytest.mark.parametrize("verb", ["drain", "remove"])
 @pytest.mark.parametrize("status", ["reconciling", "failed"])
-def test_nobody_leaves_while_the_controller_is_not_ready(verb: str, status: str) -> None:
+def test_no_worker_leaves_while_the_controller_is_not_ready(verb: str, status: str) -> None:
     one = serving(2)
     start = cluster(one, operations=(ask(verb, one),))
     claim = {"next_attempt_at": stamp(NOW + timedelta(hours=1))}
@@ -106,7 +106,7 @@ def test_a_cancelled_drain_is_not_concluded_while_nothing_is_known() -> None:
     for seen in (None, snapshot(None)):
         end, steps, _ = settle(after(now, play, {}, seen), decide)
         assert the(end, one).notes.leave and the(end, one).adapter_detail["leave"].get("result") is None
-        assert any("could not be asked" in step.why for step in of_kind(steps, Wait))
+        assert any("did not answer" in step.why for step in of_kind(steps, Wait))
     end, _, _ = settle(slurm.run(now, play), decide)
     assert the(end, one).adapter_detail["leave"]["result"] == "cancelled"
 
@@ -134,3 +134,15 @@ def test_what_is_claimed_is_not_deleted_or_drained_without_a_note() -> None:
     assert play and play.playbook == "drain_worker"
     begun = [step for step in of_kind(steps, SetMember) if step.member.id == one.id]
     assert begun[0].detail["leave"]["verb"] == "remove"
+
+
+def test_a_failed_instance_ends_open_operations_except_those_of_another_runner() -> None:
+    past = {"lease_expires_at": NOW - timedelta(seconds=1)}
+    free, held, expired = add(3), theirs(add(4)), theirs(add(5)).model_copy(update=past)
+    steps = decide(
+        cluster(serving(2)).later(operations=(free, held, expired), instance=instance(status="failed"))
+    ).steps
+    refused = {step.operation.id: step.code for step in steps if isinstance(step, Refuse)}
+    assert refused == {free.id: "instance_failed", expired.id: "instance_failed"}
+    (waits,) = (step for step in steps if isinstance(step, Wait) and step.operation == held)
+    assert "runner other holds it" in waits.why

@@ -30,7 +30,7 @@ def run(pytester: pytest.Pytester, *steps: str, more: str = "", scope: str = "mo
     return done.stdout.str()
 
 
-def test_what_follows_a_failed_step_is_not_run_and_says_which_step_failed(pytester: pytest.Pytester) -> None:
+def test_what_follows_a_failed_step_is_not_run_and_names_the_step_that_failed(pytester: pytest.Pytester) -> None:
     output = run(pytester, STEPS)
     assert "1 failed, 6 passed, 2 skipped" in output
     assert "SKIPPED [2]" in output and "not run: step 2 (test_second[bookworm]) failed" in output
@@ -54,11 +54,11 @@ def other_jobs_go_on(request):
     assert "3 passed, 6 skipped, 2 errors" in output
 
 
-def test_modules_tell_scenarios_of_their_own_unless_the_fixture_is_the_sessions(pytester: pytest.Pytester) -> None:
+def test_modules_have_scenarios_of_their_own_unless_the_fixture_is_the_sessions(pytester: pytest.Pytester) -> None:
     assert "2 failed, 12 passed, 4 skipped" in run(pytester, STEPS, STEPS)
 
 
-def test_modules_that_share_a_fixture_of_the_session_tell_one_scenario(pytester: pytest.Pytester) -> None:
+def test_modules_that_share_a_fixture_of_the_session_are_one_scenario(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(FIXTURE.format(more="", scope="session", setup="pass"))
     mark = 'import pytest\npytestmark = pytest.mark.scenario("cluster")\n'
     pytester.makepyfile(test_a=mark + STEPS, test_b=mark + STEPS)

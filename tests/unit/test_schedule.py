@@ -45,15 +45,39 @@ def test_an_instance_that_appears_while_another_hangs_is_ticked() -> None:
     assert begun(schedule, PAUSE, A, B) == [B.id]
 
 
-def test_a_run_does_not_wait_for_routine_observations() -> None:
+def ending() -> Schedule:
+    """A run whose work is done, while B is still observed."""
     schedule = Schedule(PAUSE, forever=False)
     begun(schedule, 0, A, B, first=True)
     schedule.end(B.id)
     begun(schedule, PAUSE, A, B)
     schedule.end(A.id)
+    return schedule
+
+
+def test_a_run_does_not_wait_for_routine_observations() -> None:
+    schedule = ending()
     assert schedule.is_ending and not schedule.is_over
-    assert not schedule.is_pass_due(10 * PAUSE) and schedule.seconds_to_pass(10 * PAUSE) == float("inf")
     schedule.end(B.id)
+    assert schedule.is_over and not schedule.is_pass_due(10 * PAUSE)
+
+
+def test_an_ending_run_asks_the_others_for_work_and_goes_on_if_there_is_some() -> None:
+    schedule = ending()
+    assert begun(schedule, 2 * PAUSE, A, B) == [A.id]
+    assert schedule.is_ending, "a check is not work"
+    schedule.work_found(A.id)
+    schedule.end(B.id)
+    assert not schedule.is_ending and not schedule.is_over
+    assert begun(schedule, 3 * PAUSE, A, B) == [B.id]
+
+
+def test_checks_do_not_keep_a_run_from_ending() -> None:
+    schedule = ending()
+    begun(schedule, 2 * PAUSE, A, B)
+    schedule.end(B.id)
+    assert not schedule.is_pass_due(10 * PAUSE) and schedule.seconds_to_pass(10 * PAUSE) == float("inf")
+    schedule.end(A.id)
     assert schedule.is_over
 
 
@@ -62,7 +86,7 @@ def test_a_run_continues_while_requested_work_is_under_way() -> None:
     begun(schedule, 0, A, B, first=True)
     schedule.end(B.id)
     begun(schedule, PAUSE, A, B)
-    schedule.mark_requested(B.id)
+    schedule.work_found(B.id)
     schedule.end(A.id)
     assert not schedule.is_ending
     assert begun(schedule, 2 * PAUSE, A, B) == [A.id]

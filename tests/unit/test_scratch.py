@@ -67,9 +67,9 @@ def test_the_directory_of_a_killed_runner_is_removed_and_one_in_use_is_kept(
         another.kill()
         another.wait()
         assert (theirs / "artifacts" / "stdout").exists()
-        with capture_logs() as said:
+        with capture_logs() as logged:
             sweep()
-        assert [(line["event"], line["directory"]) for line in said] == [
+        assert [(line["event"], line["directory"]) for line in logged] == [
             ("removed what a killed runner left", str(theirs))
         ]
         assert list(temporary.iterdir()) == [ours]
@@ -89,9 +89,9 @@ def test_the_play_of_a_killed_runner_is_ended_and_others_go_on(
             assert [play.poll() for play in plays] == [None, None, None]
             another.kill()
             another.wait()
-            with capture_logs() as said:
+            with capture_logs() as logged:
                 sweep()
-            ended = [line["process"] for line in said if line["event"] == "ended a process that a play left"]
+            ended = [line["process"] for line in logged if line["event"] == "ended a process that a play left"]
             assert ended == [plays[0].pid]
             assert plays[0].wait(10) == -signal.SIGKILL
             assert [play.poll() for play in plays[1:]] == [None, None]
@@ -145,8 +145,8 @@ def test_an_ssh_master_of_a_killed_runner_is_ended(temporary: Path, monkeypatch:
     left = temporary / f"{PREFIX}dead"
     (left / "cp").mkdir(parents=True)
     (left / "cp" / "0a1b2c").touch()
-    told: list[list[str]] = []
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: told.append(command))
+    commands: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: commands.append(command))
     sweep()
-    assert told == [["ssh", "-O", "exit", "-S", str(left / "cp" / "0a1b2c"), "-q", "gone"]]
+    assert commands == [["ssh", "-O", "exit", "-S", str(left / "cp" / "0a1b2c"), "-q", "gone"]]
     assert not left.exists()

@@ -1,4 +1,4 @@
-"""A secret in a file that somebody keeps for us: taken if it is one and kept as one, else refused with the reason."""
+"""A secret in a file of the operator: read if its content and its mode are right, else refused with the reason."""
 
 import os
 from pathlib import Path
@@ -39,8 +39,8 @@ def test_a_link_is_followed_to_the_file_whose_mode_counts(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o660, 0o620])
 def test_a_file_open_to_others_is_refused_with_its_mode(tmp_path: Path, mode: int) -> None:
-    said = refusal(kept(tmp_path / "token", CANARY, mode))
-    assert f"{mode:04o}" in str(said) and "revoke what was in it" in str(said) and said.klass == "intervention"
+    error = refusal(kept(tmp_path / "token", CANARY, mode))
+    assert f"{mode:04o}" in str(error) and "revoke what was in it" in str(error) and error.klass == "intervention"
 
 
 def test_a_missing_file_is_a_retryable_error(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_missing_file_is_a_retryable_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", f"{CANARY} {CANARY}", f"{CANARY}\nX-Other: 1", '{"token":"canary"}', "ü"])
-def test_content_that_is_not_one_word_is_refused(tmp_path: Path, text: str) -> None:
+def test_content_that_is_not_a_single_token_is_refused(tmp_path: Path, text: str) -> None:
     assert refusal(kept(tmp_path / "token", text, 0o600)).klass == "intervention"
 
 

@@ -48,7 +48,7 @@ def test_the_error_of_an_invalid_key_does_not_quote_the_key(tmp_path: Path) -> N
 
 
 def test_a_slow_agent_is_waited_for(tmp_path: Path, key: str) -> None:
-    """A socket can be seen before anybody listens on it; a key must not be called invalid because of that."""
+    """A socket can be seen before a process listens on it; a key must not be called invalid because of that."""
     shown, done = tmp_path / "agent.sock", threading.Event()
     with socket.socket(socket.AF_UNIX) as early, ThreadPoolExecutor(1) as aside:
         early.bind(str(shown))
@@ -65,7 +65,7 @@ def test_a_slow_agent_is_waited_for(tmp_path: Path, key: str) -> None:
             agent.wait()
 
 
-# The signal's usual meaning is set by hand: a process started in the background may have been told to ignore it.
+# The signal's usual meaning is set by hand: a process started in the background may ignore it.
 OWNER = """
 import signal, sys, threading
 from pathlib import Path

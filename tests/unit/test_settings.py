@@ -1,11 +1,16 @@
 """Settings are validated at start, each wrong one with its own sentence."""
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from runner import settings
+from runner.model.world import Policy
+from runner.observe.world import _policy
+from runner.slurm.app import SLURM
+from runner.slurm.settings import SlurmSettings
 
 GOOD = {
     "GPUAAS_BASE_URL": "http://127.0.0.1:1",
@@ -29,7 +34,7 @@ def use(clean: pytest.MonkeyPatch, **values: str) -> None:
 def test_every_wrong_setting_is_named(clean: pytest.MonkeyPatch) -> None:
     use(clean, GPUAAS_PROJECT_ID="mine", GPUAAS_LEASE_SECONDS="1", GPUAAS_CA_BUNDLE="/nowhere", VAULT_ADDR="vault")
     with pytest.raises(settings.SettingsError) as error:
-        settings.load()
+        settings.load(SlurmSettings)
     text = "\n".join(error.value.problems)
     for name in ("GPUAAS_PROJECT_ID", "GPUAAS_LEASE_SECONDS", "GPUAAS_CA_BUNDLE", "VAULT_ADDR"):
         assert name in text
@@ -56,7 +61,7 @@ def test_the_error_of_a_wrong_setting_does_not_quote_its_value(
 ) -> None:
     use(clean, **{name: value})
     with pytest.raises(settings.SettingsError) as error:
-        settings.load()
+        settings.load(SlurmSettings)
     (problem,) = error.value.problems
     assert problem.startswith(f"{name}: ") and "canary" not in problem
 
@@ -64,20 +69,30 @@ def test_the_error_of_a_wrong_setting_does_not_quote_its_value(
 def test_vaults_certificate_is_checked_whatever_is_set(clean: pytest.MonkeyPatch) -> None:
     use(clean, VAULT_SKIP_VERIFY="yes")
     with pytest.raises(settings.SettingsError, match=r"always checked.*VAULT_CACERT"):
-        settings.load()
+        settings.load(SlurmSettings)
     clean.setenv("VAULT_SKIP_VERIFY", "false")
-    settings.load()
+    settings.load(SlurmSettings)
 
 
 def test_the_manual_lists_every_setting_of_vault_and_of_ours() -> None:
     manual = (Path(__file__).resolve().parents[2] / "docs" / "usage" / "settings.md").read_text()
-    for name, field in settings.Settings.model_fields.items():
+    for name, field in (settings.Settings.model_fields | SlurmSettings.model_fields).items():
         assert f"`{field.validation_alias or f'GPUAAS_{name.upper()}'}`" in manual
+
+
+def test_every_number_of_the_policy_comes_from_its_setting(clean: pytest.MonkeyPatch) -> None:
+    of_app = SlurmSettings().model_dump()
+    defaults = {name: value for name, value in asdict(Policy()).items() if name != "app"} | of_app
+    changed = {name: not value if isinstance(value, bool) else value + 1 for name, value in defaults.items()}
+    use(clean, **{f"GPUAAS_{name.upper()}": str(value) for name, value in changed.items()})
+    policy = _policy(settings.load(SlurmSettings), SLURM)
+    assert isinstance(policy.app, SlurmSettings)
+    assert {**asdict(policy), **policy.app.model_dump()} == {**changed, "app": policy.app}
 
 
 def test_a_missing_setting_is_named_by_its_variable() -> None:
     with pytest.raises(settings.SettingsError) as error:
-        settings.load()
+        settings.load(SlurmSettings)
     assert error.value.problems == ["GPUAAS_BASE_URL: is not set", "GPUAAS_PROJECT_ID: is not set"]
 
 
@@ -85,7 +100,7 @@ def test_the_environment_takes_precedence_over_the_file(clean: pytest.MonkeyPatc
     file = tmp_path / "settings.toml"
     file.write_text('lease_seconds = 60\nmax_attempts = 7\nvault_addr = "http://vault:8200"\n')
     use(clean, GPUAAS_CONFIG=str(file), GPUAAS_MAX_ATTEMPTS="2")
-    loaded = settings.load()
+    loaded = settings.load(SlurmSettings)
     assert (loaded.lease_seconds, loaded.max_attempts) == (60, 2)
     assert str(loaded.vault_addr) == "http://vault:8200/"
 
@@ -96,15 +111,15 @@ def test_a_file_with_a_mistake_is_an_error(clean: pytest.MonkeyPatch, tmp_path: 
     file.write_text(text)
     use(clean, GPUAAS_CONFIG=str(file))
     with pytest.raises(settings.SettingsError):
-        settings.load()
+        settings.load(SlurmSettings)
 
 
 def test_secrets_show_in_no_error_and_no_representation(clean: pytest.MonkeyPatch) -> None:
     use(clean, GPUAAS_CLIENT_SECRET="canary-1", VAULT_SECRET_ID="canary-2", GPUAAS_OPERATOR_TOKEN="canary-3")
-    assert "canary" not in repr(settings.load())
+    assert "canary" not in repr(settings.load(SlurmSettings))
     clean.setenv("GPUAAS_MAX_ATTEMPTS", "none")
     with pytest.raises(settings.SettingsError) as error:
-        settings.load()
+        settings.load(SlurmSettings)
     assert "canary" not in str(error.value)
 
 

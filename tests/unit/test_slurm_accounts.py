@@ -14,14 +14,14 @@ ADA, BEN = {"name": "ada", "account": "physics"}, {"name": "ben", "account": "de
 
 
 class FakeDatabase:
-    """slurmdbd as sacctmgr shows it, and the words it was told."""
+    """slurmdbd as sacctmgr shows it, and the changes it got."""
 
     def __init__(self, ledger: Path) -> None:
         self.ledger = ledger
         self.clusters: set[str] = set()
         self.limits: dict[tuple[str, str], str] = {}
         self.defaults: dict[str, str] = {}
-        self.told: list[str] = []
+        self.changes: list[str] = []
 
     def rows(self, *query: str) -> list[list[str]]:
         if query[0] == "cluster":
@@ -30,22 +30,22 @@ class FakeDatabase:
             return [[account, user, limit] for (account, user), limit in sorted(self.limits.items())]
         return [[user, account] for user, account in sorted(self.defaults.items())]
 
-    def change(self, *words: str) -> None:
-        self.told.append(" ".join(words))
-        given = dict(word.split("=", 1) for word in words if "=" in word)
-        if words[:2] == ("add", "cluster"):
-            self.clusters.add(words[2])
-        elif words[:2] == ("add", "account"):
+    def change(self, *arguments: str) -> None:
+        self.changes.append(" ".join(arguments))
+        given = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
+        if arguments[:2] == ("add", "cluster"):
+            self.clusters.add(arguments[2])
+        elif arguments[:2] == ("add", "account"):
             assert self.clusters, "an account needs its cluster"
-            self.limits[words[2], ""] = ""
-        elif words[:2] == ("add", "user"):
+            self.limits[arguments[2], ""] = ""
+        elif arguments[:2] == ("add", "user"):
             assert (given["account"], "") in self.limits, "an association needs its account"
-            self.limits[given["account"], words[2]] = ""
-            self.defaults[words[2]] = given["defaultaccount"]
+            self.limits[given["account"], arguments[2]] = ""
+            self.defaults[arguments[2]] = given["defaultaccount"]
         elif "maxsubmitjobs" in given:
-            self.limits[given["account"], words[2]] = given["maxsubmitjobs"].replace("-1", "")
+            self.limits[given["account"], arguments[2]] = given["maxsubmitjobs"].replace("-1", "")
         elif "defaultaccount" in given:
-            self.defaults[words[2]] = given["defaultaccount"]
+            self.defaults[arguments[2]] = given["defaultaccount"]
 
     def may_submit(self, user: str, account: str) -> bool:
         return self.limits.get((account, user)) == ""
@@ -73,9 +73,9 @@ def test_cluster_account_and_association_are_made_in_that_order_and_once(databas
     assert database.may_submit("ada", "physics")
     assert database.may_submit("ben", "default")
     assert database.defaults == {"ops": "default", "ada": "physics", "ben": "default"}
-    database.told.clear()
+    database.changes.clear()
     assert have(database, [ADA, BEN]) == []
-    assert database.told == []
+    assert database.changes == []
 
 
 def test_who_is_declared_no_more_can_submit_no_more_and_opens_again_when_back(database: FakeDatabase) -> None:
@@ -96,7 +96,7 @@ def test_another_account_opens_before_the_old_one_closes(database: FakeDatabase)
     assert not database.may_submit("ada", "physics")
 
 
-def test_without_a_list_nobody_is_closed(database: FakeDatabase) -> None:
+def test_without_a_list_no_user_is_closed(database: FakeDatabase) -> None:
     have(database, [ADA])
     assert have(database, None) == []
     assert database.may_submit("ada", "physics")
@@ -113,10 +113,10 @@ def test_what_a_person_made_is_never_closed(database: FakeDatabase) -> None:
 
 def test_a_user_that_does_not_resolve_is_refused_since_slurm_would_remember_that(database: FakeDatabase) -> None:
     with pytest.raises(AdapterError) as raised:
-        have(database, [{"name": "nobody-here", "account": "default"}])
+        have(database, [{"name": "not-here", "account": "default"}])
     assert raised.value.code == "user_missing"
 
 
 def test_a_dry_run_changes_nothing(database: FakeDatabase) -> None:
     assert have(database, [ADA], dry=True)
-    assert database.told == []
+    assert database.changes == []

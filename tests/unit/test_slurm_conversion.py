@@ -19,7 +19,7 @@ PATIENCE = Patience(round=10, idle=60, limit=3600)
 
 @dataclass
 class Host:
-    """A clock, and a slurmdbd of which everything can be said."""
+    """A clock, and a slurmdbd of which everything can be set."""
 
     now: float = 1_000_000.0
     old: bool = True  # the process is from before the new package
@@ -150,12 +150,12 @@ def test_one_that_died_before_and_works_now_is_waited_for(host: Host) -> None:
         host.start()
 
 
-def test_the_runner_reads_every_word_of_the_progress(host: Host) -> None:
+def test_the_runner_reads_every_field_of_the_progress(host: Host) -> None:
     host.cpu_share = 0.5
     with pytest.raises(StillConverting) as caught:
         host.start()
-    told = {"conversion": caught.value.progress}
-    assert reports.read_detail("controller", told) == (told, [])
+    reported = {"conversion": caught.value.progress}
+    assert reports.read_detail("controller", reported) == (reported, [])
 
 
 def test_cpu_time_is_that_of_the_process_and_of_its_ended_children(tmp_path: Path) -> None:

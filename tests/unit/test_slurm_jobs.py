@@ -1,7 +1,6 @@
 """Jobs by their addresses: what is read from Slurm's answers, and what a command is given."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from ansible.module_utils.host.errors import AdapterError
 from ansible.module_utils.slurm.evict import Evictions
 from ansible.module_utils.slurm.jobs import Job, check_addresses, elements, find_targets, parse_jobs, with_jobs
 
-FIXTURES = Path(__file__).parent / "fixtures" / "slurm"
+from tests.unit.recorded_slurm import recorded
 
 
 def job(address: str, number: int, state: str = "RUNNING", *, het: int | None = None, **more: Any) -> Job:
@@ -40,10 +39,10 @@ def parsed(*jobs: dict[str, Any]) -> list[str] | None:
 
 @pytest.mark.parametrize("version", ["22.05", "24.11"])
 def test_arrays_and_heterogeneous_jobs_are_read_from_recorded_answers(version: str) -> None:
-    recorded = json.loads((FIXTURES / version / "addresses" / "expected.json").read_text())
-    jobs = parse_jobs((FIXTURES / version / "addresses" / "jobs.json").read_text())
+    expected = json.loads(recorded(version, "addresses", "expected.json"))
+    jobs = parse_jobs(recorded(version, "addresses", "jobs.json"))
     assert jobs is not None
-    assert {one["address"]: [one["state"], one["nodes"]] for one in jobs} == recorded
+    assert {one["address"]: [one["state"], one["nodes"]] for one in jobs} == expected
 
 
 @pytest.mark.parametrize(
@@ -190,7 +189,7 @@ def test_a_component_other_than_zero_is_cancelled_alone() -> None:
     assert evictions.verdicts["200+1"] == {"did": "cancelled", "code": None, "reason": None}
 
 
-def test_what_acts_on_the_whole_heterogeneous_job_says_so() -> None:
+def test_the_verdict_on_a_heterogeneous_jobs_leader_names_its_other_components() -> None:
     queue = FakeQueue(*HET)
     evictions = Evictions(queue.look, queue.run)
     evictions.cancel(["200+0"])
@@ -212,7 +211,7 @@ def test_two_components_of_one_job_are_requeued_by_one_command() -> None:
     evictions.requeue(["200+1", "200+2"])
     assert queue.commands == [("scontrol", "requeue", "200")]
     assert {one["state"] for one in queue.jobs} == {"PENDING"}
-    assert {told["did"] for told in evictions.verdicts.values()} == {"requeued"}
+    assert {verdict["did"] for verdict in evictions.verdicts.values()} == {"requeued"}
 
 
 def test_a_pending_job_loses_its_required_nodes_and_waits_on() -> None:
@@ -249,7 +248,7 @@ def test_an_expression_names_each_element() -> None:
 
 
 @pytest.mark.parametrize("verb", ["cancel", "requeue", "unpin"])
-def test_the_verdict_is_what_the_controller_shows_and_not_what_a_command_said(verb: str) -> None:
+def test_the_verdict_is_what_the_controller_shows_and_not_what_a_command_printed(verb: str) -> None:
     state = "PENDING" if verb == "unpin" else "RUNNING"
     queue = FakeQueue(job("9", 9, state, required_nodes=["w"]))
     queue.deaf = True

@@ -1,4 +1,4 @@
-"""What keeps a host out of a cluster is found before it joins, and said in words an operator can use."""
+"""What keeps a host out of a cluster is found before it joins, and reported in terms an operator can use."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""One look at a controller: it is fast, copes with daemons that are dead, and says which."""
+"""One look at a controller: it is fast, copes with daemons that are dead, and names them."""
 
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.slurm import commands as slurm_look
 
-FIXTURES = Path(__file__).parent / "fixtures" / "slurm" / "24.11" / "idle"
+from tests.unit.recorded_slurm import recorded
 
 
 class Host:
@@ -28,7 +28,7 @@ class Host:
         if command[0] == "sacctmgr":
             return "root|root\ndefault|ops\n"
         if command[:3] == ("scontrol", "show", "config"):
-            return (FIXTURES / "config.txt").read_text()
+            return recorded("24.11", "idle", "config.txt")
         return None
 
 
@@ -45,7 +45,7 @@ def looked(monkeypatch: pytest.MonkeyPatch, host: Host, config: Path) -> dict[st
     return seen
 
 
-def test_a_controller_in_order_tells_everything_at_once(monkeypatch: pytest.MonkeyPatch, config: Path) -> None:
+def test_a_controller_in_order_reports_everything_at_once(monkeypatch: pytest.MonkeyPatch, config: Path) -> None:
     seen = looked(monkeypatch, Host(), config)
     assert (seen["ping"], seen["accounting_answers"], seen["submit_account"]) == ("UP", True, "default")
     assert (seen["config_loaded"], seen["config_intact"]) == (True, False)
@@ -54,7 +54,7 @@ def test_a_controller_in_order_tells_everything_at_once(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("dead", ["slurmctld", "munge"])
-def test_slurm_is_not_asked_when_a_daemon_it_needs_is_dead_and_which_one_is_told(
+def test_slurm_is_not_asked_when_a_daemon_it_needs_is_dead_and_the_daemon_is_named(
     monkeypatch: pytest.MonkeyPatch, config: Path, dead: str
 ) -> None:
     host = Host(**{dead: "failed"})
@@ -76,7 +76,7 @@ def test_a_daemon_that_reloads_runs(monkeypatch: pytest.MonkeyPatch, config: Pat
     assert looked(monkeypatch, Host(slurmctld="reloading"), config)["slurmctld"] == "active"
 
 
-def test_space_is_told_once_for_each_file_system_beginning_with_the_state_directory(
+def test_space_is_listed_once_per_file_system_beginning_with_the_state_directory(
     monkeypatch: pytest.MonkeyPatch, config: Path
 ) -> None:
     disks = looked(monkeypatch, Host(), config)["disks"]

@@ -1,33 +1,22 @@
 """Which nodes may be drained, resumed or deleted, judged from answers recorded on real clusters."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.module_utils.host.errors import AdapterError
 from ansible.module_utils.slurm.jobs import parse_jobs, with_jobs
-from ansible.module_utils.slurm.leave import (
-    check_names,
-    check_reason,
-    obstacle,
-    owns,
-    to_drain,
-    to_resume,
-)
+from ansible.module_utils.slurm.leave import check_names, check_reason, obstacle, owns, to_drain, to_resume
 from ansible.module_utils.slurm.parse import parse_nodes
 from ansible.module_utils.slurm.reservations import parse_reservations
 from hypothesis import given
 from hypothesis import strategies as st
 
-FIXTURES = Path(__file__).parent / "fixtures" / "slurm"
-VERSIONS = {"22.05": ("bw1", "bw2"), "24.11": ("tw1", "tw2")}
-each_version = pytest.mark.parametrize("version", VERSIONS)
+from tests.unit.recorded_slurm import VERSIONS, each_version, recorded
 
 
 def seen(version: str, situation: str) -> dict[str, Any]:
-    folder = FIXTURES / version / situation
-    nodes = parse_nodes((folder / "nodes.json").read_text())
-    jobs = parse_jobs((folder / "jobs.json").read_text())
+    nodes = parse_nodes(recorded(version, situation, "nodes.json"))
+    jobs = parse_jobs(recorded(version, situation, "jobs.json"))
     both = nodes is not None and jobs is not None
     return {"nodes": with_jobs(nodes or {}, jobs or []) if both else None, "jobs": jobs, "reservations": []}
 
@@ -61,7 +50,7 @@ def test_a_node_that_serves_or_still_drains_is_kept(version: str, situation: str
 
 @each_version
 @pytest.mark.parametrize("situation", ["controller_down", "munge_down"])
-def test_a_silent_controller_frees_no_node(version: str, situation: str) -> None:
+def test_a_controller_that_does_not_answer_frees_no_node(version: str, situation: str) -> None:
     refusal = obstacle(VERSIONS[version][0], seen(version, situation))
     assert refusal is not None
     assert (refusal["did"], refusal["code"]) == ("unknown", "state_unknown")
@@ -90,7 +79,7 @@ def test_a_reservation_holds_its_nodes_and_unreadable_ones_hold_all() -> None:
 
 
 @pytest.mark.parametrize("state", ["UNKNOWN", "FUTURE", "ERROR"])
-def test_a_state_that_says_nothing_of_jobs_is_not_drained(state: str) -> None:
+def test_a_state_that_shows_nothing_about_jobs_is_not_drained(state: str) -> None:
     assert code(node(state, "DRAIN")) == "state_unknown"
 
 
@@ -127,7 +116,7 @@ def test_only_nodes_without_a_drain_are_drained_so_that_no_reason_is_overwritten
     }
     wanted, left = to_drain(["serving", "ours", "theirs", "gone"], nodes)
     assert wanted == ["serving"]
-    assert {name: told["did"] for name, told in left.items()} == {
+    assert {name: verdict["did"] for name, verdict in left.items()} == {
         "ours": "already_draining",
         "theirs": "held_by_person",
         "gone": "absent",
@@ -144,7 +133,7 @@ def test_only_a_drain_of_the_same_owner_is_lifted() -> None:
     }
     wanted, left = to_resume([*nodes, "gone"], "gpuaas:op-1", nodes)
     assert wanted == ["ours"]
-    assert {name: told["did"] for name, told in left.items()} == {
+    assert {name: verdict["did"] for name, verdict in left.items()} == {
         "longer": "left",
         "theirs": "left",
         "serving": "left",
@@ -181,7 +170,7 @@ def test_a_reason_is_one_line_with_our_prefix() -> None:
 
 @each_version
 def test_reservations_are_read_with_every_node_they_hold(version: str) -> None:
-    answer = (FIXTURES / version / "reserved" / "reservations.txt").read_text()
+    answer = recorded(version, "reserved", "reservations.txt")
     letter = VERSIONS[version][0][0]
     assert parse_reservations(answer) == [
         {"name": "both", "nodes": [f"lv-{letter}w1", f"lv-{letter}w2"]},
@@ -191,7 +180,7 @@ def test_reservations_are_read_with_every_node_they_hold(version: str) -> None:
 
 @each_version
 def test_no_reservations_is_an_answer_of_its_own(version: str) -> None:
-    assert parse_reservations((FIXTURES / version / "idle" / "reservations.txt").read_text()) == []
+    assert parse_reservations(recorded(version, "idle", "reservations.txt")) == []
 
 
 @pytest.mark.parametrize("answer", [None, "", "\n", "slurm_load_reservations error", "ReservationName=a Nodes"])

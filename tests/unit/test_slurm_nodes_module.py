@@ -7,22 +7,11 @@ import pytest
 from ansible.module_utils.host.errors import AdapterError
 
 from plugins.modules import slurm_nodes
-
-NOTHING: dict[str, Any] = {
-    "drain": [],
-    "resume": [],
-    "hold_down": False,
-    "requeue": [],
-    "unpin": [],
-    "cancel": [],
-    "verify_delete": [],
-    "delete": [],
-}
-OPERATION = "gpuaas:0f0e0d0c-0000-4000-8000-000000000001"
+from tests.unit.controller_views import NOTHING, OWNER, connect, drained, node
 
 
 class FakeController:
-    """scontrol over nodes in mind. A command may be ignored, which Slurm does without a word."""
+    """scontrol over simulated nodes. A command may be ignored, which Slurm does without a message."""
 
     def __init__(self, **nodes: dict[str, Any]) -> None:
         self.nodes: dict[str, Any] = nodes
@@ -42,7 +31,7 @@ class FakeController:
         self.commands.append(command)
         if self.ignores(command):
             return 0, "", ""
-        settings = dict(word.partition("=")[::2] for word in command[2:])
+        settings = dict(option.partition("=")[::2] for option in command[2:])
         for name in settings["NodeName"].split(","):
             if command[1] == "delete":
                 self.nodes.pop(name, None)
@@ -53,19 +42,8 @@ class FakeController:
         return 0, "", ""
 
 
-def node(state: str = "IDLE", *flags: str, reason: str | None = None, by: str = "root", **more: Any) -> dict[str, Any]:
-    return {"state": state, "flags": list(flags), "reason": reason, "reason_by": by, "jobs": [], **more}
-
-
-def drained(reason: str = f"{OPERATION}: disk") -> dict[str, Any]:
-    return node("IDLE", "DRAIN", reason=reason)
-
-
 def call(monkeypatch: pytest.MonkeyPatch, controller: FakeController, **asked: Any) -> dict[str, Any]:
-    monkeypatch.setattr(slurm_nodes, "nodes_command", lambda: ("sinfo",))
-    monkeypatch.setattr(slurm_nodes, "look_at_nodes", controller.look_at_nodes)
-    monkeypatch.setattr(slurm_nodes, "look", controller.look_at_nodes)
-    monkeypatch.setattr(slurm_nodes, "run", controller.run)
+    connect(monkeypatch, controller.look_at_nodes, controller.run)
     result: dict[str, Any] = slurm_nodes.Call(NOTHING | asked, False).run()
     return result
 
@@ -79,8 +57,8 @@ def test_a_drained_node_is_deleted_and_seen_to_be_gone(monkeypatch: pytest.Monke
 def test_a_node_that_slurm_did_not_delete_is_not_called_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     controller = FakeController(w=drained())
     controller.ignores = lambda command: command[1] == "delete"
-    told = call(monkeypatch, controller, delete=["w"])["nodes"]["w"]
-    assert (told["did"], told["code"]) == ("kept", "state_unknown")
+    answer = call(monkeypatch, controller, delete=["w"])["nodes"]["w"]
+    assert (answer["did"], answer["code"]) == ("kept", "state_unknown")
 
 
 @pytest.mark.parametrize(
@@ -97,8 +75,8 @@ def test_no_command_is_given_for_a_node_that_is_in_use(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], code: str
 ) -> None:
     controller = FakeController(w=drained() | changes)
-    told = call(monkeypatch, controller, delete=["w"])["nodes"]["w"]
-    assert told["code"] == code and controller.commands == [] and "w" in controller.nodes
+    answer = call(monkeypatch, controller, delete=["w"])["nodes"]["w"]
+    assert answer["code"] == code and controller.commands == [] and "w" in controller.nodes
 
 
 def test_a_waiting_job_or_a_reservation_keeps_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,15 +93,15 @@ def test_a_waiting_job_or_a_reservation_keeps_its_node(monkeypatch: pytest.Monke
 def test_only_the_owner_of_a_drain_lifts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = {"ours": drained(), "theirs": drained("fan is loud"), "byhand": drained("gpuaas:manual: disk")}
     controller = FakeController(**nodes)
-    told = call(monkeypatch, controller, resume=[{"nodes": list(nodes), "owner": "gpuaas:*"}])["nodes"]
-    assert {name: one["did"] for name, one in told.items()} == {"ours": "resumed", "theirs": "left", "byhand": "left"}
+    answer = call(monkeypatch, controller, resume=[{"nodes": list(nodes), "owner": "gpuaas:*"}])["nodes"]
+    assert {name: one["did"] for name, one in answer.items()} == {"ours": "resumed", "theirs": "left", "byhand": "left"}
     assert controller.nodes["ours"]["flags"] == [] and controller.nodes["byhand"]["flags"] == ["DRAIN"]
 
 
 def test_a_node_that_slurm_did_not_resume_is_not_called_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     controller = FakeController(w=drained())
     controller.ignores = lambda _command: True
-    assert call(monkeypatch, controller, resume=[{"nodes": ["w"], "owner": OPERATION}])["nodes"]["w"]["did"] == "kept"
+    assert call(monkeypatch, controller, resume=[{"nodes": ["w"], "owner": OWNER}])["nodes"]["w"]["did"] == "kept"
 
 
 def test_what_a_person_set_down_is_drained_with_the_persons_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,8 +111,8 @@ def test_what_a_person_set_down_is_drained_with_the_persons_reason(monkeypatch: 
         ours=drained(),
         fine=node(),
     )
-    told = call(monkeypatch, controller, hold_down=True)
-    assert told["nodes"] == {"fan": {"did": "held", "code": None, "reason": "broken fan"}}
+    answer = call(monkeypatch, controller, hold_down=True)
+    assert answer["nodes"] == {"fan": {"did": "held", "code": None, "reason": "broken fan"}}
     assert controller.nodes["fan"]["flags"] == ["DRAIN"] and controller.nodes["fan"]["reason"] == "broken fan"
     assert len(controller.commands) == 1
 
@@ -147,7 +125,9 @@ def test_nothing_is_restarted_over_a_node_that_could_not_be_held(monkeypatch: py
     assert refusal.value.code == "not_held" and "broken fan" in refusal.value.message
 
 
-def test_a_silent_controller_has_nothing_to_hold_but_takes_no_other_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_without_answer_has_nothing_to_hold_and_takes_no_other_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     controller = FakeController()
     controller.answers = False
     assert call(monkeypatch, controller, hold_down=True)["nodes"] == {}
@@ -157,7 +137,7 @@ def test_a_silent_controller_has_nothing_to_hold_but_takes_no_other_order(monkey
         assert refusal.value.code == "slurm_silent"
 
 
-def test_each_drain_is_told_with_its_holder_and_whether_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_drain_is_shown_with_its_holder_and_whether_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     controller = FakeController(
         a=drained(),
         b=drained("fan is loud") | {"state": "MIXED", "jobs": ["7"]},
@@ -165,7 +145,7 @@ def test_each_drain_is_told_with_its_holder_and_whether_it_is_complete(monkeypat
         d=drained("Kill task failed"),
     )
     assert call(monkeypatch, controller)["drains"] == {
-        "a": {"reason": f"{OPERATION}: disk", "held_by": "us", "is_drained": True},
+        "a": {"reason": f"{OWNER}: disk", "held_by": "us", "is_drained": True},
         "b": {"reason": "fan is loud", "held_by": "person", "is_drained": False},
         "d": {"reason": "Kill task failed", "held_by": "slurm", "is_drained": True},
     }

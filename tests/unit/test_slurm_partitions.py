@@ -1,4 +1,4 @@
-"""What the controller says of its partitions, and which names may be given back to it."""
+"""What the controller shows of its partitions, and which names may be given back to it."""
 
 import pytest
 from ansible.module_utils.host.errors import AdapterError

@@ -45,6 +45,6 @@ def test_another_file_of_the_configuration_needs_a_restart() -> None:
     assert how_to_load("24.11", BEFORE, {**BEFORE, "cgroup.conf": "CgroupPlugin=disabled\n"}) == "restart"
 
 
-def test_a_series_nobody_has_tried_is_restarted() -> None:
+def test_an_untested_series_is_restarted() -> None:
     assert how_to_load("26.05", BEFORE, changed("MinJobAge=60", "MinJobAge=61")) == "restart"
     assert not pushes_to_workers("26.05")

@@ -1,4 +1,4 @@
-"""A backup says what it is of, is read before anything is stopped, and is put back with what was there kept aside."""
+"""A backup names its cluster, is read before anything is stopped; what was there is kept aside at a restore."""
 
 import gzip
 import json
@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import tarfile
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,131 +13,17 @@ import pytest
 from ansible.module_utils.host.errors import REPAIRABLE, AdapterError
 from ansible.module_utils.slurm import backups as slurm_backups
 from ansible.module_utils.slurm import restore as slurm_restore
-from ansible.module_utils.slurm import watch as slurm_watch
-from ansible.module_utils.slurm.backups import Backup
-from ansible.module_utils.slurm.kept import Kept
 from ansible.module_utils.slurm.restore import Restore
 
-DATABASE = "slurm_acct_db"
-OLD, NEXT = "22.05.8-4", "23.02.1-1"
-CONF = f"DbdHost=localhost\nStorageHost=localhost\nStorageLoc={DATABASE}\nStoragePass=secret\nStorageUser=slurm\n"
-
-
-class Killed(BaseException):
-    """As SIGKILL: nothing of ours runs after it."""
-
-
-@dataclass
-class Host:
-    """A controller in a directory. Its database is one line of text; both daemons start if `starts` says so."""
-
-    root: Path
-    version: str = OLD
-    database: str = "jobs 1-10"
-    loads: bool = True
-    starts: bool = True
-    offered: bool = True
-    killed_at: str = ""
-    steps: list[str] = field(default_factory=list)
-
-    @property
-    def kept(self) -> Kept:
-        return Kept("controller/packages", self.root / "kept")
-
-    @property
-    def room(self) -> Path:
-        return self.root / "kept" / "backups"
-
-    @property
-    def state(self) -> Path:
-        return self.root / "slurmctld"
-
-    def step(self, what: str) -> None:
-        if what == self.killed_at:
-            self.killed_at = ""
-            raise Killed(what)
-        self.steps.append(what)
-
-    # -- what the code under test calls --
-    def dump(self, _database: str, target: Path, _seconds: float) -> None:
-        self.step("dump")
-        with gzip.open(target, "wt") as sink:
-            sink.write(f"{self.database}\n-- Dump completed on 2026-01-01\n")
-
-    def load(self, dump: Path, _database: str) -> None:
-        self.step("load")
-        if not self.loads:
-            raise AdapterError("restore_failed", "The database was not loaded: disk full.", REPAIRABLE)
-        with gzip.open(dump, "rt") as source:
-            self.database = source.readline().strip()
-
-    def stop(self, unit: str) -> None:
-        self.step(f"stop {unit}")
-
-    def start(self, units: list[dict[str, Any]], _dry: bool) -> list[str]:
-        self.step(f"start {' '.join(one['name'] for one in units)}")
-        if not self.starts:
-            raise AdapterError("unit_failed", "slurmctld.service did not come up.", REPAIRABLE)
-        return []
-
-    def check(self, version: str) -> None:
-        if not self.offered:
-            raise AdapterError("version_not_offered", f"Nothing was changed: no {version}", REPAIRABLE)
-
-    def install(self, version: str) -> list[str]:
-        self.step(f"install {version}")
-        self.version = version
-        return []
-
-    def finish_interrupted(self) -> None: ...
-
-    # -- what tests do --
-    def back_up(self, name: str = "op-1") -> Backup:
-        made = slurm_backups.take_backup(self.room / name, DATABASE, self.state, 60, change=name)
-        self.steps.clear()
-        return made
-
-    def go_on(self, text: str) -> None:
-        self.database = text
-        (self.state / "job_state").write_text(text)
-        (self.state / "later").write_text("a file from after the backup")
-
-    def restore(self, name: str = "op-1", **more: Any) -> dict[str, Any]:
-        restore = Restore(self.kept, self, name, DATABASE, self.state, **more)  # type: ignore[arg-type]
-        return restore.run([{"name": "slurmdbd"}, {"name": "slurmctld"}], 1)
-
-    def holds(self) -> tuple[str, str, bool]:
-        return self.database, (self.state / "job_state").read_text(), (self.state / "later").exists()
+from tests.unit.restorable_host import CONF, DATABASE, NEXT, OLD, Host, Killed, restorable_host
 
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    made = Host(tmp_path)
-    made.state.mkdir()
-    (made.state / "job_state").write_text("jobs 1-10")
-    made.room.mkdir(parents=True)
-    conf = tmp_path / "slurm.conf"
-    conf.write_text("# comment\nClusterName=train\n")
-    (tmp_path / "slurmdbd.conf").write_text(CONF)
-    monkeypatch.setattr(slurm_backups, "cluster_name", lambda: _name(conf))
-    monkeypatch.setattr(slurm_backups, "installed_slurm", lambda: {"slurmctld": made.version})
-    monkeypatch.setattr(slurm_backups, "oldest", min)
-    monkeypatch.setattr(slurm_backups, "dump", made.dump)
-    monkeypatch.setattr(slurm_backups, "DATA", tmp_path / "mysql")
-    monkeypatch.setattr(slurm_restore, "installed_slurm", lambda: {"slurmctld": made.version})
-    monkeypatch.setattr(slurm_restore, "refresh_index", lambda: None)
-    monkeypatch.setattr(slurm_restore, "load", made.load)
-    monkeypatch.setattr(slurm_restore, "stop", made.stop)
-    monkeypatch.setattr(slurm_restore, "converge_units", made.start)
-    monkeypatch.setattr(slurm_restore, "login", lambda _database: ("slurm", "secret"))
-    monkeypatch.setattr(slurm_watch, "watch", lambda *_: None)
-    return made
+    return restorable_host(tmp_path, monkeypatch)
 
 
-_name = slurm_backups.cluster_name
-
-
-def test_a_manifest_says_what_the_backup_is_of(host: Host) -> None:
+def test_a_manifest_names_what_the_backup_is_of(host: Host) -> None:
     backup = slurm_backups.take_backup(host.room / "op-1", DATABASE, host.state, 60, change="op-1", target=NEXT)
     assert backup.manifest["cluster"] == "train"
     assert (backup.manifest["version"], backup.manifest["target"], backup.manifest["change"]) == (OLD, NEXT, "op-1")
@@ -181,8 +66,8 @@ def test_a_restore_puts_database_and_state_back_and_keeps_what_was_there(host: H
         (lambda one: (one / f"{DATABASE}.sql.gz").unlink(), "backup_unreadable"),
         (lambda one: other_dump(one / f"{DATABASE}.sql.gz"), "backup_unreadable"),
         (lambda one: shutil.rmtree(one), "backup_not_found"),
-        (lambda one: said(one, cluster="other"), "backup_of_another_cluster"),
-        (lambda one: said(one, database="other"), "backup_of_another_database"),
+        (lambda one: change_manifest(one, cluster="other"), "backup_of_another_cluster"),
+        (lambda one: change_manifest(one, database="other"), "backup_of_another_database"),
     ],
 )
 def test_a_backup_that_does_not_fit_is_refused_before_anything_is_stopped(host: Host, spoil: Any, code: str) -> None:
@@ -201,7 +86,7 @@ def other_dump(path: Path) -> None:
         sink.write("jobs 1-3\n-- Dump completed on 2026-01-01\n")
 
 
-def said(backup: Path, **changes: Any) -> None:
+def change_manifest(backup: Path, **changes: Any) -> None:
     known = json.loads((backup / "manifest.json").read_text())
     (backup / "manifest.json").write_text(json.dumps(known | changes))
 
@@ -215,7 +100,7 @@ def test_a_dump_that_was_cut_off_is_refused_also_without_a_manifest(host: Host) 
         host.restore(accept_unlabelled=True)
 
 
-def test_an_old_backup_without_a_manifest_is_restored_if_a_person_says_so(host: Host) -> None:
+def test_an_old_backup_without_a_manifest_is_restored_if_a_person_confirms_it(host: Host) -> None:
     (host.back_up().path / "manifest.json").unlink()
     host.go_on("jobs 1-20")
     host.restore(accept_unlabelled=True)
@@ -241,7 +126,7 @@ def test_a_backup_of_another_series_brings_its_packages_back(host: Host) -> None
     done = host.restore()
     assert (host.version, done["target"]) == (OLD, OLD)
     assert host.steps.index(f"install {OLD}") < host.steps.index("load")
-    assert host.kept.read("move") is None, "the upgrade is taken back, and nobody goes on with it"
+    assert host.kept.read("move") is None, "the upgrade is taken back, and no later run goes on with it"
 
 
 def test_packages_that_cannot_be_had_refuse_before_anything_is_stopped(host: Host) -> None:
@@ -344,15 +229,12 @@ def test_pruning_keeps_the_newest_of_each_kind_and_what_is_in_use(host: Host) ->
 def test_the_database_is_opened_as_slurmdbds_user_on_this_host_only(tmp_path: Path) -> None:
     conf = tmp_path / "slurmdbd.conf"
     conf.write_text(CONF)
-    assert slurm_restore_login(DATABASE, conf) == ("slurm", "secret")
+    assert slurm_restore.login(DATABASE, conf) == ("slurm", "secret")
     for wrong in (CONF.replace("StorageHost=localhost", "StorageHost=db.example.org"), CONF.replace(DATABASE, "other")):
         conf.write_text(wrong)
         with pytest.raises(AdapterError) as caught:
-            slurm_restore_login(DATABASE, conf)
+            slurm_restore.login(DATABASE, conf)
         assert caught.value.code == "database_not_ours"
-
-
-slurm_restore_login = slurm_restore.login
 
 
 def test_a_state_archive_with_foreign_names_is_refused(tmp_path: Path) -> None:

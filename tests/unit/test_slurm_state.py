@@ -1,25 +1,10 @@
 """What the parser makes of answers recorded from real clusters of both supported versions."""
 
-from pathlib import Path
-
 import pytest
 from ansible.module_utils.slurm.jobs import parse_jobs, with_jobs
-from ansible.module_utils.slurm.parse import (
-    Node,
-    expand_hostlist,
-    is_serving,
-    parse_daemon,
-    parse_nodes,
-)
+from ansible.module_utils.slurm.parse import Node, expand_hostlist, is_serving, parse_daemon, parse_nodes
 
-FIXTURES = Path(__file__).parent / "fixtures" / "slurm"
-VERSIONS = {"22.05": ("bw1", "bw2"), "24.11": ("tw1", "tw2")}
-
-each_version = pytest.mark.parametrize("version", VERSIONS)
-
-
-def recorded(version: str, situation: str, what: str) -> str:
-    return (FIXTURES / version / situation / what).read_text()
+from tests.unit.recorded_slurm import VERSIONS, each_version, recorded
 
 
 def nodes_in(version: str, situation: str) -> tuple[Node, Node]:
@@ -95,7 +80,9 @@ def test_a_node_set_down_gives_the_reason_a_person_gave(version: str) -> None:
 
 @each_version
 @pytest.mark.parametrize(("situation", "state"), [("not_responding", "IDLE"), ("down_not_responding", "DOWN")])
-def test_a_silent_node_does_not_serve_even_while_slurm_calls_it_idle(version: str, situation: str, state: str) -> None:
+def test_an_unresponsive_node_does_not_serve_even_while_slurm_calls_it_idle(
+    version: str, situation: str, state: str
+) -> None:
     _, node = nodes_in(version, situation)
     assert (node["state"], "NOT_RESPONDING" in node["flags"]) == (state, True)
     assert not is_serving(node)
@@ -137,7 +124,7 @@ def test_no_nodes_at_all_is_a_valid_answer() -> None:
 
 
 @each_version
-def test_the_daemon_tells_its_version_name_and_start(version: str) -> None:
+def test_the_daemon_reports_its_version_name_and_start(version: str) -> None:
     daemon = parse_daemon(recorded(version, "idle", "config.txt"))
     assert daemon["ping"] == "UP"
     assert daemon["cluster_name"] == "alpha"
@@ -154,7 +141,7 @@ def test_a_job_that_is_completing_still_holds_its_nodes() -> None:
     assert [(job["state"], job["nodes"]) for job in jobs] == [("COMPLETING", ["a1", "a2"])]
 
 
-def test_a_job_in_a_state_nobody_has_heard_of_still_holds_its_nodes() -> None:
+def test_a_job_in_an_unknown_state_still_holds_its_nodes() -> None:
     answer = '{"jobs": [{"job_id": %d, "job_state": ["%s"], "nodes": "a"}]}'
     jobs = parse_jobs(answer % (3, "TELEPORTING"))
     assert jobs is not None

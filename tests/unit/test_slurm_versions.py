@@ -55,7 +55,7 @@ def test_nothing_is_to_do_where_nothing_newer_is_offered() -> None:
         ("-o Dpkg=1", "24.11.5-4", "version_invalid"),
     ],
 )
-def test_what_cannot_be_is_refused_and_says_that_nothing_was_changed(asked: str, now: str, code: str) -> None:
+def test_an_impossible_version_is_refused_and_the_error_states_no_change(asked: str, now: str, code: str) -> None:
     with pytest.raises(AdapterError) as caught:
         choose(asked, now, OFFERS, WINDOW)
     assert caught.value.code == code

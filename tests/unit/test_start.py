@@ -1,4 +1,4 @@
-"""A stopped cluster is started: what is done for which world, tick by tick, on a cluster in mind."""
+"""A stopped cluster is started: what is done for which world, tick by tick, on a cluster in memory."""
 
 from typing import Any
 
@@ -21,12 +21,10 @@ from tests.unit.lifecycle import (
     two_workers,
     when_stopped,
 )
-from tests.unit.worlds import of_kind, settle
-
-SILENT = AdapterError("host_unreachable", "no route", "retryable")
+from tests.unit.worlds import UNREACHABLE, of_kind, settle
 
 
-def test_start_brings_back_everybody_in_one_run_and_says_so_on_the_way() -> None:
+def test_start_brings_back_every_member_in_one_run_and_reports_its_progress() -> None:
     one, other = both_ready()
     slurm = two_workers()
     now = asked_of(when_stopped(slurm, one, other), ask_whole("start"))
@@ -73,7 +71,7 @@ def test_a_drained_worker_comes_back_drained() -> None:
     assert (the(now, other).status, the(now, other).adapter_detail["phase"]) == ("draining", "drained")
 
 
-def test_each_worker_ends_by_itself_and_the_result_says_how() -> None:
+def test_each_worker_ends_by_itself_and_the_result_shows_how() -> None:
     one, other = both_ready()
     slurm = two_workers()
     now = asked_of(when_stopped(slurm, one, other), ask_whole("start"))
@@ -115,7 +113,7 @@ def test_a_failed_start_leaves_the_instance_stopped_and_can_be_requested_again()
 def test_a_controller_that_does_not_answer_is_tried_a_few_times() -> None:
     slurm = two_workers()
     now = asked_of(when_stopped(slurm, *both_ready()), ask_whole("start"))
-    slurm.ctl_error = SILENT
+    slurm.ctl_error = UNREACHABLE
     ends: list[Any] = []
     for _ in range(5):
         now, steps, _ = tick(now, slurm, seconds=300)
@@ -142,7 +140,7 @@ def test_a_start_called_off_in_the_middle_is_finished(done: bool) -> None:
     assert reported(now) == ("running", "healthy", []) and note_of(now)["result"] == "cancelled"
 
 
-def test_a_called_off_start_is_not_reported_stopped_while_its_controller_is_silent() -> None:
+def test_a_called_off_start_is_not_stopped_while_its_controller_does_not_answer() -> None:
     slurm = two_workers()
     now = killed_in(asked_of(when_stopped(slurm, *both_ready()), ask_whole("start")), slurm, "deploy", done=True)
     slurm.answers, now = False, now.later(instance_operations=())

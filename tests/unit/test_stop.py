@@ -1,4 +1,4 @@
-"""A whole cluster is stopped: what is done for which world, tick by tick, on a cluster in mind."""
+"""A whole cluster is stopped: what is done for which world, tick by tick, on a cluster in memory."""
 
 from datetime import timedelta
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from runner.model import limits, progress
-from runner.model.plan import AdapterError, Claim, Finish, Refuse, SetInstance, Wait
+from runner.model.plan import Claim, Finish, Refuse, SetInstance, Wait
 from runner.slurm import detail
 from runner.slurm.decide import decide
 from runner.slurm.decide.workers.operations import orphans
@@ -19,7 +19,6 @@ from tests.unit.lifecycle import (
     between,
     both_ready,
     cluster,
-    killed_in,
     note_of,
     playbooks,
     reported,
@@ -28,12 +27,10 @@ from tests.unit.lifecycle import (
     two_workers,
     when_stopped,
 )
-from tests.unit.worlds import ME, NOW, add, of_kind, settle, snapshot, worker
-
-SILENT = AdapterError("host_unreachable", "no route", "retryable")
+from tests.unit.worlds import ME, add, of_kind, settle, snapshot, theirs, worker
 
 
-def test_the_partition_is_closed_before_anything_else_and_nobody_is_drained() -> None:
+def test_the_partition_is_closed_before_anything_else_and_no_worker_is_drained() -> None:
     slurm = two_workers()
     slurm.nodes["w2"].jobs.add(7)
     _, steps, plays = tick(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm)
@@ -53,7 +50,7 @@ def test_more_partitions_than_a_note_can_hold_do_not_end_the_operation(verb: str
     assert 20 < len(note_of(now)["partitions"]) < 100 and note_of(now)["partitions"]["main"] == "DOWN"
 
 
-def test_jobs_are_waited_for_over_ticks_and_each_tick_says_which() -> None:
+def test_jobs_are_waited_for_over_ticks_and_each_tick_names_them() -> None:
     slurm = two_workers()
     slurm.nodes["w2"].jobs.add(7)
     slurm.waiting.add(8)
@@ -70,7 +67,7 @@ def test_jobs_are_waited_for_over_ticks_and_each_tick_says_which() -> None:
     assert slurm.waiting == {8} and not slurm.up
 
 
-def test_a_stopped_instance_and_its_members_say_so_and_how_to_go_on() -> None:
+def test_a_stopped_instance_and_its_members_report_it_and_how_to_go_on() -> None:
     one, other = both_ready()
     now = when_stopped(two_workers(), one, other)
     assert reported(now) == ("stopped", "unknown", ["stopped"])
@@ -91,7 +88,7 @@ def test_a_stopped_instance_is_settled_and_left_alone() -> None:
 
 
 @pytest.mark.parametrize("policy", ["requeue", "cancel"])
-def test_at_the_deadline_what_runs_is_ended_as_chosen_and_said_before(policy: str) -> None:
+def test_at_the_deadline_what_runs_is_ended_as_chosen_and_announced_before(policy: str) -> None:
     slurm = two_workers()
     slurm.nodes["w2"].jobs.update({7, 9})
     stop = ask_whole("stop", parameters={"deadline_seconds": 100, "on_deadline": policy})
@@ -145,133 +142,6 @@ def test_and_it_is_closed_again_by_the_start_since_slurm_forgets() -> None:
     assert slurm.partitions == {"main": "UP", "night": "DOWN"}
 
 
-def test_partitions_that_we_closed_are_opened_however_long_the_controller_is_silent() -> None:
-    slurm = two_workers()
-    slurm.nodes["w2"].jobs.add(7)
-    now, _, _ = tick(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm)
-    assert slurm.partitions == {"main": "DOWN"}
-    slurm.answers, now = False, now.later(instance_operations=())
-    for _ in range(6):
-        now, _, _ = tick(now, slurm, seconds=4000)
-        assert "result" not in note_of(now)
-    slurm.answers = True
-    now, _, _ = tick(now, slurm, seconds=4000)
-    assert slurm.partitions == {"main": "UP"} and note_of(now)["result"] == "cancelled"
-
-
-def test_a_stop_called_off_while_it_waits_opens_the_cluster() -> None:
-    slurm = two_workers()
-    slurm.nodes["w2"].jobs.add(7)
-    now, _, _ = tick(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm)
-    assert now.instance.status_detail["unsettled"] is True, "a quiet tick must notice the cancellation"  # type: ignore[index]
-    now, _, _ = tick(now.later(instance_operations=()), slurm)
-    assert slurm.partitions == {"main": "UP"}
-    assert reported(now) == ("running", "healthy", []) and note_of(now)["result"] == "cancelled"
-
-
-def test_a_stop_called_off_while_daemons_are_being_stopped_is_finished() -> None:
-    slurm = two_workers()
-    now = killed_in(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm, "stop", done=True)
-    now, _, _ = tick(now.later(instance_operations=()), slurm)
-    assert reported(now)[:2] == ("stopped", "unknown") and note_of(now)["result"] == "cancelled"
-    now, _, _ = tick(asked_of(now, ask_whole("start")), slurm)
-    assert now.instance.status == "running"
-
-
-@pytest.mark.parametrize("playbook", ["observe", "quiesce", "stop"])
-@pytest.mark.parametrize("done", [False, True])
-def test_a_stop_survives_a_killed_runner_anywhere(playbook: str, done: bool) -> None:
-    slurm = two_workers()
-    slurm.waiting.add(8)
-    now = killed_in(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm, playbook, done=done)
-    now, steps, _ = tick(now, slurm)
-    assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
-    assert reported(now)[:2] == ("stopped", "unknown") and slurm.waiting == {8}
-
-
-def test_a_stop_killed_before_its_end_was_written_ends_as_it_was_judged() -> None:
-    slurm = two_workers()
-    stop = ask_whole("stop")
-    done = when_stopped(slurm, *both_ready())
-    known = note_of(done) | {"operation_id": str(stop.id)}
-    instance = done.instance.model_copy(
-        update={"status_detail": {**(done.instance.status_detail or {}), "lifecycle": known}}
-    )
-    _, steps, plays = tick(done.later(instance=instance, instance_operations=(stop,)), slurm)
-    assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"] and plays == []
-
-
-def test_a_job_that_slips_in_before_the_end_is_waited_for() -> None:
-    slurm = two_workers()
-    now = killed_in(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm, "stop", done=False)
-    slurm.nodes["w3"].jobs.add(9)
-    now, steps, _ = tick(now, slurm)
-    assert not of_kind(steps, Finish) and slurm.up
-    assert note_of(now)["jobs"] == ["9"]
-    slurm.nodes["w3"].jobs.clear()
-    now, steps, _ = tick(now, slurm)
-    assert of_kind(steps, Finish) and not slurm.up
-
-
-def test_while_the_controller_is_silent_running_jobs_are_unknown_and_not_none() -> None:
-    slurm = two_workers()
-    slurm.answers = False
-    now = cluster(*both_ready(), whole=(ask_whole("stop"),))
-    for _ in range(4):
-        now, steps, plays = tick(now, slurm)
-        assert playbooks(plays) == ["observe"] and not of_kind(steps, Finish)
-        assert reported(now) == ("running", "progressing", ["controller_unknown"])
-    slurm.answers = True
-    now, steps, _ = tick(now, slurm)
-    assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
-
-
-def test_a_deadline_with_cancel_ends_nothing_on_a_controller_that_cannot_be_asked() -> None:
-    slurm = two_workers()
-    terms = {"deadline_seconds": 90, "on_deadline": "cancel"}
-    now = cluster(*both_ready(), whole=(ask_whole("stop", parameters=terms),))
-    slurm.answers = False
-    ends: list[Any] = []
-    for _ in range(8):
-        now, steps, _ = tick(now, slurm, seconds=100)
-        ends += of_kind(steps, Finish)
-    assert [(end.status, end.error["code"]) for end in ends] == [("failed", "stop_deadline")]
-    assert slurm.up
-
-
-def test_a_worker_host_that_does_not_answer_is_named_and_holds_nobody_up() -> None:
-    one, other = both_ready()
-    slurm = two_workers()
-    slurm.hosts_down.add("w3")
-    now, steps, _ = tick(cluster(one, other, whole=(ask_whole("stop"),)), slurm)
-    (finish,) = of_kind(steps, Finish)
-    assert finish.status == "succeeded"
-    assert list(finish.result["not_reached"]) == [f"worker-{other.id.hex[:8]}"]
-    assert the(now, other).adapter_detail["last_adapter_error"]["code"] == "not_stopped"
-    assert the(now, one).adapter_detail["last_adapter_error"] is None
-    assert "1 worker host(s) did not answer" in now.instance.status_detail["reasons"][0]["message"]  # type: ignore[index]
-
-
-def test_a_controller_that_cannot_be_stopped_is_opened_after_some_attempts() -> None:
-    slurm = two_workers()
-    now = killed_in(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm, "stop", done=False)
-    slurm.ctl_error = AdapterError("unit_does_not_stop", "mariadb does not stop.", "retryable")
-    for tries in (1, 2):
-        now, steps, plays = tick(now, slurm, seconds=300)
-        assert (
-            playbooks(plays) == ["stop"] and note_of(now)["attempts"]["count"] == tries and not of_kind(steps, Finish)
-        )
-    slurm.ctl_error = AdapterError("unit_does_not_stop", "mariadb does not stop.", "repairable")
-    now, _, play = settle(now, decide)
-    now, steps, play = settle(slurm.run(now, play), decide)  # type: ignore[arg-type]
-    assert play and play.work == {"partitions": {"main": "UP"}}
-    slurm.ctl_error = None
-    now, steps, _ = settle(slurm.run(now, play), decide)
-    (finish,) = of_kind(steps, Finish)
-    assert (finish.status, finish.error["code"]) == ("failed", "stop_failed")
-    assert slurm.partitions == {"main": "UP"} and now.instance.status == "running"
-
-
 def test_operations_on_members_wait_for_the_stop_and_go_on_after_the_start() -> None:
     one, other = both_ready()
     slurm = two_workers()
@@ -309,16 +179,14 @@ def test_an_add_that_was_half_way_goes_on_after_the_start() -> None:
 
 def test_a_runner_leaves_a_stop_alone_that_another_one_carries_out() -> None:
     one, other = both_ready()
-    held: dict[str, Any] = {"status": "running", "claimed_by": "other", "lease_expires_at": NOW + timedelta(minutes=1)}
-    stop = ask_whole("stop").model_copy(update=held)
+    stop = theirs(ask_whole("stop"))
     _, steps, plays = tick(cluster(one, other, operations=(ask("drain", one),), whole=(stop,)), two_workers())
     assert plays == [] and not of_kind(steps, Claim)
 
 
 def test_a_stop_waits_for_a_runner_that_is_at_work_on_members() -> None:
     one, other = both_ready()
-    held: dict[str, Any] = {"status": "running", "claimed_by": "other", "lease_expires_at": NOW + timedelta(minutes=1)}
-    drain = ask("drain", one).model_copy(update=held)
+    drain = theirs(ask("drain", one))
     _, steps, plays = tick(cluster(one, other, operations=(drain,), whole=(ask_whole("stop"),)), two_workers())
     assert plays == [] and not of_kind(steps, Claim)
 
@@ -358,44 +226,6 @@ def test_a_plan_with_a_look_at_the_cluster_names_the_jobs_in_the_way() -> None:
     _, steps, play = settle(live, decide)
     assert play and play.playbook == "quiesce" and "job 7" in play.why
     assert of_kind(steps, SetInstance) and between(live).runner_id == ME
-
-
-def test_a_stop_that_was_called_off_is_undone_before_the_next_one_begins() -> None:
-    slurm = two_workers()
-    slurm.nodes["w2"].jobs.add(7)
-    now, _, _ = tick(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm)
-    second = ask_whole("stop", age=1)
-    now, _, _ = tick(now.later(instance_operations=(second,)), slurm)
-    now, _, _ = tick(now, slurm)
-    assert note_of(now)["operation_id"] == str(second.id) and note_of(now)["partitions"] == {"main": "UP"}
-    now, _, _ = tick(now.later(instance_operations=()), slurm)
-    assert slurm.partitions == {"main": "UP"}
-
-
-def test_a_controller_that_falls_silent_while_jobs_run_is_not_stopped() -> None:
-    slurm = two_workers()
-    slurm.nodes["w2"].jobs.add(7)
-    now, _, _ = tick(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm)
-    slurm.answers = False
-    now, steps, plays = tick(now, slurm)
-    assert playbooks(plays) == ["quiesce"] and not of_kind(steps, Finish) and note_of(now)["phase"] == "waiting"
-    slurm.answers = True
-    now, _, _ = tick(now, slurm)
-    assert note_of(now)["jobs"] == ["7"] and slurm.up
-
-
-def test_a_stop_killed_while_it_writes_keeps_what_members_were() -> None:
-    one, other = both_ready()
-    slurm = two_workers()
-    now, _, _ = tick(cluster(one, other, operations=(ask("drain", other),)), slurm)
-    before = killed_in(asked_of(now, ask_whole("stop")), slurm, "stop", done=True)
-    written, _, _ = tick(before, slurm)
-    half = before.with_member(the(written, other))  # the rest was not written
-    now, steps, _ = tick(half, slurm)
-    assert of_kind(steps, Finish) and the(now, other).adapter_detail["stopped"] == {
-        "was": "draining",
-        "phase": "drained",
-    }
 
 
 def test_a_stopped_member_is_nobodys_orphan() -> None:

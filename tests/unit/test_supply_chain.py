@@ -1,4 +1,4 @@
-"""What is installed is what was locked, and what is deployed is as tight as it says."""
+"""What is installed is what was locked, and what is deployed is as restricted as documented."""
 
 import json
 import re
@@ -12,18 +12,18 @@ import jsonschema
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+from runner.act.play_queue import SMALL_PLAY_MB
+from runner.settings import Settings
+from tests.repository import ROOT, present_files
+
 sys.path.insert(0, str(ROOT / "deploy"))
-import locked  # noqa: E402
+import locked
 
 LOCK = (ROOT / "requirements.lock").read_text()
 
 
 def in_the_tree() -> list[Path]:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split(
-        "\n"
-    )
-    return [ROOT / name for name in listed if name] or [one for one in ROOT.rglob("*") if ".venv" not in one.parts]
+    return [ROOT / name for name in present_files()]
 
 
 def tracked() -> list[Path]:
@@ -180,6 +180,17 @@ def test_systemd_accepts_the_units_and_finds_little_exposure(tmp_path: Path) -> 
     assert exposed.returncode == 0, exposed.stdout[-600:]
 
 
+def cronjob() -> Any:
+    return yaml.safe_load((ROOT / "deploy" / "kubernetes" / "cronjob.yaml").read_text())
+
+
+def test_no_time_limit_ends_a_run_and_a_killed_process_ends_only_its_play() -> None:
+    """A run that ends ticks no instance while it finishes its step."""
+    service = unit("gpuaas-slurm.service")
+    assert (service["TimeoutStartSec"], service["OOMPolicy"]) == ("infinity", "continue")
+    assert "activeDeadlineSeconds" not in cronjob()["spec"]["jobTemplate"]["spec"]
+
+
 def test_ticks_of_the_timer_do_not_overlap() -> None:
     timer = unit("gpuaas-slurm.timer")
     assert "OnUnitInactiveSec" in timer and "OnCalendar" not in timer
@@ -189,7 +200,7 @@ def test_ticks_of_the_timer_do_not_overlap() -> None:
 
 
 def test_the_cronjob_runs_one_at_a_time_without_root_and_without_a_writable_disk() -> None:
-    job = yaml.safe_load((ROOT / "deploy" / "kubernetes" / "cronjob.yaml").read_text())
+    job = cronjob()
     assert job["spec"]["concurrencyPolicy"] == "Forbid"
     pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
@@ -201,6 +212,18 @@ def test_the_cronjob_runs_one_at_a_time_without_root_and_without_a_writable_disk
     kinds = {volume["name"]: set(volume) - {"name"} for volume in pod["volumes"]}
     assert kinds == {"settings": {"secret"}, "tmp": {"emptyDir"}}
     assert not [one for one in container["env"] if re.search("SECRET|TOKEN", one["name"])]
+
+
+def test_memory_is_enough_for_twice_the_plays_at_once_the_runner_and_tmp() -> None:
+    pod = cronjob()["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (plays_mb,) = [int(one["value"]) for one in container["env"] if one["name"] == "GPUAAS_MEMORY_MB"]
+    for memory_mb in (plays_mb, Settings.model_fields["memory_mb"].default):
+        assert memory_mb >= 2 * Settings.model_fields["parallel_plays"].default * SMALL_PLAY_MB
+    (tmp,) = [volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"] if volume["name"] == "tmp"]
+    limit = container["resources"]["limits"]["memory"]
+    assert int(limit.removesuffix("Mi")) >= plays_mb + int(tmp.removesuffix("Mi")) + 100, "100 MiB for the runner"
+    assert int(unit("gpuaas-slurm.service")["MemoryMax"].removesuffix("G")) * 1024 >= 2048 + 100
 
 
 def test_the_image_has_debian_packages_and_the_lock_and_runs_without_root() -> None:
@@ -216,5 +239,5 @@ def test_what_the_image_copies_is_what_the_wheel_is_made_of() -> None:
     text = (ROOT / "deploy" / "Containerfile").read_text()
     wheel = (ROOT / "pyproject.toml").read_text()
     shared = set(re.findall(r'^"([\w.]+)" = "share/gpuaas-slurm/', wheel, re.M))
-    copied = {word for line in re.findall(r"^COPY (?!--)(.*)$", text, re.M) for word in line.split()[:-1]}
+    copied = {source for line in re.findall(r"^COPY (?!--)(.*)$", text, re.M) for source in line.split()[:-1]}
     assert shared | {"runner", "sandbox"} <= copied

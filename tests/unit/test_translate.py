@@ -174,7 +174,7 @@ def test_an_ignored_error_has_no_meaning() -> None:
     assert parse_event(event("runner_on_failed", ignore_errors=True, res={"msg": "no"}), MEMBERS) is None
 
 
-def test_a_failure_with_a_hidden_result_says_that_output_is_withheld() -> None:
+def test_a_failure_with_a_hidden_result_states_that_output_is_withheld() -> None:
     found = parse_event(event("runner_on_failed", res={"censored": "the output has been hidden"}), MEMBERS)
     assert isinstance(found, MemberEvent)
     assert found.error is not None

@@ -13,7 +13,7 @@ INSTANCE = UUID(int=7)
 
 
 class FakeVault(Vault):
-    """Vault's KV part in mind, with somebody else who may write between our read and our write."""
+    """A simulated KV part of Vault, with another writer that may write between our read and our write."""
 
     def __init__(self) -> None:
         self._runtime_secrets = SLURM.runtime_secrets
@@ -52,7 +52,7 @@ def test_the_current_key_is_returned_while_the_next_one_is_staged(vault: FakeVau
 def test_after_the_promotion_only_the_new_key_is_returned(vault: FakeVault) -> None:
     coming = vault.runtime_secret(INSTANCE, "munge_key", "stage")
     assert vault.runtime_secret(INSTANCE, "munge_key", "promote") == coming
-    assert vault.values == {"munge_key": coming, "slurmdbd_password": "p"}, "the old one is nobody's any more"
+    assert vault.values == {"munge_key": coming, "slurmdbd_password": "p"}, "the old one is not used any more"
     assert vault.runtime_secret(INSTANCE, "munge_key", "promote") == coming, "promoting again changes nothing"
     assert vault.runtime_secret(INSTANCE, "munge_key") == coming
 
@@ -83,7 +83,7 @@ def test_a_key_dropped_while_it_was_to_be_promoted_is_not_promoted(vault: FakeVa
 
 
 def test_permanent_write_conflicts_are_a_retryable_error(vault: FakeVault) -> None:
-    vault.meanwhile = [{"munge_key": "old", "n": str(turn)} for turn in range(9)]
+    vault.meanwhile = [{"munge_key": "old", "n": str(number)} for number in range(9)]
     with pytest.raises(SecretsError) as error:
         vault.runtime_secret(INSTANCE, "munge_key", "stage")
     assert (error.value.code, error.value.klass) == ("vault_busy", "retryable")

@@ -1,4 +1,4 @@
-"""Units stopped in order and restarted by their age, on a systemd in mind."""
+"""Units stopped in order and restarted by their age, on a systemd in memory."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""upgrade and rollback: what is left to do is read from what is; they end with the hosts' own words."""
+"""upgrade and rollback: what is left to do is read from what is; they end with the hosts' own reports."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -14,7 +14,7 @@ from runner.slurm import desired_config
 from runner.slurm.decide import decide
 from tests.unit.lifecycle import serving
 from tests.unit.test_desired_config import CONFIG, digest_of, live, refused, running, the_controller
-from tests.unit.worlds import NOW, after, mine, node, of_kind, settle, snapshot
+from tests.unit.worlds import NOW, UNREACHABLE, after, mine, node, of_kind, settle, snapshot
 
 SERVING = {"w2": node(), "w3": node()}
 
@@ -50,7 +50,7 @@ def the(now: World, member: Member) -> Member:
     return next(one for one in now.members if one.id == member.id)
 
 
-def test_an_upgrade_moves_controller_and_workers_in_one_run_and_tells_what_each_has() -> None:
+def test_an_upgrade_moves_all_hosts_in_one_run_and_reports_the_version_of_each() -> None:
     operation = asked("upgrade", slurm_version="24.11")
     now, _, play = settle(a_cluster(operation), decide)
     assert play is not None and play.playbook == "upgrade"
@@ -82,7 +82,7 @@ def test_a_run_that_was_cut_off_is_taken_up_by_the_next_tick() -> None:
     assert again is not None and again.playbook == "upgrade"
 
 
-def test_what_the_hosts_refuse_or_take_back_ends_it_in_their_words() -> None:
+def test_what_the_hosts_refuse_or_take_back_ends_it_with_their_message() -> None:
     operation = asked("upgrade", slurm_version="25.05")
     now, _, play = settle(a_cluster(operation), decide)
     assert play
@@ -97,7 +97,7 @@ def test_what_the_hosts_refuse_or_take_back_ends_it_in_their_words() -> None:
 def test_a_host_that_is_away_is_tried_a_few_times_and_each_try_counts_once() -> None:
     operation = asked("upgrade")
     now = a_cluster(operation)
-    away = Outcome(error=AdapterError("host_unreachable", "no route", "retryable"))
+    away = Outcome(error=UNREACHABLE)
     ends: list[Finish] = []
     plays = 0
     for minute in range(6):
@@ -252,7 +252,7 @@ def test_parameters_that_cannot_be_used_are_refused(verb: str, parameters: dict[
     assert (refusal.code, play) == (code, None)
 
 
-def test_a_rollback_keeps_what_is_wished_from_coming_back_until_it_changes() -> None:
+def test_a_rollback_keeps_the_desired_config_from_coming_back_until_it_changes() -> None:
     operation = asked("rollback")
     start = a_cluster(operation, CONFIG, applied_config=digest_of(CONFIG))
     now, _, play = settle(start, decide)
@@ -269,7 +269,7 @@ def test_a_rollback_keeps_what_is_wished_from_coming_back_until_it_changes() -> 
     assert settle(later, decide)[2] is None
 
 
-def test_a_rollback_of_packages_alone_leaves_nothing_to_say_about_the_wish() -> None:
+def test_a_rollback_of_packages_alone_leaves_no_note_about_the_config() -> None:
     operation = asked("rollback")
     now, _, play = settle(a_cluster(operation), decide)
     assert play

@@ -110,7 +110,7 @@ def _comes_to_rest(now: World, slurm: FakeSlurm, count: list[int]) -> None:
     assert (now.instance.status, now.instance_operations, now.operations) == ("running", (), ())
     assert slurm.up and slurm.partitions == {"main": "UP", "night": "DOWN"}
     assert {member.status for member in now.members} <= {"ready", "draining", "failed", "deleted"}
-    # One whose only workers a person keeps drained, or failed to join, serves nobody, and says so.
+    # One whose only workers a person keeps drained, or failed to join, serves no user, and reports it.
     open_nodes = {name for name, fake in slurm.nodes.items() if fake.reason is None}
     ready = {one.adapter_detail.get("worker_hostname") for one in now.members if one.status == "ready"}
     serves = bool(ready & open_nodes)

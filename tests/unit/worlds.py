@@ -1,4 +1,4 @@
-"""Worlds to decide about: small builders, so that a test says only what matters to it."""
+"""Worlds to decide about: small builders, so that a test states only what matters to it."""
 
 import itertools
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from runner.model.plan import Plan, Play, Step
+from runner.model.plan import AdapterError, Plan, Play, Step, stamp
 from runner.model.platform import NOT_FOUND, Allocation, AppInstance, Member, Operation, Resolution
 from runner.model.world import Outcome, World
 from runner.slurm import detail
@@ -15,9 +15,14 @@ from tests.unit.claims_oracle import check_claimed
 from tests.unit.platform_oracle import check_accepted
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+SOON = NOW + timedelta(minutes=1)
 ME = "runner-under-test"
+OTHER = "other"
+THEIR_CLAIM: dict[str, Any] = {"claimed_by": OTHER, "lease_expires_at": stamp(SOON)}
+THEY_HOLD_IT = f"runner {OTHER} holds it until {stamp(SOON)}"
 PROJECT = UUID(int=1)
 KEY = "ssh-ed25519 " + "A" * 68
+UNREACHABLE = AdapterError("host_unreachable", "no route", "retryable")
 _ids = itertools.count(1)
 
 
@@ -37,12 +42,12 @@ def allocation(number: int, **changes: Any) -> Allocation:
 
 
 def not_found(number: int) -> Allocation:
-    """One of which the platform said 404."""
+    """One for which the platform answered 404."""
     return Allocation(id=UUID(int=100 + number), status=NOT_FOUND)
 
 
 def keyless(number: int) -> Allocation:
-    """A machine whose host keys the platform does not tell."""
+    """A machine whose host keys the platform does not send."""
     return allocation(number, connection={"host": f"10.0.0.{number}", "port": 22, "username": "ops"})
 
 
@@ -110,8 +115,17 @@ def add(*numbers: int, **changes: Any) -> Operation:
 
 
 def mine(operation: Operation) -> Operation:
-    lease = {"status": "running", "claimed_by": ME, "lease_expires_at": NOW + timedelta(minutes=1)}
-    return operation.model_copy(update=lease)
+    return operation.model_copy(update={"status": "running", "claimed_by": ME, "lease_expires_at": SOON})
+
+
+def theirs(operation: Operation) -> Operation:
+    """The operation as another runner carries it out."""
+    return operation.model_copy(update={"status": "running", "claimed_by": OTHER, "lease_expires_at": SOON})
+
+
+def held(member: Member, **changes: Any) -> Member:
+    """The member as another runner holds it."""
+    return member.model_copy(update={"adapter_detail": member.adapter_detail | THEIR_CLAIM | changes})
 
 
 def world(**changes: Any) -> World:
@@ -125,6 +139,13 @@ def world(**changes: Any) -> World:
         "packages": Resolution(decision="allow"),
     }
     return World(**(fields | changes))
+
+
+def deployed(*members: Member, **changes: Any) -> World:
+    """A cluster that runs, with these workers, and was observed just now."""
+    status = {"observed_at": stamp(NOW), "reasons": []}
+    running = instance(status="running", health="healthy", status_detail=status)
+    return world(instance=running, members=(controller(status="ready"), *members), **changes)
 
 
 def node(**changes: Any) -> Node:
@@ -157,17 +178,17 @@ def joined(hostname: str) -> Outcome:
 
 def after(now: World, play: Play, outcomes: dict[UUID, Outcome], seen: Snapshot | None) -> World:
     """The world when a play is over and has brought this back."""
-    return now.later(outcomes=outcomes, snapshot=seen, played=now.played | play.acts)
+    return now.after_play(play, outcomes, seen)
 
 
 def settle(start: World, decide: Any, *, rounds: int = 50) -> tuple[World, list[Step], Play | None]:
-    """Decide and carry out in mind until a play is asked for or nothing is left to do."""
+    """Decide and carry out in memory until a play is planned or nothing is left to do."""
     steps: list[Step] = []
     now = start
     for _ in range(rounds):
         plan: Plan = decide(now)
         steps += plan.steps
-        for step in plan.writes:
+        for step in plan.before_play:
             check_accepted(now, step)
             now = now.after(step)
         if plan.idle or plan.play:

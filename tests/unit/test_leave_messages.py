@@ -1,4 +1,4 @@
-"""What people read of operations on workers: jobs in the way, refusals, and results; each text as a whole."""
+"""What people read of operations on workers: refusals and results; each text as a whole."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,113 +7,24 @@ from uuid import UUID
 import pytest
 
 from runner.intent.errors import IntentError
-from runner.intent.placement import Placement
 from runner.model.names import host_name
 from runner.model.neighbours import Neighbours
 from runner.model.plan import AdapterError
-from runner.model.platform import Member, Operation
-from runner.slurm.decide.workers import evict, results
+from runner.model.platform import Member, MemberStatus, Operation
+from runner.slurm.decide.workers import results
 from runner.slurm.decide.workers.refusals import refusal
 from runner.slurm.decide.workers.terms import LeaveTerms, read_as
 from runner.slurm.notes import WorkerLeave
-from runner.slurm.snapshot import Job
+from runner.slurm.placement import Placement
 from tests.unit.lifecycle import ask, cluster, serving
 from tests.unit.worlds import NOW, add, allocation, controller, not_found
-
-# -- jobs ----------------------------------------------------------------------------------------------------
-
-
-def job(number: int, state: str = "RUNNING", address: str | None = None) -> Job:
-    return Job(id=number, address=address or str(number), state=state)
-
-
-LONG = "100_[" + "1," * 30 + "2]"
-CUT = LONG[:36] + "...]"
-
-
-def test_jobs_are_named_oldest_first_and_long_lists_are_cut() -> None:
-    many = [job(number) for number in range(22, 0, -1)]
-    twenty = [str(number) for number in range(1, 21)]
-    assert evict.addresses(many) == twenty
-    assert evict.named(many) == f"job {', '.join(twenty)} and 2 more"
-    assert evict.named(many[2:]) == f"job {', '.join(twenty)}"
-    assert evict.named([job(7), job(100, address=LONG), job(3)]) == f"job 3, 7, {CUT}"
-    fits, over = "1_[" + "5" * 36 + "]", "1_[" + "5" * 37 + "]"
-    assert evict.addresses([job(1, address=fits), job(2, address=over)]) == [fits, "1_[" + "5" * 33 + "...]"]
-
-
-def test_a_job_that_is_being_ended_is_not_ended_again() -> None:
-    assert [evict.is_open(job(1, state)) for state in ("RUNNING", "PENDING", "COMPLETING")] == [True, True, False]
-
-
-RUNS, WAITS = [job(9), job(7)], [job(8, "PENDING")]
-
-
-@pytest.mark.parametrize(
-    ("how", "jobs", "text"),
-    [
-        ("requeue", RUNS, "requeue of job 7, 9"),
-        ("cancel", RUNS, "cancel of job 7, 9"),
-        ("requeue", WAITS, "required nodes cleared of job 8"),
-        ("cancel", WAITS, "cancel of job 8, waiting for the node by name"),
-        ("requeue", RUNS + WAITS, "requeue of job 7, 9 and required nodes cleared of job 8"),
-        ("cancel", RUNS + WAITS, "cancel of job 7, 9 and cancel of job 8, waiting for the node by name"),
-        ("requeue", [job(3, "PENDING", "3+1")], "required nodes cleared of job 3+1"),
-        (
-            "cancel",
-            [job(3, "PENDING", "3+1")],
-            "cancel of job 3+1 (the whole heterogeneous job 3), waiting for the node by name",
-        ),
-        ("cancel", [job(3, "RUNNING", "3+1")], "cancel of job 3+1"),
-        (
-            "cancel",
-            [job(number) for number in range(21, 0, -1)],
-            f"cancel of job {', '.join(map(str, range(1, 21)))} and 1 more",
-        ),
-    ],
-)
-def test_an_eviction_is_announced_with_its_reach(how: str, jobs: list[Job], text: str) -> None:
-    assert evict.announcement(how, jobs) == text
-
-
-@pytest.mark.parametrize(
-    ("how", "address", "waits", "text"),
-    [
-        ("requeue", "3+1", False, "3+1 (the whole heterogeneous job 3)"),
-        ("cancel", "3+0", False, "3+0 (the whole heterogeneous job 3)"),
-        ("cancel", "3+1", True, "3+1 (the whole heterogeneous job 3)"),
-        ("cancel", "3+1", False, "3+1"),
-        ("", "3+0", True, "3+0"),
-        ("requeue", "3", True, "3"),
-        ("cancel", LONG, False, CUT),
-    ],
-)
-def test_a_heterogeneous_job_is_ended_as_a_whole(how: str, address: str, waits: bool, text: str) -> None:
-    assert evict.reach(how, address, waits=waits) == text
-
-
-def test_only_a_component_that_waits_takes_the_whole_job_with_it() -> None:
-    assert evict.reach("cancel", "3+1") == "3+1"
-
-
-def test_what_was_announced_is_kept_as_far_as_it_fits() -> None:
-    assert evict.announced_too(None, "a") == "a" and evict.announced_too("a; b", "c") == "a; b; c"
-    assert evict.is_announced("a; b", "b") and not evict.is_announced("a; b", "a; b")
-    assert not evict.is_announced(None, "a") and not evict.is_announced(None, "XXXX")
-    full = "x" * 994 + "; " + "y" * 1000
-    assert evict.announced_too(full, "zz") == f"{full}; zz" and len(f"{full}; zz") == 2000
-    assert evict.announced_too(full, "zzz") == "y" * 1000 + "; zzz"
-    assert evict.announced_too("a; b", "z" * 3000) == "z" * 3000
-
-
-# -- terms ---------------------------------------------------------------------------------------------------
 
 
 def test_terms_that_are_not_given_have_a_default() -> None:
     terms = read_as(LeaveTerms, {})
     assert (terms.reason, terms.deadline_seconds, terms.host_patience_seconds) == ("", None, 600)
-    assert (terms.at_deadline, terms.remove_homes) == ("give_up", False)
-    assert read_as(LeaveTerms, {"deadline_seconds": 0, "on_deadline": "cancel"}).at_deadline == "cancel"
+    assert (terms.deadline_action, terms.remove_homes) == ("give_up", False)
+    assert read_as(LeaveTerms, {"deadline_seconds": 0, "on_deadline": "cancel"}).deadline_action == "cancel"
 
 
 @pytest.mark.parametrize(
@@ -159,11 +70,11 @@ def of(component: str, verb: str) -> Operation:
 def test_what_is_not_for_workers_is_refused() -> None:
     second = "a cluster has one controller, made by the deploy; a second one cannot be added"
     assert refused(of("controller", "add")) == ("second_controller", second)
-    life = "drain is for workers: the controller's life is the instance's"
-    assert refused(of("controller", "drain")) == ("controller_not_supported", life)
+    fixed = "drain is for workers: the controller is created and removed with the instance"
+    assert refused(of("controller", "drain")) == ("controller_not_supported", fixed)
     unknown = "component 'gateway' is not one of this app's (controller, worker)"
     assert refused(of("gateway", "add")) == ("component_unknown", unknown)
-    verbs = "'dance' is not an operation of this app: add, drain, resume, remove, replace are"
+    verbs = "'dance' is not an operation of this app. Supported: add, drain, resume, remove, replace"
     assert refused(of("worker", "dance")) == ("operation_unknown", verbs)
 
 
@@ -172,7 +83,7 @@ def test_allocations_that_cannot_be_used_are_refused(verb: str) -> None:
     def asked(*numbers: int) -> Operation:
         return ask(verb, serving(2), allocations=numbers)
 
-    required = f"{verb} names no allocation_ids. Name existing allocations: none is requested for you"
+    required = f"{verb} names no allocation_ids. Name existing allocations: the adapter does not rent machines"
     assert refused(asked()) == ("allocations_required", required)
     assert refused(asked(4, 5, 4)) == ("allocation_twice", f"{verb} names the same allocation twice")
     one, four = allocation(1).id, allocation(4).id
@@ -185,6 +96,12 @@ def test_allocations_that_cannot_be_used_are_refused(verb: str) -> None:
     elsewhere = Neighbours({four: "instance 8"})
     serves = f"allocation {four} serves instance 8: remove it there first"
     assert refused(asked(5, 4), neighbours=elsewhere) == ("allocation_in_use", serves)
+
+
+@pytest.mark.parametrize("verb", ["drain", "resume", "remove"])
+def test_an_operation_on_a_worker_needs_no_allocation(verb: str) -> None:
+    one = serving(2, status="draining")
+    assert refused(ask(verb, one), one) is None
 
 
 def test_an_allocation_serves_one_worker_at_a_time() -> None:
@@ -214,15 +131,30 @@ def test_members_that_an_operation_cannot_be_about_are_refused(verb: str) -> Non
     about = f"{boss.id} is the controller: {verb} is for workers"
     assert refused(asked(one, boss), one) == ("controller_not_supported", about)
     gone = serving(2, status="deleted")
-    state = f"{host_name(gone)} is deleted: it cannot be asked to {verb}"
+    state = f"{verb} is not possible while {host_name(gone)} is deleted"
     operation = asked(gone)
     assert refused(operation, gone) == ("member_state", state)
     known = WorkerLeave(operation_id=operation.id, verb="remove", started_at=NOW).stored()
     begun = gone.model_copy(update={"adapter_detail": gone.adapter_detail | {"leave": known}})
     assert refused(operation, begun) is None, "the operation itself made it so"
     assert refused(asked(one), one) is None
-    failed = serving(2, status="failed")
-    assert (refused(asked(failed), failed) is None) == (verb in ("remove", "replace"))
+
+
+LEAVING_IS_ALLOWED = {"requested", "reconciling", "ready", "draining", "deleting", "failed"}
+ALLOWED = {
+    "drain": {"ready", "draining"},
+    "resume": {"ready", "draining"},
+    "remove": LEAVING_IS_ALLOWED,
+    "replace": LEAVING_IS_ALLOWED,
+}
+
+
+@pytest.mark.parametrize("status", list(MemberStatus))
+@pytest.mark.parametrize("verb", ALLOWED)
+def test_a_member_in_each_status_allows_the_verbs_of_the_table(verb: str, status: str) -> None:
+    one = serving(2, status=status)
+    found = refused(ask(verb, one, allocations=(4,)), one)
+    assert (found and found[0]) == (None if status in ALLOWED[verb] else "member_state")
 
 
 def test_a_replacement_needs_as_many_allocations_as_members() -> None:
@@ -237,15 +169,17 @@ def test_parameters_that_an_operation_does_not_have_are_refused() -> None:
     def asked(verb: str, **parameters: Any) -> Any:
         return refused(ask(verb, one, allocations=(4,), parameters=parameters), one)
 
-    homes = "parameters_invalid", "parameters cannot be used: remove_homes is for remove and replace"
-    assert asked("drain", remove_homes=True) == homes
-    assert asked("drain", remove_homes=False, deadline_seconds=9) is None
-    assert asked("remove", remove_homes=True) is None and asked("replace", remove_homes=True) is None
-    extra = "parameters_invalid", "parameters cannot be used: deadline_seconds Extra inputs are not permitted"
-    assert asked("resume", deadline_seconds=9) == extra
-    invalid = "parameters_invalid", "parameters cannot be used: odd Extra inputs are not permitted"
-    assert asked("remove", odd=9) == invalid
-    assert refused(add(4, parameters={"odd": 9})) is None
+    def invalid(name: str) -> tuple[str, str]:
+        return "parameters_invalid", f"parameters cannot be used: {name} Extra inputs are not permitted"
+
+    assert asked("drain", remove_homes=False) == invalid("remove_homes")
+    assert asked("drain", host_patience_seconds=9) == invalid("host_patience_seconds")
+    assert asked("drain", deadline_seconds=9, on_deadline="cancel", reason="new disk") is None
+    for verb in ("remove", "replace"):
+        assert asked(verb, remove_homes=True, host_patience_seconds=9, deadline_seconds=9) is None
+        assert asked(verb, odd=9) == invalid("odd")
+    assert asked("resume", deadline_seconds=9) == invalid("deadline_seconds")
+    assert refused(add(4, parameters={"odd": 9})) == invalid("odd") and refused(add(4)) is None
 
 
 # -- results -------------------------------------------------------------------------------------------------
@@ -266,6 +200,10 @@ def test_a_member_in_a_result_has_the_documented_fields() -> None:
     assert results.member_result(serving(2, adapter_detail=more), ERROR) == base | full | {"error": error}
     begun = known.but(result=None, announced_eviction=None).stored()
     assert results.member_result(serving(2, adapter_detail={"leave": begun}), None) == base
+    over = AdapterError("drain_deadline", "not free in 9 s").as_note(NOW)
+    for gave_up in (begun | {"error": over.stored()}, begun | {"announced_eviction": "gave up"}):  # now, and before 1.1
+        result = results.member_result(serving(2, adapter_detail={"leave": gave_up}), None)
+        assert result == base | {"did": "gave up"}
 
 
 def test_a_member_has_the_error_of_its_join_or_of_its_leave() -> None:

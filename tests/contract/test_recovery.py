@@ -1,24 +1,20 @@
-"""Ways out that a person has, through the commands: another access credential, and a failed deploy tried again."""
+"""Recovery by commands: another access credential, and the retry of a failed deploy."""
 
 import uuid
-from typing import Any
 
 import pytest
 
-from runner.loop import run as loop
 from runner.loop import tick
-from runner.platform.client import Client
-from runner.slurm.app import SLURM
 from sandbox.fleet.keys import KeyPair
 from tests.commands import ends
-from tests.contract.simulated_hosts import Hosts
-from tests.platform_process import Doc, Project
-from tests.runner_process import answer, environment, gpuaas_slurm, settings
+from tests.contract.simulated_hosts import Hosts, run_once, work
+from tests.platform_process import Project
+from tests.runner_process import answer, environment, gpuaas_slurm
 
 
 @pytest.fixture
 def hosts(monkeypatch: pytest.MonkeyPatch) -> Hosts:
-    """Machines in mind; the way to the ssh key is the real one."""
+    """Simulated hosts; the ssh key is delivered for real."""
     made = Hosts()
     monkeypatch.setattr(tick, "play", made.play)
     return made
@@ -46,15 +42,8 @@ def revoke(project: Project) -> None:
     project.platform.control.set_credential_status(project.project_id, project.credential_id, "revoked")
 
 
-def work(project: Project) -> None:
-    own = settings(project, observe_seconds=0)
-    with Client(own) as client:
-        assert loop.run(client, own, SLURM).problems == []
-
-
-def shown(project: Project, made: Doc, what: str = "") -> Any:
-    found = project.operator.get(f"{project.path}/app-instances/{made['id']}{what}").json()
-    return found["items"] if what else found
+def run(project: Project) -> None:
+    assert work(project, observe_seconds=0) == []
 
 
 def delivered(project: Project, since: int) -> list[str]:
@@ -62,46 +51,46 @@ def delivered(project: Project, since: int) -> list[str]:
     return [row["path"].split("/")[-2] for row in rows if row["path"].endswith("/deliveries")]
 
 
-def test_a_deploy_that_failed_by_its_credential_is_brought_up_with_another(keyed: Project, hosts: Hosts) -> None:
+def test_a_deploy_that_failed_by_its_credential_succeeds_with_another(keyed: Project, hosts: Hosts) -> None:
     revoke(keyed)
     made = keyed.deploy(workers=2)
-    work(keyed)
-    instance = shown(keyed, made)
+    run(keyed)
+    instance = keyed.shown(made)
     assert (instance["status"], instance["status_detail"]["reasons"][0]["code"]) == ("failed", "credential_unavailable")
-    new, mine = another(keyed), environment(keyed)
-    assert answer(mine, "configure", made["id"], "--access-credential", new)["access_credential_id"] == new
-    asked = answer(mine, "op", "retry", made["id"])
+    new, variables = another(keyed), environment(keyed)
+    assert answer(variables, "configure", made["id"], "--access-credential", new)["access_credential_id"] == new
+    asked = answer(variables, "op", "retry", made["id"])
     mark = keyed.platform.control.requests()["last"]
 
-    work(keyed)
+    run(keyed)
 
-    assert shown(keyed, made)["status"] == "running" and set(delivered(keyed, mark)) == {new}
-    assert {one["status"] for one in shown(keyed, made, "/members")} == {"ready"}
-    (ended,) = shown(keyed, made, "/operations")
+    assert keyed.shown(made)["status"] == "running" and set(delivered(keyed, mark)) == {new}
+    assert {one["status"] for one in keyed.shown(made, "/members")} == {"ready"}
+    (ended,) = keyed.shown(made, "/operations")
     assert (ended["id"], ended["status"]) == (asked["id"], "succeeded") and len(ended["result"]["members"]) == 2
     assert [play for _, play, ids in hosts.runs if ids] == ["deploy"], "what failed is played once"
 
 
 def test_a_running_cluster_takes_another_credential_at_the_next_tick(keyed: Project, hosts: Hosts) -> None:
     made = keyed.deploy(workers=1)
-    work(keyed)
+    run(keyed)
     revoke(keyed)
-    work(keyed)
-    assert shown(keyed, made)["health"] == "unknown"
-    new, before = another(keyed), shown(keyed, made)
+    run(keyed)
+    assert keyed.shown(made)["health"] == "unknown"
+    new, before = another(keyed), keyed.shown(made)
     changed = answer(environment(keyed), "configure", made["id"], "--access-credential", new)
     assert (changed["config"], changed["app_version"]) == (before["config"], before["app_version"])
     mark = keyed.platform.control.requests()["last"]
-    work(keyed)
-    assert shown(keyed, made)["health"] == "healthy" and set(delivered(keyed, mark)) == {new}
+    run(keyed)
+    assert keyed.shown(made)["health"] == "healthy" and set(delivered(keyed, mark)) == {new}
 
 
 def test_an_instance_that_is_deleting_takes_another_credential_and_nothing_else(keyed: Project) -> None:
-    made, mine = keyed.deploy(workers=0), environment(keyed)
+    made, variables = keyed.deploy(workers=0), environment(keyed)
     assert keyed.operator.call("DELETE", f"{keyed.path}/app-instances/{made['id']}").status_code == 202
     new = another(keyed)
-    assert answer(mine, "configure", made["id"], "--access-credential", new)["access_credential_id"] == new
-    ends(gpuaas_slurm(mine, "configure", made["id"], "--slurm", "KillWait=9"), 2)
+    assert answer(variables, "configure", made["id"], "--access-credential", new)["access_credential_id"] == new
+    ends(gpuaas_slurm(variables, "configure", made["id"], "--slurm", "KillWait=9"), 2)
 
 
 @pytest.mark.parametrize("what", ["unknown", "another project's", "no id"])
@@ -115,7 +104,7 @@ def test_a_credential_that_is_not_the_projects_is_refused(keyed: Project, what: 
     refused = gpuaas_slurm(environment(keyed), "configure", made["id"], "--access-credential", given)
     ends(refused, 2)
     assert "credential" in refused.stderr and "Traceback" not in refused.stderr
-    assert shown(keyed, made)["access_credential_id"] == keyed.credential_id
+    assert keyed.shown(made)["access_credential_id"] == keyed.credential_id
 
 
 def test_a_service_account_does_not_choose_the_credential(keyed: Project) -> None:
@@ -126,13 +115,11 @@ def test_a_service_account_does_not_choose_the_credential(keyed: Project) -> Non
 
 
 def test_a_retry_of_what_has_not_failed_is_refused(keyed: Project, hosts: Hosts) -> None:
-    made, mine = keyed.deploy(workers=1), environment(keyed)
-    work(keyed)
+    made, variables = keyed.deploy(workers=1), environment(keyed)
+    run(keyed)
     played = len(hosts.runs)
-    answer(mine, "op", "retry", made["id"])
-    own = settings(keyed)
-    with Client(own) as client:
-        assert loop.run(client, own, SLURM).failed_operations == 1
-    (ended,) = shown(keyed, made, "/operations")
+    answer(variables, "op", "retry", made["id"])
+    assert run_once(keyed).failed_operations == 1
+    (ended,) = keyed.shown(made, "/operations")
     assert (ended["status"], ended["error"]["code"]) == ("failed", "instance_state")
-    assert shown(keyed, made)["status"] == "running" and len(hosts.runs) == played
+    assert keyed.shown(made)["status"] == "running" and len(hosts.runs) == played

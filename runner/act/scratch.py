@@ -67,8 +67,8 @@ def _open(directory: Path) -> int:
 def end_processes(directory: Path) -> None:
     """End the processes of a stopped play, or of a dead runner's play: Ansible does not end with its parent.
 
-    The processes of a play, and no others, have paths of its directory in their environment. A process may start another
-    one while the list is read, and a killed process takes a moment to end: look again until none is left.
+    The processes of a play, and no others, have paths of its directory in their environment. A process may start
+    another one while the list is read, and a killed process takes a moment to end: look again until none is left.
     """
     deadline = time.monotonic() + END_SECONDS
     logged: set[int] = set()

@@ -147,10 +147,10 @@ class RecordWriter:
         newest = self.client.operation_again(self.instance.id, operation)
         label = f"{operation.operation} {operation.id} is {newest.status}"
         if newest.status != OperationStatus.RUNNING:
-            self.claimed.pop(operation.id, None)
+            del self.claimed[operation.id]
             raise OperationEnded(label)
         if newest.claimed_by != self._runner_id:
-            self.claimed.pop(operation.id, None)
+            del self.claimed[operation.id]
             raise LostLease(f"{label}, held by {newest.claimed_by}")
         return self._patch_operation(newest, body)
 

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ HEARTBEAT_SECONDS = 60.0
 # A part that takes longer is interrupted, and killed if the interrupt does not end it.
 PART_SECONDS = 2400.0
 CLEAN_UP_SECONDS = 120.0
+SHOWN_LINES = 120
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # Variables of the caller's shell that would change what a part runs.
 _CHANGES_PARTS = ("PYTEST_ADDOPTS", "MOLECULE_", "GPUAAS_")
 
@@ -148,7 +151,7 @@ class Pool:
         why = f": {result.reason}" if result.reason else ""
         self.show(f"[{done}/{self._total}] {result.part}: {result.status} in {result.wall:.0f} s{why}")
         if not result.ok:
-            text = log.read_text(errors="replace")
+            text = last_lines(log.read_text(errors="replace"))
             self.show(f"\n== output of {result.part} ({log.relative_to(ROOT)})\n{text}== end of {result.part}\n")
 
     def _heartbeat(self) -> None:
@@ -167,6 +170,14 @@ class Pool:
             self._changed.notify_all()
             for process, _ in self._running.values():
                 _kill_group(process) if again else process.send_signal(signal.SIGINT)
+
+
+def last_lines(output: str) -> str:
+    """The end of a part's output, without colours: it names the failure, and a log that is cut has room for it."""
+    lines = _COLOURS.sub("", output).splitlines()
+    left = len(lines) - SHOWN_LINES
+    said = [f"({left} lines before these are in the file)"] if left > 0 else []
+    return "".join(f"{line}\n" for line in [*said, *lines[-SHOWN_LINES:]])
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> str:

@@ -220,4 +220,5 @@ def test_a_member_that_another_client_changed_does_not_end_the_renewal_of_the_ot
     with capture_logs() as lines:
         tick(writer)[0]._renew()
     assert [call[0] for call in writer.calls] == [one.id, other.id]
-    assert [(line["event"], line["member_id"]) for line in lines] == [("lease not renewed", str(one.id))]
+    warned = [(line["event"], line["member_id"], line["problem"]) for line in lines]
+    assert warned == [("lease not renewed", str(one.id), "it is failed now")]

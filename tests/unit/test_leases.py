@@ -89,17 +89,20 @@ def test_a_lease_that_is_not_renewed_runs_out_by_the_clock(monkeypatch: pytest.M
     assert one.is_lost, "once lost it stays lost"
 
 
-def test_a_lease_that_another_runner_took_is_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("error", "problem"), [(LostLease("other has it"), "other has it"), (KeyError(), "KeyError")])
+def test_a_lease_that_another_runner_took_is_lost_at_once(
+    error: Exception, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock, logged = Clock(monkeypatch, 4), list[Any]()
     monkeypatch.setattr(log, "get", lambda: SimpleNamespace(error=lambda *a, **k: logged.append((a, k))))
 
     def renew() -> None:
-        raise LostLease("other has it")
+        raise error
 
     one = renewal(clock, renew, monkeypatch)
     one.start()
     assert clock.waits == [30.0] and clock.now < 190.0 and one.is_lost
-    assert logged == [(("lease lost",), {"problem": "other has it"})]
+    assert logged == [(("lease lost",), {"problem": problem})]
 
 
 # -- claims of members ---------------------------------------------------------------------------------------

@@ -75,6 +75,22 @@ def test_a_write_that_is_too_large_is_fitted_by_the_members_component() -> None:
     assert body["adapter_detail"]["cut"] == ["residue"]
 
 
+def test_a_large_detail_loses_what_its_component_reports_before_what_decides() -> None:
+    member = a_member(detail={"slurm_version": "v" * 20_000, "worker_hostname": "w"})
+    platform = Platform()
+    writer(platform, member).write_member(member.id, "ready", {"phase": "x"})
+    ((_, body, _, _),) = platform.sent
+    assert body["adapter_detail"] == fitted("worker", {**detail.filled(member), "phase": "x"})
+    assert body["adapter_detail"]["cut"] == ["slurm_version"]
+
+
+def test_a_member_without_an_etag_that_already_has_the_status_is_written() -> None:
+    member = a_member(etag=None)
+    platform = Platform({member.id: changed(member, "7", "draining")})
+    writer(platform, member).write_member(member.id, "draining", {"phase": "x"})
+    assert [sent[0] for sent in platform.sent] == ["7"]
+
+
 def test_a_member_from_a_list_without_etags_is_read_first() -> None:
     member = a_member(etag=None)
     platform = Platform({member.id: changed(member, "7", note="kept")})
@@ -181,7 +197,7 @@ def test_a_conflict_with_our_operation_is_judged_by_the_newest(
     writes.claimed = {operation.id: operation}
     if error is None:
         writes.patch_operation(operation, body)
-        assert [sent[1] for sent in platform.sent] == ["1", "2"]
+        assert [sent[1:3] for sent in platform.sent] == [("1", body), ("2", body)]
         return
     with pytest.raises(error, match=f"^drain {operation.id} {text}$"):
         writes.patch_operation(operation, body)

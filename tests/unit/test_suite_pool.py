@@ -13,7 +13,7 @@ import pytest
 from tests.suite import __main__ as suite
 from tests.suite import parts
 from tests.suite.parts import Part
-from tests.suite.pool import Pool, counted, used
+from tests.suite.pool import SHOWN_LINES, Pool, counted, last_lines, used
 from tests.suite.results import Result, Run, Store, last_results, skips_by_reason, table
 from tests.suite.tree import tree_hash
 
@@ -53,6 +53,20 @@ def test_a_resumed_full_runs_what_is_left_with_its_images(store: Store, monkeypa
         "image x": "passed",
         "e2e left": "passed",
     }
+
+
+def test_a_failed_part_shows_the_end_of_its_output_without_colours(store: Store) -> None:
+    noisy = python(
+        "lint x", f"print(*range({SHOWN_LINES}), sep='\\n'); print('\\x1b[31mbroken\\x1b[0m'); raise SystemExit(1)"
+    )
+    _, shown = run(store, noisy)
+    (output,) = [text for text in shown if "== output of lint x" in text]
+    assert "(1 lines before these are in the file)\n1\n2\n" in output
+    assert f"{SHOWN_LINES - 1}\nbroken\n== end of lint x" in output
+
+
+def test_a_short_output_is_shown_whole() -> None:
+    assert last_lines("a\nb\n") == "a\nb\n"
 
 
 def test_a_part_begins_when_its_image_is_built(store: Store, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ABSENT = ("httpx", "ansible", "ansible_runner", "hvac", "typer", "structlog", "rich")
+ABSENT = ("httpx", "ansible", "ansible_runner", "hvac", "typer", "structlog", "rich", "prometheus_client")
 LAYERS = "A layer imports only what is below it, and every module has a layer"
 PURE = "Slurm, translate, intent and model do no I/O and read no clock"
 APP = "Only cli imports the app, which is an argument everywhere else"
@@ -98,6 +98,7 @@ def tree(tmp_path: Path) -> Path:
         ("slurm/decide/members.py", "import socket", PURE),
         ("model/names.py", "import subprocess", PURE),
         ("intent/addresses.py", "from httpx import URL", PURE),
+        ("slurm/cluster_config.py", "from pathlib import Path", PURE),
         ("translate.py", "import hvac", PURE),
         *((where, "from runner.slurm import health", APP) for where in KNOW_NO_APP),
         ("loop/run.py", "import httpx", "Only platform imports httpx"),

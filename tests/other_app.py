@@ -54,7 +54,6 @@ class StudioMetrics:
 class Studio:
     metrics = StudioMetrics()
     components = Components(lead="director", others=("painter",), joining=("hire",))
-    hostname_field = "easel"
     settings = StudioSettings
     artifact = "studio"
     package_source_variables = ("studio_package_source", "studio_source")
@@ -62,6 +61,9 @@ class Studio:
     final_phases = ("painting",)
     lead_variables = ("studio_director", "studio_director_address")
     work_variable = "studio_work"
+
+    def hostname(self, member: Member) -> str | None:
+        return member.adapter_detail.get("easel")
 
     def decide(self, world: World) -> Plan:
         """Claim, create, play, conclude: the first of these that has something to do."""

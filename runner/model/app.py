@@ -63,10 +63,6 @@ class App(Protocol):
         """The kinds of member, and the one that leads."""
 
     @property
-    def hostname_field(self) -> str:
-        """The field of adapter_detail with the host's own name, by which people may call a member."""
-
-    @property
     def settings(self) -> type[BaseModel]:
         """The app's own settings. They are read like the runner's, and are in `World.policy.app`."""
 
@@ -103,6 +99,9 @@ class App(Protocol):
 
     def look(self, world: World) -> Play | None:
         """A read-only play that brings a snapshot; None if nothing can be looked at."""
+
+    def hostname(self, member: Member) -> str | None:
+        """The host's own name, if it is on record: people may call a member by it."""
 
     def has_new_config(self, instance: AppInstance) -> bool:
         """Whether a configuration is asked for that was neither applied nor refused."""

@@ -20,11 +20,11 @@ def find_instance(client: Client, settings: Settings, text: str | None) -> AppIn
         raise RequestError("the instance's name or id is empty: name one, as gpuaas-slurm get instances shows it")
     if text and (whole := read_uuid(text)):
         return client.instance(whole)
-    known = client.instances(app_slug=settings.app_slug)
-    alive = [one for one in known if one.status != InstanceStatus.DELETED]
+    candidates = client.instances(app_slug=settings.app_slug)
+    alive = [one for one in candidates if one.status != InstanceStatus.DELETED]
     found = [one for one in alive if not text or str(one.id).startswith(text) or one.name == text]
     if text and not found:  # lists show deleted ones too, by the start of their ids
-        found = [one for one in known if str(one.id).startswith(text)]
+        found = [one for one in candidates if str(one.id).startswith(text)]
     return only(found, text, "instance", alive, lambda one: f"{one.id} {one.name or ''}")
 
 
@@ -40,21 +40,17 @@ def find_allocation(allocations: Sequence[Allocation], text: str) -> Allocation:
 def find_member(members: Sequence[Member], text: str, app: App) -> Member:
     """A member by id, start of an id, name in the inventory or its host's own name."""
     alive = [one for one in members if one.status != MemberStatus.DELETED]
-
-    def host_of(member: Member) -> object:
-        return member.adapter_detail.get(app.hostname_field)
-
-    found = [one for one in alive if str(one.id).startswith(text) or text in (host_name(one), host_of(one))]
-    return only(found, text, "member", alive, lambda one: f"{one.id} {host_of(one) or one.component_key}")
+    found = [one for one in alive if str(one.id).startswith(text) or text in (host_name(one), app.hostname(one))]
+    return only(found, text, "member", alive, lambda one: f"{one.id} {app.hostname(one) or one.component_key}")
 
 
-def only(found: Sequence[T], text: str | None, kind: str, known: Sequence[T], label: Callable[[T], str]) -> T:
+def only(found: Sequence[T], text: str | None, kind: str, candidates: Sequence[T], label: Callable[[T], str]) -> T:
     """The one record that matches. RequestError lists those that match, or else those that there are."""
     if text == "":
         raise RequestError(f"the name or id of the {kind} is empty")
     if len(found) == 1:
         return found[0]
-    listing = "".join(f"\n  {label(one).strip()}" for one in found or known) or " none"
+    listing = "".join(f"\n  {label(one).strip()}" for one in found or candidates) or " none"
     if not found:
         raise RequestError(f"no {kind} {text or ''} in this project. Choose one of:{listing}")
     raise RequestError(f"{text or 'the request'} matches {len(found)} {kind}s. Choose one of:{listing}")

@@ -22,7 +22,6 @@ from runner.slurm.world import World
 
 class SlurmApp:
     components = COMPONENTS
-    hostname_field = "worker_hostname"
     settings = SlurmSettings
     artifact = "slurm"
     package_source_variables = (packages.SOURCE_VARIABLE, "preflight_package_source")
@@ -46,6 +45,9 @@ class SlurmApp:
     def look(self, world: World) -> Play | None:
         ready = ready_controllers(world.members)
         return Play("an operator requested it", "observe", tuple(ready)) if ready else None
+
+    def hostname(self, member: Member) -> str | None:
+        return node_name(member)
 
     def has_new_config(self, instance: AppInstance) -> bool:
         return instance.notes.config_digest not in (None, desired_config.digest(instance))

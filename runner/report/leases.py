@@ -30,7 +30,7 @@ class Renewal:
         self._lost = threading.Event()
         self._done = threading.Event()
         self._context = copy_context()  # the thread logs with the ids of the tick
-        self._good_until = 0.0
+        self._good_until: float  # set by start()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:

@@ -56,18 +56,18 @@ def explain(
 
 def _account(client: Client, instance: AppInstance, correlation: str) -> Detail | None:
     operations = requests.operations(client, instance)
-    asked = [one for one in operations if matches(one.correlation_id, correlation)]
+    requested = [one for one in operations if matches(one.correlation_id, correlation)]
     own = matches(instance.correlation_id, correlation)
-    if not asked and not own:
+    if not requested and not own:
         return None
     # A platform may give the operations that a deploy seeds the deploy's own id: then this is about the whole instance.
-    members = [one for one in client.members(instance.id) if own or is_about(one, asked, correlation)]
+    members = [one for one in client.members(instance.id) if own or is_about(one, requested, correlation)]
     events = [one for one in client.events(instance.id) if matches(str(one.get("correlation_id")), correlation)]
-    return explanation(instance, asked, members, events)
+    return explanation(instance, requested, members, events)
 
 
-def matches(correlation_id: str, asked: str) -> bool:
-    return correlation_id == asked or (len(asked) >= SHORTEST and correlation_id.startswith(asked))
+def matches(correlation_id: str, start: str) -> bool:
+    return correlation_id == start or (len(start) >= SHORTEST and correlation_id.startswith(start))
 
 
 def is_about(member: Member, operations: Sequence[Operation], correlation: str) -> bool:

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import typer
 
-from runner.cli import live, requests, sights, view
+from runner.cli import live, request_state, requests, view
 from runner.cli.commands import INTERRUPTED, TIME_OVER
 from runner.cli.options import Answer
-from runner.cli.sights import Records, Sight
+from runner.cli.request_state import Records, RequestState
 from runner.model.platform import AppInstance, Operation
 from runner.platform.client import Client
 from runner.settings import Settings
@@ -29,9 +29,9 @@ def answer_deploy(client: Client, settings: Settings, made: AppInstance, answer:
         view.show_record(made, line, "next: gpuaas-slurm run", as_json=answer.as_json)
         return
 
-    def look() -> Sight:
+    def look() -> RequestState:
         operations = requests.operations(client, made)
-        return sights.of_deploy(read_records(client, settings, client.instance(made.id), operations))
+        return request_state.of_deploy(read_records(client, settings, client.instance(made.id), operations))
 
     _follow(look, made, line, f"the deploy of {made.id}", made.id, answer)
 
@@ -44,17 +44,22 @@ def answer_operation(
         view.show_record(made, line, as_json=answer.as_json)
         return
 
-    def look() -> Sight:
+    def look() -> RequestState:
         open_now = requests.operations(client, instance, status="accepted,running")
         found = next((one for one in open_now if one.id == made.id), None)
         found = found or client.operation_again(instance.id, made)
-        return sights.of_operation(found, read_records(client, settings, client.instance(instance.id), open_now))
+        return request_state.of_operation(found, read_records(client, settings, client.instance(instance.id), open_now))
 
     _follow(look, made, line, made.label, instance.id, answer)
 
 
 def _follow(
-    look: Callable[[], Sight], made: AppInstance | Operation, line: str, what: str, instance_id: UUID, answer: Answer
+    look: Callable[[], RequestState],
+    made: AppInstance | Operation,
+    line: str,
+    what: str,
+    instance_id: UUID,
+    answer: Answer,
 ) -> None:
     console = view.err if answer.as_json else view.out  # with --json, stdout has the record alone
     console.print(line)

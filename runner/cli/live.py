@@ -9,7 +9,7 @@ from rich.live import Live
 
 from runner.cli import view
 from runner.cli.commands import INTERRUPTED, TIME_OVER
-from runner.cli.sights import Sight
+from runner.cli.request_state import RequestState
 from runner.cli.tables import Columns, Row, Section
 from runner.model.errors import Unavailable
 
@@ -33,28 +33,19 @@ def drawn_on(console: Console) -> Live | None:
     return Live(console=console, auto_refresh=False, vertical_overflow="visible") if console.is_terminal else None
 
 
-class Progress:
+class Progress(view.LiveTable):
     """The rows of a request: a live table on a terminal, else a line for each change."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._begin = time.monotonic()
-        self._known: dict[str, Row] = {}
-        self._live = drawn_on(console)
-
-    def __enter__(self) -> "Progress":
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.stop()
+        self._rows: dict[str, Row] = {}
+        super().__init__(drawn_on(console))
 
     def show(self, rows: Sequence[Row]) -> bool:
         """Returns whether something changed."""
-        changed = [row for row in rows if self._known.get(row["subject"]) != row]
-        self._known = {row["subject"]: row for row in rows}
+        changed = [row for row in rows if self._rows.get(row["subject"]) != row]
+        self._rows = {row["subject"]: row for row in rows}
         if self._live:
             self._live.update(view.redrawn([Section(FOLLOWED, rows, "")], self._console), refresh=True)
         else:
@@ -70,16 +61,16 @@ class Progress:
 
 
 def follow(
-    look: Callable[[], Sight],
+    look: Callable[[], RequestState],
     console: Console,
     timeout: float | None,
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> tuple[int, Sight | None]:
+) -> tuple[int, RequestState | None]:
     """Look until there is an exit code. Nothing is cancelled when the time is over, or by Ctrl-C."""
     begin, pace = clock(), Pace()
-    seen: Sight | None = None
+    seen: RequestState | None = None
     problem = ""
     try:
         with Progress(console) as progress:
@@ -107,7 +98,7 @@ def follow(
 def watch(read: Callable[[], Sequence[Section]], *, wide: bool, sleep: Callable[[float], None] = time.sleep) -> None:
     """Tables until Ctrl-C: redrawn on a terminal, else printed when something in them changed."""
     pace = Pace()
-    known: Sequence[Section] | None = None
+    drawn_last: Sequence[Section] | None = None
     drawn = drawn_on(view.out)
     with contextlib.suppress(KeyboardInterrupt), drawn or contextlib.nullcontext():
         while True:
@@ -117,7 +108,7 @@ def watch(read: Callable[[], Sequence[Section]], *, wide: bool, sleep: Callable[
             except Unavailable as error:  # it may answer again
                 view.err.print(view.plain(str(error)))
             else:
-                changed, known = found != known, found
+                changed, drawn_last = found != drawn_last, found
                 if drawn:
                     drawn.update(view.redrawn(found, view.out, wide=wide), refresh=True)
                 elif changed:

@@ -85,8 +85,8 @@ def request(
 ) -> Operation:
     body: dict[str, Any] = {"operation": verb, "component_key": component_key, "parameters": parameters}
     if members:
-        known = client.members(instance.id)
-        body["member_ids"] = [str(find_member(known, one, SLURM).id) for one in members]
+        choices = client.members(instance.id)
+        body["member_ids"] = [str(find_member(choices, one, SLURM).id) for one in members]
     if allocations:
         listed = client.allocations()
         body["allocation_ids"] = [str(find_allocation(listed, one).id) for one in allocations]

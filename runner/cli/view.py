@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel
 from rich.console import Console, Group
@@ -146,15 +146,13 @@ def _ids(operations: Iterable[Operation]) -> str:
     return ", ".join(str(one.id) for one in operations)
 
 
-class Progress:
-    """Member, phase and seconds while plays run: a live table on a terminal, else a line for each change."""
+class LiveTable:
+    """A table that is redrawn in place until the end of its `with` block; None where there is no terminal."""
 
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-        self._members: dict[str, tuple[str, float, str]] = {}
-        self._live = Live(console=out, get_renderable=self._table, refresh_per_second=4) if out.is_terminal else None
+    def __init__(self, live: Live | None) -> None:
+        self._live = live
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         if self._live:
             self._live.start()
         return self
@@ -162,6 +160,16 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
+
+
+class Progress(LiveTable):
+    """Member, phase and seconds while plays run: a live table on a terminal, else a line for each change."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._members: dict[str, tuple[str, float, str]] = {}
+        terminal = out.is_terminal
+        super().__init__(Live(console=out, get_renderable=self._table, refresh_per_second=4) if terminal else None)
 
     def show(self, name: str, event: MemberEvent) -> None:
         phase, since, note = self._members.get(name, ("", time.monotonic(), ""))

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from runner.cli import live, sights, view
+from runner.cli import live, request_state, view
 from runner.cli.commands import FAILED, INTERRUPTED, OK, TIME_OVER
 from runner.cli.live import LONGEST, SHORTEST
 from runner.cli.options import Answer
-from runner.cli.sights import Records, Sight
+from runner.cli.request_state import Records, RequestState
 from runner.cli.tables import INSTANCES, Section
 from runner.model.errors import NotFound, RequestError, Unavailable
 from runner.model.platform import Member, Operation
 from runner.slurm.waiting import NO_RUNNER
 from tests.unit.lifecycle import ask, ask_whole, serving
-from tests.unit.worlds import NOW, add, controller, instance, mine
+from tests.unit.worlds import NOW, add, claimed_by_us, controller, instance
 
 ERROR = {"code": "host_unreachable", "message": "gs-4 does not answer. Check that it is up"}
 
@@ -28,8 +28,8 @@ def ended(operation: Operation, status: str) -> Operation:
 
 
 def records(*operations: Operation, members: tuple[Member, ...] = (), late: float = 0, **changes: Any) -> Records:
-    known = instance(**{"created_at": NOW} | changes)
-    return Records(known, members, operations, NOW + timedelta(seconds=late), timedelta(seconds=90))
+    made = instance(**{"created_at": NOW} | changes)
+    return Records(made, members, operations, NOW + timedelta(seconds=late), timedelta(seconds=90))
 
 
 # -- when it has ended ---------------------------------------------------------------------------------------------
@@ -47,11 +47,11 @@ def records(*operations: Operation, members: tuple[Member, ...] = (), late: floa
     ],
 )
 def test_an_operation_has_ended_when_its_status_says_so(status: str, code: int | None) -> None:
-    assert sights.of_operation(ended(ask("drain"), status), records()).code == code
+    assert request_state.of_operation(ended(ask("drain"), status), records()).code == code
 
 
 def test_a_failed_operation_shows_its_code_message_next_step_and_correlation_id() -> None:
-    error, step, correlation = sights.of_operation(ended(ask("drain"), "failed"), records()).failure
+    error, step, correlation = request_state.of_operation(ended(ask("drain"), "failed"), records()).failure
     assert error == "error: host_unreachable: gs-4 does not answer. Check that it is up"
     assert step.startswith("next: check that the machine is up")
     assert correlation == "correlation corr-2; all about it: gpuaas-slurm explain corr-2"
@@ -59,7 +59,7 @@ def test_a_failed_operation_shows_its_code_message_next_step_and_correlation_id(
 
 def test_a_failure_with_a_code_that_no_table_has_is_shown_all_the_same() -> None:
     failed = ask("drain").model_copy(update={"status": "failed", "error": {"code": "made_up", "message": "so"}})
-    assert sights.of_operation(failed, records()).failure[0] == "error: made_up: so"
+    assert request_state.of_operation(failed, records()).failure[0] == "error: made_up: so"
 
 
 @pytest.mark.parametrize(
@@ -84,40 +84,40 @@ def test_a_failure_with_a_code_that_no_table_has_is_shown_all_the_same() -> None
 def test_a_deploy_is_done_when_it_is_running_and_healthy_and_nothing_is_open(
     status: str, health: str | None, operation: str, code: int | None
 ) -> None:
-    seen = sights.of_deploy(records(ended(add(2), operation), status=status, health=health))
+    seen = request_state.of_deploy(records(ended(add(2), operation), status=status, health=health))
     assert seen.code == code
     assert bool(seen.failure) == (code == FAILED)
 
 
 def test_a_failed_deploy_without_a_failed_operation_shows_the_instances_reason() -> None:
     reasons = {"reasons": [{"code": "scope_not_served", "message": "the scope is not served"}]}
-    seen = sights.of_deploy(records(status="failed", status_detail=reasons))
+    seen = request_state.of_deploy(records(status="failed", status_detail=reasons))
     assert seen.failure[0] == "error: scope_not_served: the scope is not served"
     assert "gpuaas-slurm explain corr-1" in seen.failure[-1]
 
 
-def test_a_deploy_that_nothing_takes_says_that_no_runner_seems_to_work() -> None:
-    assert not any(NO_RUNNER in str(row["detail"]) for row in sights.of_deploy(records(late=80)).rows)
-    assert NO_RUNNER in str(sights.of_deploy(records(late=90)).rows[0]["detail"])
-    assert NO_RUNNER not in str(sights.of_deploy(records(late=90, status="deploying")).rows[0]["detail"])
+def test_an_unclaimed_deploy_shows_that_no_runner_seems_to_work() -> None:
+    assert not any(NO_RUNNER in str(row["detail"]) for row in request_state.of_deploy(records(late=80)).rows)
+    assert NO_RUNNER in str(request_state.of_deploy(records(late=90)).rows[0]["detail"])
+    assert NO_RUNNER not in str(request_state.of_deploy(records(late=90, status="deploying")).rows[0]["detail"])
 
 
 def test_the_rows_are_the_operation_its_instance_and_the_members_it_concerns() -> None:
     one, other = serving(2), serving(3)
-    asked = mine(ask("drain", one))
-    rows = sights.of_operation(asked, records(asked, members=(controller(), one, other), name="demo")).rows
+    asked = claimed_by_us(ask("drain", one))
+    rows = request_state.of_operation(asked, records(asked, members=(controller(), one, other), name="demo")).rows
     assert [row["subject"] for row in rows] == [asked.label, "instance demo", f"worker-{one.id.hex[:8]} w2"]
-    whole = mine(ask_whole("stop"))
+    whole = claimed_by_us(ask_whole("stop"))
     gone = serving(4, status="deleted")
-    rows = sights.of_operation(whole, records(whole, members=(controller(), one, other, gone))).rows
+    rows = request_state.of_operation(whole, records(whole, members=(controller(), one, other, gone))).rows
     assert len(rows) == 2 + 3
 
 
 def test_of_many_members_those_that_are_not_ready_are_shown_and_the_rest_is_counted() -> None:
     members = (*(serving(n) for n in range(2, 60)), serving(60, status="reconciling"))
-    rows = sights.of_deploy(records(members=members)).rows
+    rows = request_state.of_deploy(records(members=members)).rows
     assert rows[1]["status"] == "reconciling"
-    assert rows[-1]["subject"] == f"and {59 - sights.MEMBERS_SHOWN} more members"
+    assert rows[-1]["subject"] == f"and {59 - request_state.MEMBERS_SHOWN} more members"
 
 
 # -- the loop --------------------------------------------------------------------------------------------------------
@@ -154,9 +154,9 @@ def looks(*found: Any) -> Callable[[], Any]:
     return look
 
 
-def sight(status: str, code: int | None = None, detail: str | None = None) -> Sight:
+def state(status: str, code: int | None = None, detail: str | None = None) -> RequestState:
     row = {"subject": "drain 1a2b3c4d", "status": status, "phase": None, "detail": detail}
-    return Sight([row], ask("drain"), code)
+    return RequestState([row], ask("drain"), code)
 
 
 def pipe() -> Console:
@@ -175,7 +175,7 @@ def follow(*found: Any, timeout: float | None = None, time: Time | None = None) 
 
 
 def test_in_a_pipe_each_change_is_one_line() -> None:
-    code, shown, _ = follow(sight("accepted"), sight("accepted"), sight("running", detail="w" * 300), sight("done", 0))
+    code, shown, _ = follow(state("accepted"), state("accepted"), state("running", detail="w" * 300), state("done", 0))
     lines = shown.splitlines()
     assert code == 0 and len(lines) == 3
     assert [status in line for line, status in zip(lines, ("accepted", "running", "done"), strict=True)] == [True] * 3
@@ -183,39 +183,39 @@ def test_in_a_pipe_each_change_is_one_line() -> None:
 
 
 def test_pauses_grow_while_nothing_changes_and_never_are_short() -> None:
-    _, _, time = follow(*[sight("accepted")] * 20, sight("running"), sight("done", 1))
+    _, _, time = follow(*[state("accepted")] * 20, state("running"), state("done", 1))
     assert time.pauses[0] == SHORTEST
     assert time.pauses[:20] == sorted(time.pauses[:20]) and time.pauses[19] == LONGEST
     assert time.pauses[20] == SHORTEST, "after a change it is looked at soon again"
     assert all(SHORTEST <= pause <= LONGEST for pause in time.pauses)
 
 
-def test_when_the_time_is_over_the_exit_code_says_so() -> None:
-    code, _, time = follow(sight("running"), timeout=12)
+def test_the_exit_code_shows_that_the_time_is_over() -> None:
+    code, _, time = follow(state("running"), timeout=12)
     assert code == TIME_OVER == 4
     assert time.now == 12
-    assert follow(sight("running"), timeout=0)[2].pauses == []
-    assert follow(sight("done", 1), timeout=0)[0] == FAILED, "what has ended is not reported as late"
+    assert follow(state("running"), timeout=0)[2].pauses == []
+    assert follow(state("done", 1), timeout=0)[0] == FAILED, "what has ended is not reported as late"
 
 
 def test_ctrl_c_ends_following_with_its_own_exit_code() -> None:
-    assert follow(sight("running"), time=Time(end=30))[0] == INTERRUPTED == 130
+    assert follow(state("running"), time=Time(end=30))[0] == INTERRUPTED == 130
 
 
 def test_a_platform_that_does_not_answer_for_a_while_is_asked_again() -> None:
     away = Unavailable("GET /x: no answer")
-    code, shown, _ = follow(sight("running"), away, away, away, sight("done", 0))
+    code, shown, _ = follow(state("running"), away, away, away, state("done", 0))
     assert code == 0
     assert shown.count("no answer") == 1
     with pytest.raises(NotFound):
-        follow(sight("running"), NotFound("gone"))
+        follow(state("running"), NotFound("gone"))
     assert follow(away, timeout=9)[0] == TIME_OVER
 
 
 def test_on_a_terminal_the_rows_are_a_live_table() -> None:
     console = Console(file=StringIO(), force_terminal=True, width=80)
     time = Time()
-    live.follow(looks(sight("running"), sight("done", 0)), console, None, sleep=time.sleep, clock=time.clock)
+    live.follow(looks(state("running"), state("done", 0)), console, None, sleep=time.sleep, clock=time.clock)
     assert "SUBJECT" in text(console) and "\x1b[" in text(console)
 
 

@@ -30,7 +30,7 @@ OTHERS = {
     "runner/cli/member_operations.py::deploy": "the desired configuration",
     "runner/cli/explain.py::explanation": "the output of the command",
     "runner/cli/explain.py::lines": "the output of the command",
-    "runner/cli/sights.py": "rows of a table",
+    "runner/cli/request_state.py": "rows of a table",
     "runner/cli/view.py": "rows of a table",
     "runner/model/world.py::_claimed": "an operation's own fields",
     "runner/report/claims.py::claim_operation": "an operation's own fields",

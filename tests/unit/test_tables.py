@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from runner.cli import sights, tables, view
+from runner.cli import request_state, tables, view
 from runner.cli.options import Form, chosen_form
 from runner.cli.tables import Section
 from runner.model.errors import RequestError
@@ -64,7 +64,7 @@ def worst() -> dict[str, Section]:
             "correlation_id": CORRELATION,
         }
     )
-    records = sights.Records(one, [member], [drain], NOW, timedelta(seconds=60))
+    records = request_state.Records(one, [member], [drain], NOW, timedelta(seconds=60))
     place = allocation(2, id=uuid4(), name=NAME, sku="漢" * 64, connection={"host": f"{NAME}.{NAME}.example"}, gpus=8)
     steps = [Wait(MESSAGE, NAME, rule=NAME, operation=drain), Claim("short", drain, rule="a rule", operation=drain)]
     return {
@@ -147,7 +147,7 @@ def test_wide_plans_and_operations_have_whole_ids_of_operations_and_requests(mon
     assert CORRELATION in printed(found["operations"], monkeypatch, wide=True)[1]
 
 
-def test_a_correlation_id_that_is_no_uuid_is_shown_whole() -> None:
+def test_a_correlation_id_that_is_not_a_uuid_is_shown_whole() -> None:
     row = {**worst()["operations"].rows[0], "correlation": "req-2026-11-18-000017"}
     assert tables.OPERATIONS.shortened(row)["correlation"] == "req-2026-11-18-000017"
 

@@ -30,7 +30,7 @@ NOT_DONE = (OperationStatus.FAILED, OperationStatus.CANCELLED)
 
 
 @dataclass(frozen=True)
-class Sight:
+class RequestState:
     """One look at a request: rows of its progress, its record, and its exit code once it has ended."""
 
     rows: Sequence[Row]
@@ -58,7 +58,7 @@ class Records:
         return view.member_row(one, self.operations, self.now)
 
 
-def of_operation(operation: Operation, records: Records) -> Sight:
+def of_operation(operation: Operation, records: Records) -> RequestState:
     concerned = [
         one
         for one in records.members
@@ -66,22 +66,22 @@ def of_operation(operation: Operation, records: Records) -> Sight:
     ]
     rows = [_operation(operation, records), _instance(records), *_members(concerned, records)]
     if operation.status == OperationStatus.SUCCEEDED:
-        return Sight(rows, operation, OK)
+        return RequestState(rows, operation, OK)
     if operation.status in NOT_DONE:
-        return Sight(rows, operation, FAILED, _failure_of(operation))
-    return Sight(rows, operation)
+        return RequestState(rows, operation, FAILED, _failure_of(operation))
+    return RequestState(rows, operation)
 
 
-def of_deploy(records: Records) -> Sight:
+def of_deploy(records: Records) -> RequestState:
     """Done once the instance is running and healthy, and no operation of it is open or has failed."""
     instance, operations = records.instance, records.operations
     rows = [_instance(records), *(_operation(one, records) for one in operations), *_members(records.members, records)]
     failed = next((one for one in operations if one.status in NOT_DONE), None)
     busy = any(one.status in OPEN for one in operations)
     if instance.status in GONE or (failed and not busy):
-        return Sight(rows, instance, FAILED, _failure_of(failed) if failed else _failure_of_instance(instance))
+        return RequestState(rows, instance, FAILED, _failure_of(failed) if failed else _failure_of_instance(instance))
     healthy = instance.status == InstanceStatus.RUNNING and instance.health == Health.HEALTHY
-    return Sight(rows, instance, OK if healthy and not busy else None)
+    return RequestState(rows, instance, OK if healthy and not busy else None)
 
 
 def _operation(one: Operation, records: Records) -> Row:

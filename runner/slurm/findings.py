@@ -11,7 +11,7 @@ from runner.model.world import Policy
 from runner.slurm import desired_config, notes
 from runner.slurm.causes import CAUSES, NOT_SERVING, Finding
 from runner.slurm.components import CONTROLLER
-from runner.slurm.controller import find_controller
+from runner.slurm.controller import find_controller, ready_workers
 from runner.slurm.node_names import node_name
 from runner.slurm.readiness import controller_problems, is_held_by_a_person, is_serving, wrong_resource
 from runner.slurm.snapshot import ControllerState, Node, Snapshot
@@ -129,10 +129,8 @@ def _confinement(snapshot: Snapshot, members: Sequence[Member], controller: Memb
         return
     able = [
         node_name(one) or host_name(one)
-        for one in members
-        if one.component_key != CONTROLLER
-        and one.status == MemberStatus.READY
-        and notes.worker(one).process_control == CONFINED
+        for one in ready_workers(members)
+        if notes.worker(one).process_control == CONFINED
     ]
     if able:
         message = (
@@ -148,9 +146,7 @@ def _confinement(snapshot: Snapshot, members: Sequence[Member], controller: Memb
 
 
 def _workers(snapshot: Snapshot, members: Sequence[Member]) -> Iterator[Finding]:
-    for member in members:
-        if member.component_key == CONTROLLER or member.status != MemberStatus.READY:
-            continue
+    for member in ready_workers(members):
         name = node_name(member)
         node = (snapshot.nodes or {}).get(name) if name else None
         if node is None:

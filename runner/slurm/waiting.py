@@ -16,7 +16,7 @@ from runner.model.platform import (
     OperationStatus,
 )
 from runner.slurm import notes
-from runner.slurm.components import CONTROLLER
+from runner.slurm.controller import find_controller
 from runner.slurm.notes import WorkerLeave, WorkerNotes
 
 COMING = (InstanceStatus.REQUESTED, InstanceStatus.DEPLOYING)
@@ -63,7 +63,7 @@ def of_operation(
         if named:
             more = f"; and {len(named) - MEMBERS_NAMED} more members wait" if len(named) > MEMBERS_NAMED else ""
             return "; ".join(named[:MEMBERS_NAMED]) + more
-        controller = next((one for one in members if one.component_key == CONTROLLER), None)
+        controller = find_controller(members)
         if instance.status in COMING and controller and controller.status != MemberStatus.READY:
             new = instance.status == InstanceStatus.REQUESTED
             waits_for = f"waits for the controller, which is {controller.status}"
@@ -116,8 +116,8 @@ def _of_leaving(member: Member, leave: WorkerLeave, operations: Sequence[Operati
         return None
     jobs = _jobs(seen, now)
     if jobs:
-        asked = next((one for one in operations if one.id == leave.operation_id), None)
-        return f"waits for {jobs}{_deadline(leave, asked, now)}"
+        requested = next((one for one in operations if one.id == leave.operation_id), None)
+        return f"waits for {jobs}{_deadline(leave, requested, now)}"
     if member.status == MemberStatus.DRAINING and seen.node_state:
         return f"waits until its node is drained; it is {seen.node_state}"
     return None
@@ -136,9 +136,9 @@ def _jobs(seen: WorkerNotes, now: datetime) -> str | None:
     return " and ".join(parts) or None
 
 
-def _deadline(leave: WorkerLeave, asked: Operation | None, now: datetime) -> str:
+def _deadline(leave: WorkerLeave, requested: Operation | None, now: datetime) -> str:
     """When the wait ends, and what happens then. The deadline of a decommission is in the instance's own note."""
-    terms = asked.parameters if asked and not asked.of_instance else {}
+    terms = requested.parameters if requested and not requested.of_instance else {}
     seconds = terms.get("deadline_seconds")
     if not isinstance(seconds, int) or seconds not in LONGEST_DEADLINE:
         return ""

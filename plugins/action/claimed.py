@@ -39,8 +39,10 @@ class ActionModule(Normal):  # type: ignore[misc]
     """The normal action with one more argument."""
 
     def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> dict[str, Any]:
-        known = {name: self._templar.template(value) for name, value in (task_vars or {}).items() if name in VARIABLES}
-        self._task.args = {**self._task.args, "claim": claim_of(known)}
+        variables = {
+            name: self._templar.template(value) for name, value in (task_vars or {}).items() if name in VARIABLES
+        }
+        self._task.args = {**self._task.args, "claim": claim_of(variables)}
         return dict(super().run(tmp, task_vars))
 
 

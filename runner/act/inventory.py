@@ -68,7 +68,7 @@ def build(
     problems: dict[UUID, IntentError] = {}
     members = list(members)
     recorded = members if on_record is None else list(on_record)
-    known = touched(recorded)
+    touched_allocations = touched(recorded)
     variables_of_app = app.variables(instance, members, recorded)
     shared: dict[str, Any] = {
         "gpuaas_app_instance_id": str(instance.id),
@@ -80,10 +80,10 @@ def build(
     for member in sorted(members, key=lambda one: (one.component_key, str(one.id))):
         try:
             if member.component_key not in groups:
-                known_keys = ", ".join(groups)
+                choices = ", ".join(groups)
                 raise IntentError(
                     "component_unknown",
-                    f"component {member.component_key!r} of member {member.id} is not one of this app's ({known_keys})",
+                    f"component {member.component_key!r} of member {member.id} is not one of this app's ({choices})",
                 )
             variables = host_vars(member, _active_allocation(member, allocations))
             if variables["ansible_user"] in variables_of_app.reserved_logins:
@@ -98,7 +98,7 @@ def build(
         variables |= variables_of_app.of_member.get(member.id, {})
         if correlation:
             variables["gpuaas_correlation_id"] = correlation[member.id]
-        variables["gpuaas_host_touched"] = member.allocation_id in known
+        variables["gpuaas_host_touched"] = member.allocation_id in touched_allocations
         if fences and member.id in fences:
             variables |= {"gpuaas_fence": fences[member.id], "gpuaas_first_play": member.id in first}
         name = host_name(member)

@@ -62,12 +62,12 @@ def _run_keyscan(addresses: list[str], port: int) -> dict[str, tuple[str, ...]]:
 
 def parse_keys(lines: Iterable[str], addresses: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The keys in ssh-keyscan's output. Hosts wrote part of it, so only whole keys of scanned hosts count."""
-    asked = set(addresses)
+    wanted = set(addresses)
     found: dict[str, dict[str, str]] = {}
     for line in lines:
         name, _, key = line.partition(" ")
         address = name[1:].partition("]")[0] if name.startswith("[") else name
         kinds = host_keys.read_keys([key]) if line.endswith("\n") and len(key.split()) == 2 else None
-        if kinds and address in asked:
+        if kinds and address in wanted:
             found[address] = kinds | found.get(address, {})
     return {address: tuple(f"{kind} {kinds[kind]}" for kind in sorted(kinds)) for address, kinds in found.items()}

@@ -157,13 +157,13 @@ def stopped_result(result: RunResult, step: Play, error: AdapterError, app: App)
     """
     outcomes = dict(result.outcomes)
     for member in step.members:
-        known = outcomes.get(member.id)
+        outcome = outcomes.get(member.id)
         only_asked = app.components.is_lead(member) and member.status == MemberStatus.READY
-        if known is None and only_asked and len(step.members) > 1:
+        if outcome is None and only_asked and len(step.members) > 1:
             continue
-        known = known or Outcome()
-        if known.phase not in app.final_phases:
-            outcomes[member.id] = replace(known, error=known.error or error)
+        outcome = outcome or Outcome()
+        if outcome.phase not in app.final_phases:
+            outcomes[member.id] = replace(outcome, error=outcome.error or error)
     return replace(result, outcomes=outcomes)
 
 

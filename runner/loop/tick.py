@@ -70,8 +70,8 @@ class Tick:
     def has_requested_work(self) -> bool:
         """Whether work is requested of the instance; otherwise its tick is a routine observation."""
         world = self._world
-        asked = bool(world.operations or world.instance_operations) or self._app.has_new_config(world.instance)
-        return asked or world.instance.status not in SETTLED
+        requested = bool(world.operations or world.instance_operations) or self._app.has_new_config(world.instance)
+        return requested or world.instance.status not in SETTLED
 
     def _observe(self, instance: AppInstance, not_before: float, *, everything: bool = False) -> World:
         """The list of allocations is shared with other instances; its read began at `not_before` or later."""

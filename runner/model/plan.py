@@ -46,9 +46,6 @@ class AdapterError:
     def as_reason(self) -> Reason:
         return Reason(code=self.code, message=self.message)
 
-    def as_detail(self, at: datetime) -> Detail:
-        return self.as_note(at).stored()
-
 
 @dataclass(frozen=True)
 class Step:
@@ -205,10 +202,10 @@ class Plan:
 
 def for_operation(operation: Operation, steps: Iterable[Step]) -> list[Step]:
     """The steps as asked for by the operation, where they do not name one."""
-    return [_asked_by(operation, step) for step in steps]
+    return [_with_operation(operation, step) for step in steps]
 
 
-def _asked_by(operation: Operation, step: Step) -> Step:
+def _with_operation(operation: Operation, step: Step) -> Step:
     if step.operation or (isinstance(step, Play) and step.operations):
         return step
     if isinstance(step, Play):
@@ -227,7 +224,7 @@ def operations_of(step: Step) -> list[Operation]:
 def shown(step: Step) -> dict[str, str]:
     """One step as a row: what is done, to what, for which operation, by which rule of the app, and why."""
     what = type(step).__name__
-    asked = limits.named([operation.label for operation in operations_of(step)])
+    labels = limits.named([operation.label for operation in operations_of(step)])
     match step:
         case Refuse(operation=operation, code=code):
             subject, what = operation.label, f"refuse ({code})"
@@ -259,7 +256,7 @@ def shown(step: Step) -> dict[str, str]:
             subject, what = waiting, "wait"
         case _:
             subject = ""
-    return {"step": what, "subject": subject, "operation": asked, "rule": step.rule, "why": step.why}
+    return {"step": what, "subject": subject, "operation": labels, "rule": step.rule, "why": step.why}
 
 
 def _names(members: Iterable[Member]) -> str:

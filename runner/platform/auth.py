@@ -77,7 +77,7 @@ class TokenSource:
         self._token = token
         # Renewed a minute early, so that it does not expire between the check and the use.
         lifetime = answer.get("expires_in")
-        known = isinstance(lifetime, int | float)
-        self._good_until = time.monotonic() + (max(lifetime - 60, 0) if known else 0)
-        if known:
+        has_lifetime = isinstance(lifetime, int | float)
+        self._good_until = time.monotonic() + (max(lifetime - 60, 0) if has_lifetime else 0)
+        if has_lifetime:
             self._meter.token("platform", time.time() + lifetime)

@@ -27,8 +27,8 @@ class Claims:
         writer = self._writer
         lost = f"{operation.operation} {operation.id} was claimed by another runner first"
         if operation.etag is None:  # a list may come without the ETags that a single read has
-            known, operation = operation, writer.client.operation_again(writer.instance.id, operation)
-            if (operation.status, operation.claimed_by) != (known.status, known.claimed_by):
+            listed, operation = operation, writer.client.operation_again(writer.instance.id, operation)
+            if (operation.status, operation.claimed_by) != (listed.status, listed.claimed_by):
                 raise LostLease(lost)
         self.renewal.start()
         try:

@@ -14,7 +14,7 @@ from runner.report.leases import LostLease
 
 
 def check_still_ours(
-    client: Client, runner_id: str, instance_id: UUID, newest: Member, known: Iterable[Member], components: Components
+    client: Client, runner_id: str, instance_id: UUID, newest: Member, members: Iterable[Member], components: Components
 ) -> None:
     """LostLease if another runner holds the member, by its own claim or by that of its operation."""
     origin = at_work(newest)
@@ -23,7 +23,7 @@ def check_still_ours(
             raise LostLease(f"{newest.component_key} {newest.id} is held by another runner")
     elif origin == instance_id:
         # A decommission without an operation is claimed through one of the members.
-        for holder in known:
+        for holder in members:
             if is_held_by(runner_id, holder) and not is_held_by(runner_id, client.member(instance_id, holder.id)):
                 raise LostLease(f"the decommission of {instance_id} is held by another runner")
     elif origin:

@@ -89,10 +89,10 @@ class RecordWriter:
 
     def write_member(self, member_id: UUID, status: str, changes: Detail, *, new_fence: bool = False) -> Member:
         """Write these changes into the newest detail there is; nothing else in it is changed."""
-        known = self.members[member_id]
+        before = self.members[member_id]
         changes = changes | marked() if new_fence else changes
         # A list may come without the ETags that a single read has.
-        member = known if known.etag else self._read_again(known, status, new_fence)
+        member = before if before.etag else self._read_again(before, status, new_fence)
         for _ in range(WRITE_TRIES):
             stored = member.adapter_detail
             detail = {**self._app.full_detail(member), **changes}
@@ -107,26 +107,26 @@ class RecordWriter:
             try:
                 self.members[member_id] = self._patch_member(member, body)
             except Conflict:
-                member = self._read_again(known, status, new_fence)
+                member = self._read_again(before, status, new_fence)
                 continue
             return self.members[member_id]
-        raise Outdated(f"{known.component_key} {member_id} could not be written: other clients keep changing it")
+        raise Outdated(f"{before.component_key} {member_id} could not be written: other clients keep changing it")
 
-    def _read_again(self, known: Member, status: str, new_fence: bool) -> Member:
+    def _read_again(self, before: Member, status: str, new_fence: bool) -> Member:
         """The member as it is now, if the write is still valid: the claim and the base of the decision are the same."""
-        newest = self.client.member(self.instance.id, known.id)
+        newest = self.client.member(self.instance.id, before.id)
         label = f"{newest.component_key} {newest.id}"
         other = claims.other_holder(self._runner_id, self.client.now(), *claims.lease(newest))
         if other:
             raise LostLease(f"{label} is held by {other[0]} until {stamp(other[1])}")
-        if self.holds(known) and not self.holds(newest):
+        if self.holds(before) and not self.holds(newest):
             raise LostLease(f"{label} is no longer held by this runner")
-        if newest.status not in (known.status, status):
-            raise Outdated(f"{label} is {newest.status} now, and was {known.status}")
-        if new_fence and (claims.fence(newest) is None or claims.fence(newest) != claims.fence(known)):
+        if newest.status not in (before.status, status):
+            raise Outdated(f"{label} is {newest.status} now, and was {before.status}")
+        if new_fence and (claims.fence(newest) is None or claims.fence(newest) != claims.fence(before)):
             raise Outdated(f"{label} was claimed by another runner")
         # The runner of an instance operation holds all members.
-        if newest.etag != known.etag and not any(operation.of_instance for operation in self.claimed.values()):
+        if newest.etag != before.etag and not any(operation.of_instance for operation in self.claimed.values()):
             members, components = list(self.members.values()), self._app.components
             check_still_ours(self.client, self._runner_id, self.instance.id, newest, members, components)
         return newest
@@ -175,12 +175,12 @@ class RecordWriter:
 
     def _merged(self, newest: AppInstance, step: SetInstance) -> Detail:
         """The newest status_detail with what this write changes; Outdated if the decision was based on another one."""
-        known, now = self.instance.status_detail or {}, newest.status_detail or {}
+        before, now = self.instance.status_detail or {}, newest.status_detail or {}
         if newest.status != self.instance.status:
             # An operator stopped or deleted it meanwhile, or another runner continued.
             raise Outdated(f"the instance is {newest.status} now, and was {self.instance.status}")
         if newest.notes.lifecycle != self.instance.notes.lifecycle:
             raise Outdated("another runner continued the instance operation")
-        gone = known.keys() - step.detail.keys()
+        gone = before.keys() - step.detail.keys()
         kept = {key: value for key, value in now.items() if key not in gone}
-        return kept | {key: value for key, value in step.detail.items() if known.get(key) != value}
+        return kept | {key: value for key, value in step.detail.items() if before.get(key) != value}

@@ -82,7 +82,7 @@ def bundle(
         **({"more_workers": len(workers) - WORKERS_SHOWN} if len(workers) > WORKERS_SHOWN else {}),
         "ssh": {
             "command": _ssh(target),
-            "known_hosts": f"{_known_as(target)} {target.key_type} {target.key_body}",
+            "known_hosts": f"{_name_in_known_hosts(target)} {target.key_type} {target.key_body}",
             "known_hosts_file": KNOWN_HOSTS_FILE,
             "key": f"from access credential {instance.access_credential_id} of the platform, by an ssh agent",
         },
@@ -176,12 +176,12 @@ def _where(target: Target) -> Detail:
 
 
 def _ssh(target: Target) -> str:
-    """One line to paste. It refuses a host whose key is not in known_hosts, and asks nobody to accept one."""
+    """One line to paste. It refuses a host whose key is not in known_hosts, and asks no person to accept one."""
     port = "" if target.port == SSH_PORT else f" -p {target.port}"
     return f"ssh -o StrictHostKeyChecking=yes{port} {target.username}@{target.host}"
 
 
-def _known_as(target: Target) -> str:
+def _name_in_known_hosts(target: Target) -> str:
     return target.host if target.port == SSH_PORT else f"[{target.host}]:{target.port}"
 
 

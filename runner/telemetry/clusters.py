@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from runner.model.metrics import AppMetrics
 from runner.model.platform import InstanceStatus, OperationStatus
 from runner.model.world import World
-from runner.telemetry.labels import HEALTHS, INSTANCE_STATUSES, MEMBER_STATUSES, cluster_labels, known
+from runner.telemetry.labels import HEALTHS, INSTANCE_STATUSES, MEMBER_STATUSES, cluster_labels, one_of
 
 OPEN, WAITING = "gpuaas_operations_open", "gpuaas_operations_waiting"
 OLDEST, OLDEST_WAITING = "gpuaas_operation_oldest_age_seconds", "gpuaas_operation_oldest_waiting_age_seconds"
@@ -114,9 +114,9 @@ class Clusters(Collector):
         counts = dict.fromkeys(values, 0.0)
         if name == MEMBERS:
             for status, count in self._app.members(instance).items():
-                counts[known(status, values)] += count
+                counts[one_of(status, values)] += count
         else:
-            counts[known(instance.status if name == STATUS else instance.health, values)] = 1
+            counts[one_of(instance.status if name == STATUS else instance.health, values)] = 1
         return counts
 
 

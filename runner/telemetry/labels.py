@@ -26,12 +26,12 @@ VAULT_ROUTES = {
 _CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def known(value: object, values: Collection[str]) -> str:
+def one_of(value: object, values: Collection[str]) -> str:
     return value if isinstance(value, str) and value in values else OTHER
 
 
 def status_class(status: int | None) -> str:
-    return NO_ANSWER if status is None else known(f"{status // 100}xx", STATUS_CLASSES)
+    return NO_ANSWER if status is None else one_of(f"{status // 100}xx", STATUS_CLASSES)
 
 
 def vault_route(path: str) -> str:

@@ -20,7 +20,7 @@ from runner.model.platform import AppInstance, Operation, OperationStatus
 from runner.model.world import World
 from runner.telemetry import labels
 from runner.telemetry.clusters import Clusters
-from runner.telemetry.labels import known
+from runner.telemetry.labels import one_of
 from runner.telemetry.meter import Meter, PlayCounts
 from runner.translate import RunResult
 
@@ -120,13 +120,13 @@ class PrometheusMeter(Meter):
 
     def _claimed(self, operation: Operation, now: datetime) -> None:
         if operation.status == OperationStatus.ACCEPTED and operation.created_at:
-            verb = known(operation.operation, self._verbs)
+            verb = one_of(operation.operation, self._verbs)
             self._queue_seconds.labels(verb).observe(_seconds(operation.created_at, now))
         if claims.ran_out(operation):
             self._takeovers.inc()
 
     def _ended(self, operation: Operation, status: str, now: datetime) -> None:
-        labelled = known(operation.operation, self._verbs), known(status, labels.RESULTS)
+        labelled = one_of(operation.operation, self._verbs), one_of(status, labels.RESULTS)
         self._operations.labels(*labelled).inc()
         if operation.created_at:
             self._operation_seconds.labels(*labelled).observe(_seconds(operation.created_at, now))
@@ -134,7 +134,7 @@ class PrometheusMeter(Meter):
     # -- plays ---------------------------------------------------------------------------------------------
 
     def play_ended(self, playbook: str, result: RunResult | None, seconds: float) -> None:
-        name = known(playbook, self._playbooks)
+        name = one_of(playbook, self._playbooks)
         for one in labels.PLAY_RESULTS:
             self._plays.labels(name, one)
         self._plays.labels(name, labels.play_result(result)).inc()
@@ -153,7 +153,7 @@ class PrometheusMeter(Meter):
 
     def _call(self, to: str, method: str, route: str, status: int | None, seconds: float) -> None:
         requests, durations = self._calls[to]
-        where = known(method, labels.METHODS), route
+        where = one_of(method, labels.METHODS), route
         for one in labels.STATUS_CLASSES:
             requests.labels(*where, one)
         requests.labels(*where, labels.status_class(status)).inc()

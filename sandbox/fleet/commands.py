@@ -41,8 +41,8 @@ class Init:
     pid: int
 
 
-# By the container's name. Process-wide, because a fleet makes its Hosts anew for each call.
-_known: dict[str, Init] = {}
+# By the container's name. Process-wide, because a fleet makes new Hosts for each call.
+_first_processes: dict[str, Init] = {}
 # Containers whose cgroups cannot be joined; podman runs commands there.
 _closed: set[str] = set()
 
@@ -50,7 +50,7 @@ _closed: set[str] = set()
 def remember(container: str, container_id: str, pid: int) -> None:
     """Keep the container's first process, so that the next command need not ask podman for it."""
     if pid:
-        _known[container] = Init(container_id, pid)
+        _first_processes[container] = Init(container_id, pid)
 
 
 def run(
@@ -104,23 +104,23 @@ def _inspect(podman: Podman, container: str) -> bool:
 
 def _entry(container: str) -> _Entry | None:
     """How to enter the container now; None if its first process is unknown, has ended, or cannot be entered."""
-    known, nsenter = _known.get(container), _nsenter()
-    if known is None or nsenter is None or container in _closed:
+    first, nsenter = _first_processes.get(container), _nsenter()
+    if first is None or nsenter is None or container in _closed:
         return None
     try:
-        lines = Path(f"/proc/{known.pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{first.pid}/status").read_text().splitlines()
         status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-        groups = cgroups.membership(known.pid, known.container_id)
-        limits = _limits(known.pid)
+        groups = cgroups.membership(first.pid, first.container_id)
+        limits = _limits(first.pid)
     except (OSError, KeyError, ValueError):
         groups = {}
     # The pid may belong to another process by now, so check that it still is the container's first one.
     if not groups or status["NSpid"].split()[-1] != "1" or status["State"].startswith("Z"):
-        _known.pop(container, None)
+        _first_processes.pop(container, None)
         return None
     joined = [str(one / "cgroup.procs") for one in dict.fromkeys(groups.values())]
     join = ["/bin/sh", "-c", _JOIN, "sh", *limits, *joined, "--"]
-    enter = [nsenter, f"--target={known.pid}", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--"]
+    enter = [nsenter, f"--target={first.pid}", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--"]
     bounds = f"--bounding-set={_capabilities(int(status['CapBnd'], 16))}"
     limit = ["setpriv", "--clear-groups", "--inh-caps=-all", bounds, "--"]
     return _Entry(cgroups.is_frozen(groups), [*join, *enter, *limit])

@@ -65,7 +65,7 @@ class Enrolment:
         }
 
 
-def enrol(control: ControlClient, app_directory: Path, known: Enrolment | None) -> Enrolment:
+def enrol(control: ControlClient, app_directory: Path, enrolled: Enrolment | None) -> Enrolment:
     """Register the app, and create the project and its principals unless they exist."""
     manifest = _yaml(app_directory / "manifest.yaml")
     control.register_app(manifest)
@@ -75,11 +75,11 @@ def enrol(control: ControlClient, app_directory: Path, known: Enrolment | None) 
     adapter_keys = [entry["key"] for entry in keys["service_account"]]
     # The sandbox's operator owns the project, and may also read the catalog and delete instances.
     operator_keys = sorted(set(manifest["action_keys"].values()))
-    if known is None:
+    if enrolled is None:
         project = control.create_project("sandbox")
         account = control.create_service_account(project["project_id"], "adapter", adapter_keys)
         role = control.create_approle(project["project_id"])
-        known = Enrolment(
+        enrolled = Enrolment(
             org_id=project["org_id"],
             project_id=project["project_id"],
             service_account_id=account["service_account_id"],
@@ -93,11 +93,11 @@ def enrol(control: ControlClient, app_directory: Path, known: Enrolment | None) 
         )
     else:
         # A newer checkout may need other keys than the one that made this sandbox.
-        control.change_service_account(known.service_account_id, action_keys=adapter_keys)
-    if known.operator_token_expires - time.time() > _DAY:
-        return known
-    token = control.operator_token(known.project_id, "operator", operator_keys, _OPERATOR_TOKEN_SECONDS)
-    return replace(known, operator_token=token, operator_token_expires=time.time() + _OPERATOR_TOKEN_SECONDS)
+        control.change_service_account(enrolled.service_account_id, action_keys=adapter_keys)
+    if enrolled.operator_token_expires - time.time() > _DAY:
+        return enrolled
+    token = control.operator_token(enrolled.project_id, "operator", operator_keys, _OPERATOR_TOKEN_SECONDS)
+    return replace(enrolled, operator_token=token, operator_token_expires=time.time() + _OPERATOR_TOKEN_SECONDS)
 
 
 def store_login_key(control: ControlClient, enrolment: Enrolment, key: KeyPair) -> Enrolment:

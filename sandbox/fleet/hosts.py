@@ -107,8 +107,8 @@ class Hosts:
         for host in hosts:
             if host.name == name:
                 return host
-        known = ", ".join(host.name for host in hosts) or "none"
-        raise FleetError(f"fleet {self.fleet!r} has no host {name!r}; its hosts: {known}")
+        names = ", ".join(host.name for host in hosts) or "none"
+        raise FleetError(f"fleet {self.fleet!r} has no host {name!r}; its hosts: {names}")
 
     def images(self, specs: Iterable[HostSpec]) -> dict[HostSpec, str]:
         """The image of each host; missing images are built."""

@@ -63,9 +63,9 @@ def register(tx: Tx, manifest: Doc) -> Row:
         compile_schema({}).check_schema(manifest["deploy_input"])
     except SchemaError:
         raise validation_error("the manifest's deploy_input is not a JSON Schema") from None
-    known = find(tx, manifest["app_slug"])
-    if known is not None:
-        return tx.save(known, manifest)
+    registered = find(tx, manifest["app_slug"])
+    if registered is not None:
+        return tx.save(registered, manifest)
     doc = {**manifest, "id": manifest["app_slug"], "project_id": NO_PROJECT}
     return tx.insert("app", doc, app_slug=manifest["app_slug"])
 

@@ -90,8 +90,8 @@ class Operation:
     def read(self, path: dict[str, str], query: str, headers: Mapping[str, str], body: bytes) -> Given:
         given = Given(path=path)
         pairs = parse_qsl(query, keep_blank_values=True)
-        known = {parameter.name for parameter in self.parameters if parameter.location == "query"}
-        given.problems += [f"query/{name}: not in the contract" for name, _ in pairs if name not in known]
+        declared = {parameter.name for parameter in self.parameters if parameter.location == "query"}
+        given.problems += [f"query/{name}: not in the contract" for name, _ in pairs if name not in declared]
         for parameter in self.parameters:
             self._read_parameter(parameter, given, pairs, headers)
         self._read_body(given, headers.get("content-type", ""), body)

@@ -19,14 +19,14 @@ def create_usage_record(call: Call) -> Reply:
     wrong = [name for name in FROM_INSTANCE if body[name] != instance.doc[name]]
     if wrong:
         raise validation_error("the record's fields differ from its instance", fields=wrong)
-    known = call.tx.sql.execute(
+    recorded = call.tx.sql.execute(
         "SELECT id FROM objects WHERE kind=? AND project_id=? AND json_extract(doc, '$.record_id')=?",
         (KIND, call.project, body["record_id"]),
     ).fetchone()
-    if known is None:
+    if recorded is None:
         row = call.tx.insert(KIND, {**body, "id": str(uuid.uuid4())})
         return Reply(row.doc, 201, touched=(KIND, row.doc["id"]), changes={"record_id": body["record_id"]})
-    earlier = call.tx.find(KIND, known[0], project=call.project)
+    earlier = call.tx.find(KIND, recorded[0], project=call.project)
     if earlier is None or any(earlier.doc.get(name) != value for name, value in body.items()):
         raise ApiError(409, "usage_record_conflict", "a record with this record_id has another content")
     return Reply(earlier.doc, 201, touched=(KIND, earlier.doc["id"]))

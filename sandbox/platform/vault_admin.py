@@ -89,9 +89,9 @@ def router(store: Store) -> APIRouter:
 def _add_mounts(routes: APIRouter, store: Store) -> None:
     @routes.post("/sys/{kind}/{name}", status_code=204)
     def enable(kind: str, name: str, given: Doc = Depends(body)) -> Response:  # noqa: B008
-        path, known = _mount(kind, name)
-        if given.get("type") != known:
-            raise VaultError(400, f"this stand-in supports only the type {known}")
+        path, supported = _mount(kind, name)
+        if given.get("type") != supported:
+            raise VaultError(400, f"this stand-in supports only the type {supported}")
         with store.transaction(write=True) as tx:
             if has_mount(tx, path):
                 raise VaultError(400, f"path is already in use at {path}/")

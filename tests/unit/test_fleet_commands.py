@@ -108,23 +108,23 @@ class Recorder(Podman):
 
 
 @pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, commands.Init]:
+def processes(monkeypatch: pytest.MonkeyPatch) -> dict[str, commands.Init]:
     found: dict[str, commands.Init] = {}
-    monkeypatch.setattr(commands, "_known", found)
+    monkeypatch.setattr(commands, "_first_processes", found)
     monkeypatch.setattr(commands, "_nsenter", lambda: "/usr/bin/nsenter")
     return found
 
 
-def test_podman_runs_the_command_if_the_first_process_has_ended(known: dict[str, commands.Init]) -> None:
-    known["c"] = commands.Init(ID, os.getpid())  # in use by a process that is not the container's
+def test_podman_runs_the_command_if_the_first_process_has_ended(processes: dict[str, commands.Init]) -> None:
+    processes["c"] = commands.Init(ID, os.getpid())  # in use by a process that is not the container's
     podman = Recorder(os.getpid())
     assert commands.run(podman, "c", "gs-1", ["true"]).returncode == 0
     assert podman.calls == ["container", "exec"]
-    assert known == {}
+    assert processes == {}
 
 
 def test_podman_runs_the_command_without_nsenter(
-    known: dict[str, commands.Init], monkeypatch: pytest.MonkeyPatch
+    processes: dict[str, commands.Init], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands, "_nsenter", lambda: None)
     podman = Recorder(1)

@@ -34,13 +34,13 @@ class Evictions:
 
     def unpin(self, addresses: Sequence[str]) -> None:
         """Clear the required nodes of pending jobs. scontrol changes one job or array element at a time."""
-        asked = check_addresses(addresses)
-        if not asked:
+        listed = check_addresses(addresses)
+        if not listed:
             return
         jobs = self._look()
         pinned = {job["address"]: job for job in jobs if _is_pinned(job) and not job["address"].endswith(UNREAD)}
         complaints: dict[str, str] = {}
-        for address in asked:
+        for address in listed:
             if address in pinned:
                 job = pinned[address]
                 given = [str(job["id"])] if job["het_job_id"] else elements(address)[:UPDATES]
@@ -50,7 +50,7 @@ class Evictions:
                 ]
                 complaints[address] = next(filter(None, replies), f"Job {address} still names its nodes.")
         still = [job for job in self._look() if _is_pinned(job)]
-        for address in asked:
+        for address in listed:
             if address not in complaints:
                 self.verdicts[address] = _not_found(address, jobs)
             elif _still_pinned(pinned[address], still):
@@ -60,13 +60,13 @@ class Evictions:
 
     def _end(self, addresses: Sequence[str], done: str, ending: tuple[str, ...]) -> None:
         """One command for all jobs. It continues after a job that it cannot end, which the next look shows."""
-        asked = check_addresses(addresses)
-        if not asked:
+        listed = check_addresses(addresses)
+        if not listed:
             return
         jobs = self._look()
         before = {job["id"]: job for job in jobs}
         requeues = done == "requeued"
-        targets = find_targets(asked, jobs, whole=requeues)
+        targets = find_targets(listed, jobs, whole=requeues)
         to_do = [
             target
             for target in targets.values()

@@ -94,15 +94,15 @@ def naming(name: str, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def check_addresses(addresses: Iterable[str]) -> list[str]:
     """Sorted and without duplicates. An address that Slurm could read as other jobs is refused."""
-    asked = sorted(set(addresses))
-    for address in asked:
+    unique = sorted(set(addresses))
+    for address in unique:
         if not ADDRESS.fullmatch(address):
             raise AdapterError(
                 "job_address_refused",
                 f"{address[:60]!r} is not the address of one job, such as 100, 100_7 or 100+1. Correct it, then retry.",
                 INTERVENTION,
             )
-    return asked
+    return unique
 
 
 def elements(address: str) -> list[str]:

@@ -68,13 +68,13 @@ def note_unreadable(world: World) -> list[Step]:
     for member in world.members:
         if member.status == MemberStatus.DELETED:
             continue
-        known = member.notes.last_adapter_error
+        noted = member.notes.last_adapter_error
         error = _note_error(member)
-        if error and (known is None or (known.code, known.message) != (error.code, error.message)):
+        if error and (noted is None or (noted.code, noted.message) != (error.code, error.message)):
             step = _note(member, error.as_note(world.now), error.message)
             # A write that does not fit would end every tick of the instance here.
             steps.append(step if _fits(step) else Warn(error.message, host_name(member)))
-        elif error is None and known and known.code in claims.NOTE_CODES:
+        elif error is None and noted and noted.code in claims.NOTE_CODES:
             steps.append(_note(member, None, "every note of it can be read again"))
     return steps
 

@@ -54,11 +54,11 @@ def deploy(world: World, controller: Member) -> list[Step]:
     """The play that brings up the controller, and in the same run the workers that join."""
     if not _bootstrap(world, controller)[1]:
         return []
-    wants = wanted_plays(world, controller)
-    joins = wants.joins
+    plays = wanted_plays(world, controller)
+    joins = plays.joins
     acts: frozenset[Act] = frozenset(("join", member.id) for member in (controller, *joins))
     why = f"controller first, then {len(joins)} worker(s) in the same run"
-    return [Play(why, "deploy", (controller, *joins), acts, operations=wants.operations_of(joins))]
+    return [Play(why, "deploy", (controller, *joins), acts, operations=plays.operations_of(joins))]
 
 
 def _bootstrap(world: World, controller: Member) -> tuple[list[Step], bool]:

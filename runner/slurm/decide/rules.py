@@ -98,9 +98,9 @@ def _for_play(play: Play, step: Step) -> Step:
             pass
         case _:
             members = play.members
-    asked = {one.id: one for member in members if (one := play.operations.get(member.id))}
+    by_id = {one.id: one for member in members if (one := play.operations.get(member.id))}
     # One that is for several names none of them, as long as the play itself is not for one.
-    operation = play.operation or (next(iter(asked.values())) if len(asked) == 1 else None)
+    operation = play.operation or (next(iter(by_id.values())) if len(by_id) == 1 else None)
     step = replace(step, play_rule=play.rule)
     return step if operation is None else next(iter(for_operation(operation, [step])))
 

@@ -137,8 +137,8 @@ def followed(world: World, _controller: Member) -> list[Step]:
     steps: list[Step] = []
     for member in world.members:
         outcome = world.outcomes.get(member.id)
-        asked = world.did("follow", member) or world.did("join", member)
-        if not outcome or outcome.error or not asked or not _is_responding(world, member):
+        updated = world.did("follow", member) or world.did("join", member)
+        if not outcome or outcome.error or not updated or not _is_responding(world, member):
             continue
         reported: Detail = {key: outcome.detail[key] for key in FOLLOWED if outcome.detail.get(key)}
         if member.differs(reported):

@@ -76,15 +76,15 @@ def take_down(world: World) -> list[Step] | None:
     """The next steps of an instance in `deleting`; None for any other."""
     if world.instance.status != InstanceStatus.DELETING:
         return None
-    asked, steps = _asked(world), _next_steps(world)
-    return for_operation(asked[0], steps) if asked else steps
+    requested, steps = _decommissions(world), _next_steps(world)
+    return for_operation(requested[0], steps) if requested else steps
 
 
 def _next_steps(world: World) -> list[Step]:
     steps = _settle(world)
     if any(not isinstance(step, Wait) for step in steps) or _is_anothers(world):
         return steps
-    operation = next(iter(_asked(world)), None)
+    operation = next(iter(_decommissions(world)), None)
     note = note_of(world, operation)
     if note != queue.note(world):
         return [*steps, *_write(world, note, decommission_hosts.reasons(world.members))]
@@ -93,11 +93,11 @@ def _next_steps(world: World) -> list[Step]:
     if not members:
         return [*steps, *_end(world, note)]
     agreed = agreed_terms(note, terms, operation)
-    more, wants, to_clean, waited_for = _members(world, members, agreed, lost_controller(world, note, terms))
+    more, plays, to_clean, waited_for = _members(world, members, agreed, lost_controller(world, note, terms))
     steps += more
     if _has_writes(steps):
         return steps
-    play = _play(world, members, wants, to_clean, agreed)
+    play = _play(world, members, plays, to_clean, agreed)
     if play:
         begun = note.but(phase=_phase(note, play))
         return [*steps, *_write(world, begun, decommission_hosts.reasons(members)), play]
@@ -107,7 +107,7 @@ def _next_steps(world: World) -> list[Step]:
 # -- whose it is -----------------------------------------------------------------------------------------------
 
 
-def _asked(world: World) -> list[Operation]:
+def _decommissions(world: World) -> list[Operation]:
     return [one for one in world.instance_operations if one.operation == NAME and one.status in OPEN]
 
 
@@ -117,19 +117,20 @@ def _settle(world: World) -> list[Step]:
     for operation in (*world.operations, *world.instance_operations):
         if operation.status in OPEN and operation.operation != NAME:
             steps.append(_taken(world, operation) or Refuse(DELETING.message, operation, DELETING.code))
-    for operation in _asked(world):
+    for operation in _decommissions(world):
         try:
             read_terms(operation.parameters)
         except IntentError as error:
             steps.append(_taken(world, operation) or Refuse(error.message, operation, error.code))
     if steps:
         return steps
-    asked = _asked(world)
-    mine = _taken(world, asked[0], claim_accepted=True) if asked else None
-    steps += [mine] if mine else []
-    steps += [Wait(f"{asked[0].label} came first: it ends with that", one.label, operation=one) for one in asked[1:]]
+    requested = _decommissions(world)
+    ours = _taken(world, requested[0], claim_accepted=True) if requested else None
+    steps += [ours] if ours else []
+    later = requested[1:]
+    steps += [Wait(f"{requested[0].label} came first: it ends with that", one.label, operation=one) for one in later]
     keeper = _keeper(world)
-    if keeper and not mine:
+    if keeper and not ours:
         held = [Wait(why, host_name(one)) for one in _alive(world) if (why := obstacle(world, one))]
         steps += held
         if not held and not is_claimed(world, keeper):
@@ -179,7 +180,7 @@ def _members(
     """Steps, requests to the controller, members whose hosts are to be cleaned now, and members that are waited for:
     workers first, and the controller when no worker needs it any more."""
     steps: list[Step] = []
-    wants = WantedPlays()
+    plays = WantedPlays()
     to_clean: list[Member] = []
     waited_for: list[Member] = []
     # Workers come first, so the list is complete when the controller is reached.
@@ -190,7 +191,7 @@ def _members(
         held = None if member.component_key == CONTROLLER else _still_at_work(world, member, agreed, lost)
         if held:
             steps += held[0]
-            wants.add(held[1])
+            plays.add(held[1])
             waited_for.append(member)
             continue
         # Drained in this tick by a controller that answers, and not held back: the look showed no job on it.
@@ -200,7 +201,7 @@ def _members(
         steps += own
         to_clean += [member] if clean else []
         waited_for += [] if decommission_hosts.is_out_of_the_way(member) else [member]
-    return steps, wants, to_clean, waited_for
+    return steps, plays, to_clean, waited_for
 
 
 def _has_writes(steps: list[Step]) -> bool:
@@ -223,10 +224,10 @@ def _still_at_work(world: World, member: Member, agreed: AgreedTerms, lost: str 
 
 
 def _play(
-    world: World, members: list[Member], wants: WantedPlays, to_clean: list[Member], agreed: AgreedTerms
+    world: World, members: list[Member], plays: WantedPlays, to_clean: list[Member], agreed: AgreedTerms
 ) -> Play | None:
     controller = find_controller(members)
-    drain = wants.drain_play(world, controller) if controller else None
+    drain = plays.drain_play(world, controller) if controller else None
     if drain or not to_clean:
         return drain
     names = limits.named([node_name(member) or host_name(member) for member in to_clean])
@@ -297,13 +298,13 @@ def _end(world: World, note: DecommissionNote) -> list[Step]:
         return [*shown, Wait(world.not_forgotten.message, "secrets")]
     if not world.forgotten:
         return [ForgetSecrets("no member is left that needs them")]
-    unclaimed = [claim for one in _asked(world) if (claim := _taken(world, one, claim_accepted=True))]
+    unclaimed = [claim for one in _decommissions(world) if (claim := _taken(world, one, claim_accepted=True))]
     if unclaimed:
         return list(unclaimed)
     result = _results(world)
     done: list[Step] = [
         Finish("every member is gone, and so are the secrets", one, OperationStatus.SUCCEEDED, result)
-        for one in _asked(world)
+        for one in _decommissions(world)
     ]
     ended = note.but(result="done", phase="done")
     written = detail.of_instance(world.instance, None, world.members, [], world.now, ended)

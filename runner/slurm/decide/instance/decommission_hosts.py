@@ -59,7 +59,7 @@ def clean_host(
     note = leave.of_operation(member, agreed.id)
     if note is None:
         return [begin(world, member, agreed)], False
-    if has_failed(member) and agreed.asked_by in (None, note.tried_for):
+    if has_failed(member) and agreed.requested_by in (None, note.tried_for):
         return [], False  # an operator has to correct the cause, then request it again
     if member.status != MemberStatus.DELETING:
         again = note.but(result=None, error=None, attempts=Attempts())
@@ -108,7 +108,7 @@ def _not_clean(
     counts = error.host is not None and (error.code != "jobs_on_host" or seen_free)
     tried = note.attempts.failed(world.now, error.code) if counts else note.attempts
     again = error.klass == "retryable" and not tried.is_spent(world.policy.max_attempts)
-    note = note.but(attempts=tried) if again else note.but(result="failed", tried_for=agreed.asked_by)
+    note = note.but(attempts=tried) if again else note.but(result="failed", tried_for=agreed.requested_by)
     status = member.status if again else MemberStatus.FAILED
     changes = reported | SlurmNotes(leave=note, last_adapter_error=noted).changes
     return [SetMember(f"{error.code}: {error.message}", member, status, changes)]

@@ -56,7 +56,7 @@ class AgreedTerms:
     """What applies to every member of one decommission."""
 
     id: UUID  # in the members' notes and the nodes' reasons
-    asked_by: str | None  # the operation whose terms these are: a failed member is tried again for the next one
+    requested_by: str | None  # the operation whose terms these are: a failed member is tried again for the next one
     jobs_until: datetime | None  # then jobs are cancelled; without it they are waited for
     gives_up_at: datetime | None  # then the operation fails, and nothing is cancelled
     reason: str
@@ -93,7 +93,7 @@ def agreed_terms(note: DecommissionNote, terms: Terms, operation: Operation | No
     until = note.terms_since + timedelta(seconds=seconds) if seconds is not None else None
     return AgreedTerms(
         id=note.operation_id,
-        asked_by=str(note.terms_of) if operation else None,
+        requested_by=str(note.terms_of) if operation else None,
         jobs_until=until if terms.on_deadline == "cancel" else None,
         gives_up_at=until if terms.on_deadline != "cancel" else None,
         reason=terms.reason,

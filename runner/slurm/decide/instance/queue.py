@@ -87,7 +87,7 @@ def _turn(world: World, verbs: Mapping[str, Verb]) -> tuple[list[Step], Operatio
     """Steps that settle whose turn it is, and the operation that is ours to carry out now."""
     steps: list[Step] = []
     first: Operation | None = None
-    mine: Operation | None = None
+    current: Operation | None = None
     for operation in sorted(world.instance_operations, key=lambda one: _rank(one, verbs)):
         if operation.status not in OPEN:
             continue
@@ -101,8 +101,8 @@ def _turn(world: World, verbs: Mapping[str, Verb]) -> tuple[list[Step], Operatio
         first = operation
         own, ours = _claim(world, operation, verbs[operation.operation])
         steps += for_operation(operation, own)
-        mine = operation if ours else None
-    return steps, mine
+        current = operation if ours else None
+    return steps, current
 
 
 def _rank(operation: Operation, verbs: Mapping[str, Verb]) -> tuple[bool, bool]:

@@ -57,7 +57,7 @@ def check(world: World, operation: Operation) -> None:
 
 
 def carry_out(world: World, operation: Operation, cluster: Cluster) -> list[Step]:
-    note, mine = queue.progress(world, operation, RetryNote), joined_by(world, operation)
+    note, joined = queue.progress(world, operation, RetryNote), joined_by(world, operation)
     if note is None:
         reasons = [Reason(code="retrying", message="the deploy is tried again; members that are ready are kept")]
         begun = RetryNote.begin(operation, world.now)
@@ -65,9 +65,9 @@ def carry_out(world: World, operation: Operation, cluster: Cluster) -> list[Step
     again = [_try_again(world, member, operation) for member in _failed(world, operation)]
     if again:
         return list(again)
-    unfinished = [member for member in mine if member.status in UNFINISHED]
+    unfinished = [member for member in joined if member.status in UNFINISHED]
     if whole_cluster.controller_of(world).status == MemberStatus.READY and not unfinished:
-        return _end(world, operation, note, mine)
+        return _end(world, operation, note, joined)
     stand_in = (_as_add(operation, unfinished),) if unfinished else ()
     return _ours(operation, cluster(world.later(operations=stand_in, instance_operations=())))
 
@@ -130,14 +130,16 @@ def _without_stand_in(operation: Operation, step: Step) -> Step:
     return replace(step, operation=operation)
 
 
-def _end(world: World, operation: Operation, note: RetryNote, mine: Sequence[Member]) -> list[Step]:
-    failed = [member for member in mine if member.status != MemberStatus.READY]
+def _end(world: World, operation: Operation, note: RetryNote, joined: Sequence[Member]) -> list[Step]:
+    failed = [member for member in joined if member.status != MemberStatus.READY]
     error = None
     if failed:
         first = message_of(failed[0].notes.last_adapter_error)
-        error = AdapterError("partly_failed", f"{len(failed)} of {len(mine)} workers failed again; the first: {first}")
+        error = AdapterError(
+            "partly_failed", f"{len(failed)} of {len(joined)} workers failed again; the first: {first}"
+        )
     # The cluster's health is reported next, by the same code as after any deploy.
     ended = note.but(phase="deployed")
     return whole_cluster.end(
-        world, operation, ended, error=error, health=Health.PROGRESSING, reasons=[], result=joined_results(mine)
+        world, operation, ended, error=error, health=Health.PROGRESSING, reasons=[], result=joined_results(joined)
     )

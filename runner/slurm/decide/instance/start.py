@@ -186,7 +186,7 @@ def _note_waiting(world: World, note: StartNote, waits: list[Step]) -> list[Step
 def _end(world: World, operation: Operation | None, note: StartNote, controller: Member) -> list[Step]:
     if world.snapshot is None and not world.did("look", controller):
         return [look(controller, "every member is back, and the cluster is not reported yet")]
-    lost = [member for member in _mine(world, operation) if member.status == MemberStatus.FAILED]
+    lost = [member for member in _started(world, operation) if member.status == MemberStatus.FAILED]
     error = None
     if lost:
         first = message_of(lost[0].notes.last_adapter_error)
@@ -195,13 +195,13 @@ def _end(world: World, operation: Operation | None, note: StartNote, controller:
     return whole_cluster.end(world, operation, ended, error=error, status=InstanceStatus.RUNNING, result=result)
 
 
-def _mine(world: World, operation: Operation | None) -> list[Member]:
+def _started(world: World, operation: Operation | None) -> list[Member]:
     """The workers this start has brought back, or failed to."""
     return [one for one in workers_of(world) if operation and one.notes.started_by == operation.id]
 
 
 def _result(world: World, operation: Operation) -> Detail:
-    return joined_results(_mine(world, operation))
+    return joined_results(_started(world, operation))
 
 
 def _reason(message: str, code: str = "starting") -> Reason:

@@ -17,8 +17,8 @@ def joined_by(world: World, operation: Operation) -> list[Member]:
 
 def join(world: World, operation: Operation, controller: Member) -> tuple[list[Step], list[Member], list[Member]]:
     """Steps, the members to be played, and those that have their result, ready or failed."""
-    mine = {member.allocation_id: member for member in joined_by(world, operation)}
-    missing = [allocation for allocation in operation.allocation_ids if allocation not in mine]
+    joined = {member.allocation_id: member for member in joined_by(world, operation)}
+    missing = [allocation for allocation in operation.allocation_ids if allocation not in joined]
     if missing:
         made: list[Step] = [
             NewMember("the operation requests it", operation, WORKER, one, detail.blank(WORKER, operation.id))
@@ -27,7 +27,7 @@ def join(world: World, operation: Operation, controller: Member) -> tuple[list[S
         return [*_superseded(world, operation), *made], [], []
     steps: list[Step] = []
     to_play: list[Member] = []
-    members = [mine[allocation] for allocation in operation.allocation_ids]
+    members = [joined[allocation] for allocation in operation.allocation_ids]
     for member in members:
         if member.status not in UNFINISHED:
             continue

@@ -34,7 +34,7 @@ from runner.slurm.world import World
 def worker_operations(world: World, placement: Placement, controller: Member) -> tuple[list[Step], WantedPlays]:
     """Steps for each open operation in order of creation, and what they want done on hosts."""
     steps: list[Step] = []
-    wants = WantedPlays()
+    plays = WantedPlays()
     busy: dict[UUID, Operation] = {}  # members and allocations of earlier open operations
     for operation in world.operations:
         if operation.status not in OPEN:
@@ -66,16 +66,16 @@ def worker_operations(world: World, placement: Placement, controller: Member) ->
         own, wanted = _carry_out(world, operation, controller)
         steps += for_operation(operation, own)
         wanted.operations = {member.id: operation for member in wanted.members}
-        wants.add(wanted)
-    return steps, wants
+        plays.add(wanted)
+    return steps, plays
 
 
 def _claim(world: World, operation: Operation, label: str) -> Step:
     later = Attempts(next_at=_next_try(world, operation)).not_due(world.now)
     if later:
         return Wait(later, label)
-    known = set(world.allocations) | {member.allocation_id for member in joined_by(world, operation)}
-    unknown = next((one for one in operation.allocation_ids if one not in known), None)
+    readable = set(world.allocations) | {member.allocation_id for member in joined_by(world, operation)}
+    unknown = next((one for one in operation.allocation_ids if one not in readable), None)
     if unknown:
         odd = world.unknown_allocations.get(unknown)
         return Wait(f"{odd or f'allocation {unknown} is not known'}: nothing begins until it can be read", label)
@@ -101,15 +101,15 @@ def _unreadable_record(world: World, operation: Operation) -> str | None:
 def _carry_out(world: World, operation: Operation, controller: Member) -> tuple[list[Step], WantedPlays]:
     verb = operation.operation
     steps: list[Step] = []
-    wants = WantedPlays()
+    plays = WantedPlays()
     arrived: list[Member] = []
     if verb in ("add", "replace"):
-        steps, wants.joins, arrived = join(world, operation, controller)
+        steps, plays.joins, arrived = join(world, operation, controller)
         if len(arrived) < len(operation.allocation_ids):
-            return steps, wants
+            return steps, plays
         lost = [member for member in arrived if member.status != MemberStatus.READY]
         if verb == "add" or lost:
-            return [*steps, _finish_add(operation, arrived)], wants
+            return [*steps, _finish_add(operation, arrived)], plays
     targets = _targets(world, operation)
     for member in targets:
         if controller.status != MemberStatus.READY:
@@ -117,10 +117,10 @@ def _carry_out(world: World, operation: Operation, controller: Member) -> tuple[
             continue
         own, wanted = _step(world, operation, member)
         steps += own
-        wants.add(wanted)
+        plays.add(wanted)
     if all(leave.result(member, operation.id) for member in targets):
         steps.append(_finish_leave(operation, targets, arrived))
-    return steps, wants
+    return steps, plays
 
 
 def _step(world: World, operation: Operation, member: Member) -> Progress:
@@ -176,7 +176,7 @@ def orphans(world: World) -> tuple[list[Step], WantedPlays]:
     """Members that are unfinished although their operation is over: it was cancelled, or ended in another way."""
     open_now = {operation.id for operation in world.operations}
     steps: list[Step] = []
-    wants = WantedPlays()
+    plays = WantedPlays()
     for member in world.members:
         if member.component_key != WORKER or member.status == MemberStatus.DELETED or is_stopped(member):
             continue
@@ -186,12 +186,12 @@ def orphans(world: World) -> tuple[list[Step], WantedPlays]:
         if stored.leave and stored.leave.is_under_way and stored.leave.operation_id not in open_now:
             own, wanted = leave.cancelled(world, member, stored.leave)
             steps += own
-            wants.add(wanted)
+            plays.add(wanted)
         elif member.status in UNFINISHED and stored.operation_id not in open_now:
             outcome = world.outcomes.get(member.id)
             gone = AdapterError("operation_ended", "its operation was cancelled before it was ready: add it again")
             steps += conclude(world, member, outcome) if outcome else [fail(world, member, gone)]
-    return steps, wants
+    return steps, plays
 
 
 def _targets(world: World, operation: Operation) -> list[Member]:

@@ -23,25 +23,25 @@ def settle_orphans(world: World, _controller: Member) -> list[Step]:
 
 def wanted_plays(world: World, controller: Member) -> WantedPlays:
     """What is to be done on hosts, for open operations and for those that were cancelled."""
-    wants = _operations(world, controller)[1]
-    wants.add(orphans(world)[1])
-    return wants
+    plays = _operations(world, controller)[1]
+    plays.add(orphans(world)[1])
+    return plays
 
 
 def play(world: World, controller: Member) -> list[Step]:
     """The next Ansible run: one for all workers that need the same, and nothing twice in a tick."""
-    wants = wanted_plays(world, controller)
+    plays = wanted_plays(world, controller)
     if controller.status != MemberStatus.READY:
-        return _waits(wants, wants.joins, "the controller is not ready")
+        return _waits(plays, plays.joins, "the controller is not ready")
     held = claims.not_now(world, controller)
     if held:
-        return _waits(wants, wants.members, f"the controller: {held}")
-    found = wants.join_play(controller) or wants.drain_play(world, controller) or wants.remove_play(controller)
+        return _waits(plays, plays.members, f"the controller: {held}")
+    found = plays.join_play(controller) or plays.drain_play(world, controller) or plays.remove_play(controller)
     return [found] if found else []
 
 
-def _waits(wants: WantedPlays, members: Iterable[Member], why: str) -> list[Step]:
-    return [Wait(why, host_name(one), operation=wants.operations.get(one.id)) for one in members]
+def _waits(plays: WantedPlays, members: Iterable[Member], why: str) -> list[Step]:
+    return [Wait(why, host_name(one), operation=plays.operations.get(one.id)) for one in members]
 
 
 def _operations(world: World, controller: Member) -> tuple[list[Step], WantedPlays]:

@@ -116,7 +116,7 @@ END_TO_END = (
     EndToEnd("canaries", 220, {"bookworm": "full"}),
     # unit/test_supply_chain.py checks the lock, the Containerfile and the content of the image in every merge.
     EndToEnd("image", 180, {"bookworm": "full"}),
-    EndToEnd("liar", 150, {"bookworm": "full"}),
+    EndToEnd("compromised_worker", 150, {"bookworm": "full"}),
     EndToEnd("platform_faults", 65, {"bookworm": "test"}),
     EndToEnd("neighbours", 240, {"bookworm": "full"}),
 )

@@ -86,7 +86,7 @@ answer |= {"packages": {"slurmd": "22.05.8-4"}}
 answer = {"hostname": host, "units_noted": ["slurmd"], "residue": [], "logs_kept": None}
 """,
 }
-# Runs the module as it is, then whatever the test adds, with the answer in `said`; prints `said` and `more`.
+# Runs the module as it is, then whatever the test adds, with the answer in `result`; prints `result` and `more`.
 INTERPRETER = """#!{python} -IS
 import base64, json, os, subprocess, sys
 os.environ["STUB_HOST"] = {name!r}
@@ -94,13 +94,13 @@ os.environ["STUB_ASKED"] = {asked!r}
 done = subprocess.run([{python!r}, "-IS", *sys.argv[1:]], capture_output=True, text=True)
 module = os.path.basename(sys.argv[1]).removeprefix("AnsiballZ_").removesuffix(".py") if len(sys.argv) > 1 else ""
 try:
-    said, more = json.loads(done.stdout), ""
+    result, more = json.loads(done.stdout), ""
 except ValueError:
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
     sys.exit(done.returncode)
-{lies}
-print(json.dumps(said))
+{forgeries}
+print(json.dumps(result))
 print(more)
 sys.exit(done.returncode)
 """
@@ -113,7 +113,7 @@ class LocalPlays:
         self.bundle = directory / "bundle"
         self.asked_file = directory / "asked.jsonl"
         self.events: list[MemberEvent] = []
-        self._lies: dict[str, str] = {}
+        self._forgeries: dict[str, str] = {}
         for name in LINKED:
             (self.bundle / name).parent.mkdir(parents=True, exist_ok=True)
             (self.bundle / name).symlink_to(ROOT / name)
@@ -127,9 +127,9 @@ class LocalPlays:
         monkeypatch.setattr(plays, "bundle_dir", lambda: self.bundle)
         monkeypatch.setattr(inventory, "build", self._build)
 
-    def lies(self, member: Member, code: str) -> None:
-        """What the member's host makes of each answer: Python that changes `said`, or adds text in `more`."""
-        self._lies[names.host_name(member)] = code
+    def forgeries(self, member: Member, code: str) -> None:
+        """What the member's host makes of each answer: Python that changes `result`, or adds text in `more`."""
+        self._forgeries[names.host_name(member)] = code
 
     def playbook(self, name: str, text: str) -> None:
         (self.bundle / "playbooks" / f"{name}.yml").write_text(text)
@@ -185,8 +185,10 @@ class LocalPlays:
 
     def _interpreter(self, name: str) -> Path:
         path = self.bundle / f"python-{name}"
-        lies = self._lies.get(name, HONEST)
-        path.write_text(INTERPRETER.format(python=sys.executable, name=name, asked=str(self.asked_file), lies=lies))
+        forgeries = self._forgeries.get(name, HONEST)
+        path.write_text(
+            INTERPRETER.format(python=sys.executable, name=name, asked=str(self.asked_file), forgeries=forgeries)
+        )
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         return path
 

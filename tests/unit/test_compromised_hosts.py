@@ -1,4 +1,4 @@
-"""A worker whose host is compromised answers what it likes. Real playbooks, real ansible-runner, forged answers."""
+"""A worker on a compromised host forges its answers. Playbooks and ansible-runner are real."""
 
 import inspect
 import json
@@ -20,7 +20,7 @@ from runner.model.platform import Member
 from runner.model.world import World
 from runner.slurm.member_reports import MemberReports
 from runner.translate import RunResult
-from tests.lies import EVERY_LIE
+from tests.forged_answers import EVERY_FORGERY
 from tests.unit.lifecycle import serving
 from tests.unit.local_plays import ROOT, STUBS, LocalPlays
 from tests.unit.worlds import add, allocation, controller, worker, world
@@ -43,57 +43,57 @@ def victim(**changes: Any) -> Member:
     return serving(3, adapter_detail={"worker_hostname": "victim"}, **changes)
 
 
-def lie(local: LocalPlays, liar: Member, chief: Member, code: str = EVERY_LIE, **lies: Any) -> None:
-    given = {"CONTROLLER": host_name(chief), "VICTIM": "victim", "MARK": str(local.bundle / "owned"), **lies}
-    local.lies(liar, "\n".join([*(f"{key} = {value!r}" for key, value in given.items()), code]))
+def forge(local: LocalPlays, attacker: Member, chief: Member, code: str = EVERY_FORGERY, **forgeries: Any) -> None:
+    given = {"CONTROLLER": host_name(chief), "VICTIM": "victim", "MARK": str(local.bundle / "owned"), **forgeries}
+    local.forgeries(attacker, "\n".join([*(f"{key} = {value!r}" for key, value in given.items()), code]))
 
 
-def play(local: LocalPlays, playbook: Any, known: World, *members: Member, **terms: Any) -> RunResult:
-    return local.play(Play("test", playbook, members, terms=terms), known)
+def play(local: LocalPlays, playbook: Any, recorded: World, *members: Member, **terms: Any) -> RunResult:
+    return local.play(Play("test", playbook, members, terms=terms), recorded)
 
 
 def assert_honest(local: LocalPlays, run: RunResult, chief: Member) -> None:
-    """Nothing in it comes from a lie, nor in the events of the run."""
+    """Nothing in it comes from a forged answer, nor in the events of the run."""
     assert "owned" not in repr((run, local.events)).lower()
     assert run.snapshot is not None and run.snapshot.controller.ping == "UP"
     assert run.outcomes[chief.id].error is None
 
 
-def test_a_join_with_every_lie_reports_no_more_than_an_honest_one(local: LocalPlays) -> None:
-    chief, liar, other = controller(status="ready"), worker(add(2), 2), victim()
-    lie(local, liar, chief)
-    run = play(local, "add_worker", world(members=(chief, liar, other)), chief, liar)
+def test_a_join_with_every_forgery_reports_no_more_than_an_honest_one(local: LocalPlays) -> None:
+    chief, attacker, other = controller(status="ready"), worker(add(2), 2), victim()
+    forge(local, attacker, chief)
+    run = play(local, "add_worker", world(members=(chief, attacker, other)), chief, attacker)
     assert_honest(local, run, chief)
-    assert {one.member_id for one in local.events} == {chief.id, liar.id}
-    assert run.outcomes[liar.id].phase == "serving", "with other variables the last report would not be made"
-    assert run.outcomes[liar.id].detail["worker_hostname"] == host_name(liar)
-    assert run.outcomes[liar.id].detail["cpus"] == 2
+    assert {one.member_id for one in local.events} == {chief.id, attacker.id}
+    assert run.outcomes[attacker.id].phase == "serving", "with other variables the last report would not be made"
+    assert run.outcomes[attacker.id].detail["worker_hostname"] == host_name(attacker)
+    assert run.outcomes[attacker.id].detail["cpus"] == 2
     assert [one["wait_for_nodes"] for one in local.asked("slurm_snapshot") if "wait_for_nodes" in one] == [
-        [host_name(liar)]
+        [host_name(attacker)]
     ]
     assert local.asked("slurm_nodes") == []
     assert not (local.bundle / "owned").exists()
 
 
-def test_events_that_a_host_prints_are_believed_by_ansible_runner_alone(
+def test_events_that_a_host_prints_are_accepted_by_ansible_runner_alone(
     local: LocalPlays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without both guards the same host speaks for the controller: that is what they are for."""
-    chief, liar = controller(status="ready"), worker(add(2), 2)
-    lie(local, liar, chief)
+    chief, attacker = controller(status="ready"), worker(add(2), 2)
+    forge(local, attacker, chief)
     (local.bundle / "plugins" / "vars").unlink()
-    known = world(members=(chief, liar))
-    run = play(local, "add_worker", known, chief, liar)
+    recorded = world(members=(chief, attacker))
+    run = play(local, "add_worker", recorded, chief, attacker)
     assert_honest(local, run, chief)
     monkeypatch.setattr(plays.OwnEvents, "__call__", lambda *_: True)
-    run = play(local, "add_worker", known, chief, liar)
+    run = play(local, "add_worker", recorded, chief, attacker)
     assert any(one.phase == "owned" and one.member_id == chief.id for one in local.events)
 
 
-def test_a_person_who_plays_a_lying_host_is_shown_no_control_character(local: LocalPlays) -> None:
-    chief, liar = controller(status="ready"), worker(add(2), 2)
-    lie(local, liar, chief)
-    done = local.by_hand("add_worker", world(members=(chief, liar)), chief, liar)
+def test_a_play_by_hand_on_a_compromised_host_shows_no_control_character(local: LocalPlays) -> None:
+    chief, attacker = controller(status="ready"), worker(add(2), 2)
+    forge(local, attacker, chief)
+    done = local.by_hand("add_worker", world(members=(chief, attacker)), chief, attacker)
     assert "?[K" in done.stdout + done.stderr, "its text was printed"
     assert "\x1b" not in done.stdout + done.stderr
     assert not (local.bundle / "owned").exists()
@@ -102,16 +102,16 @@ def test_a_person_who_plays_a_lying_host_is_shown_no_control_character(local: Lo
 def test_a_malformed_event_in_a_hosts_output_does_not_end_the_run(local: LocalPlays) -> None:
     code = """
 coded = base64.b64encode(TEXT.encode()).decode()
-said["warnings"] = ["\\x1b[K" + coded + "\\x1b[%dD" % len(coded) + "\\x1b[K"]
+result["warnings"] = ["\\x1b[K" + coded + "\\x1b[%dD" % len(coded) + "\\x1b[K"]
 """
     chief = controller(status="ready")
     texts = ["[1]", '"x"', "1", '{"uuid": ["x"]}', '{"uuid": "../../x", "event": 1}']
-    liars = [worker(add(2), 2) for _ in texts]
-    for liar, text in zip(liars, texts, strict=True):
-        lie(local, liar, chief, code, TEXT=text)
-    run = play(local, "add_worker", world(members=(chief, *liars)), chief, *liars)
+    attackers = [worker(add(2), 2) for _ in texts]
+    for attacker, text in zip(attackers, texts, strict=True):
+        forge(local, attacker, chief, code, TEXT=text)
+    run = play(local, "add_worker", world(members=(chief, *attackers)), chief, *attackers)
     assert_honest(local, run, chief)
-    assert [run.outcomes[liar.id].error for liar in liars] == [None] * len(liars)
+    assert [run.outcomes[attacker.id].error for attacker in attackers] == [None] * len(attackers)
 
 
 MISNAMED: list[tuple[str, str]] = [
@@ -127,11 +127,11 @@ MISNAMED: list[tuple[str, str]] = [
 
 def test_a_host_that_misnames_itself_is_refused_before_anything_is_done_with_it(local: LocalPlays) -> None:
     chief, honest = controller(status="ready"), worker(add(2), 2)
-    liars = [worker(add(2), 2) for _ in MISNAMED]
-    for liar, (answer, _) in zip(liars, MISNAMED, strict=True):
-        lie(local, liar, chief, f"said |= {answer} if module == 'host_probe' else {{}}")
-    run = play(local, "add_worker", world(members=(chief, honest, *liars, victim())), chief, honest, *liars)
-    codes = [error.code for liar in liars if (error := run.outcomes[liar.id].error)]
+    attackers = [worker(add(2), 2) for _ in MISNAMED]
+    for attacker, (answer, _) in zip(attackers, MISNAMED, strict=True):
+        forge(local, attacker, chief, f"result |= {answer} if module == 'host_probe' else {{}}")
+    run = play(local, "add_worker", world(members=(chief, honest, *attackers, victim())), chief, honest, *attackers)
+    codes = [error.code for attacker in attackers if (error := run.outcomes[attacker.id].error)]
     assert codes == [code for _, code in MISNAMED]
     assert {one["host"] for one in local.asked("converge_host")} == {host_name(honest)}
     assert local.asked("slurm_nodes") == []
@@ -140,12 +140,12 @@ def test_a_host_that_misnames_itself_is_refused_before_anything_is_done_with_it(
 
 
 def test_a_worker_that_has_joined_cannot_change_its_nodes_name(local: LocalPlays) -> None:
-    chief, liar = controller(status="ready"), serving(2)
-    run = play(local, "add_worker", world(members=(chief, liar, victim())), chief, liar)
-    error = run.outcomes[liar.id].error
+    chief, attacker = controller(status="ready"), serving(2)
+    run = play(local, "add_worker", world(members=(chief, attacker, victim())), chief, attacker)
+    error = run.outcomes[attacker.id].error
     assert error is not None, "the stub's host has another name than the record"
     assert (error.code, error.klass) == ("hostname_changed", "intervention")
-    assert "worker_hostname" not in run.outcomes[liar.id].detail
+    assert "worker_hostname" not in run.outcomes[attacker.id].detail
 
 
 @pytest.mark.parametrize(
@@ -161,32 +161,32 @@ def test_a_worker_that_has_joined_cannot_change_its_nodes_name(local: LocalPlays
 def test_a_worker_that_refuses_a_move_chooses_no_code_that_steers_the_runner(
     local: LocalPlays, answer: Any, code: str, text: str
 ) -> None:
-    chief, liar = controller(status="ready"), serving(2)
+    chief, attacker = controller(status="ready"), serving(2)
     plan = {"now": "22.05.8-4", "target": "24.11.5-4", "moves": True, "from": "22.05.8-4", "backup": ""}
     local.module("slurm_packages", f"answer = {plan!r}")
     refusal = (
         {"target": "24.11.5-5"} if answer is None else {"failed": True, "msg": "it failed", "adapter_error": answer}
     )
-    lie(local, liar, chief, f"said |= {refusal!r}")
-    error = play(local, "upgrade", world(members=(chief, liar)), chief, liar).outcomes[chief.id].error
+    forge(local, attacker, chief, f"result |= {refusal!r}")
+    error = play(local, "upgrade", world(members=(chief, attacker)), chief, attacker).outcomes[chief.id].error
     assert error is not None and (error.code, error.klass) == (code, "intervention")
-    assert error.message.startswith(f"{host_name(liar)}: ") and text in error.message
+    assert error.message.startswith(f"{host_name(attacker)}: ") and text in error.message
 
 
 @pytest.mark.parametrize("named", [True, False])
 def test_a_worker_that_leaves_cannot_have_another_node_deleted(local: LocalPlays, named: bool) -> None:
     """`named`: the record has the name of its node. Without one its host is asked, and names the victim's."""
     chief = controller(status="ready")
-    liar = serving(2, status="deleting") if named else worker(add(2), 2, status="deleting")
-    lie(local, liar, chief, "said['hostname'] = 'victim'")
-    run = play(local, "remove_worker", world(members=(chief, liar, victim())), chief, liar)
+    attacker = serving(2, status="deleting") if named else worker(add(2), 2, status="deleting")
+    forge(local, attacker, chief, "result['hostname'] = 'victim'")
+    run = play(local, "remove_worker", world(members=(chief, attacker, victim())), chief, attacker)
     deleted = [one for asked in local.asked("slurm_nodes") for one in asked.get("delete") or []]
     assert deleted == (["w2"] if named else [])
-    assert "worker_hostname" not in run.outcomes[liar.id].detail
-    assert run.outcomes[liar.id].phase == "removed"
+    assert "worker_hostname" not in run.outcomes[attacker.id].detail
+    assert run.outcomes[attacker.id].phase == "removed"
 
 
-def test_a_worker_without_a_recorded_name_is_believed_if_no_other_has_the_name(local: LocalPlays) -> None:
+def test_a_name_that_a_worker_reports_is_used_if_no_other_has_it(local: LocalPlays) -> None:
     chief, half = controller(status="ready"), worker(add(2), 2, status="deleting")
     run = play(local, "remove_worker", world(members=(chief, half, victim())), chief, half)
     deleted = [one for asked in local.asked("slurm_nodes") for one in asked.get("delete") or []]
@@ -197,14 +197,14 @@ def test_a_worker_without_a_recorded_name_is_believed_if_no_other_has_the_name(l
 def test_a_workers_report_of_its_restart_does_not_stop_the_controllers_restart(local: LocalPlays) -> None:
     chief = controller(status="ready")
     answers = ["'text'", "-1", "[]", "{'a': 1}", "True", "1e300", "float('nan')", "1.0"]
-    liars = [serving(number, id=UUID(int=number << 120)) for number in range(10, 10 + len(answers))]
+    attackers = [serving(number, id=UUID(int=number << 120)) for number in range(10, 10 + len(answers))]
     local.module("host_units", 'answer = {"units": {"slurmd": "active"}, "started": {"slurmd": 1.0}, "elapsed": 1.0}')
     local.module("slurm_partitions", "answer = {}")
-    for liar, answer in zip(liars, answers, strict=True):
-        lie(local, liar, chief, f"said['started'] = {{'slurmd': {answer}}}; said['hostname'] = 'victim'")
+    for attacker, answer in zip(attackers, answers, strict=True):
+        forge(local, attacker, chief, f"result['started'] = {{'slurmd': {answer}}}; result['hostname'] = 'victim'")
     hosts = {UUID(int=100 + number): allocation(number) for number in range(1, 30)}
     local.module("slurm_snapshot", MOMENTS + STUBS["slurm_snapshot"])
-    run = play(local, "restart", world(members=(chief, *liars, victim()), allocations=hosts), chief, *liars)
+    run = play(local, "restart", world(members=(chief, *attackers, victim()), allocations=hosts), chief, *attackers)
     assert_honest(local, run, chief)
     (waited,) = [sorted(one["wait_for_nodes"]) for one in local.asked("slurm_snapshot") if one.get("wait_for_nodes")]
     assert waited == [f"w{number}" for number in range(10, 10 + len(answers))]

@@ -1,4 +1,4 @@
-"""A stage on which one scenario runs over and over: its own platform, simulated hosts, runners that can be killed.
+"""Runs one scenario over and over from a saved state: a platform, simulated hosts, runners that can be killed.
 
 Over 300 lines, because a saved state, the run from it and the outcome that is compared belong to one object.
 """

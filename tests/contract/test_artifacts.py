@@ -178,7 +178,7 @@ def test_a_policy_that_cannot_be_asked_is_asked_again_at_the_next_tick(dialable:
     assert dialable.shown(made)["status"] == "running"
 
 
-def test_plan_says_that_policy_is_asked_and_does_not_ask(dialable: Project) -> None:
+def test_plan_shows_that_policy_is_asked_and_does_not_ask(dialable: Project) -> None:
     dialable.deploy(workers=1)
     mark = dialable.platform.control.requests()["last"]
     rows = [row["step"] for row in answer(environment(dialable), "plan")]

@@ -28,7 +28,7 @@ def test_a_token_without_a_signature_is_refused(platform: Platform, project: Pro
     assert (answer.status_code, answer.json()["code"]) == (401, "token_invalid")
 
 
-def test_expired_token_says_so(platform: Platform, project: Project) -> None:
+def test_an_expired_token_is_refused_as_expired(platform: Platform, project: Project) -> None:
     path = f"{project.path}/app-instances"
     short, long = (
         ApiClient(
@@ -42,7 +42,7 @@ def test_expired_token_says_so(platform: Platform, project: Project) -> None:
     assert long.get(path).status_code == 200
 
 
-def test_token_carries_the_stated_claims_and_lives_as_long_as_set(platform: Platform, project: Project) -> None:
+def test_a_token_has_the_stated_claims_and_the_set_lifetime(platform: Platform, project: Project) -> None:
     claims = jwt.decode(project.fetch_token(), options={"verify_signature": False})
     assert claims["sub"] == project.service_account["service_account_id"]
     assert (claims["actor_type"], claims["project_id"]) == ("service_account", project.project_id)

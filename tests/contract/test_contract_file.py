@@ -25,7 +25,7 @@ def test_contract_is_valid_openapi_3_1() -> None:
     validate(CONTRACT)
 
 
-def test_every_operation_says_whether_it_is_stated_or_assumed() -> None:
+def test_every_operation_is_marked_as_stated_or_assumed() -> None:
     assert {op["x-gpuaas-source"] for op in OPERATIONS.values()} == {"stated", "assumed"}
 
 

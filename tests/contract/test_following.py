@@ -87,7 +87,7 @@ def start(project: Project, output: Path, *arguments: str) -> "subprocess.Popen[
         )
 
 
-def test_ctrl_c_leaves_the_operation_and_says_how_to_follow_it(project: Project, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_the_operation_and_prints_how_to_follow_it(project: Project, tmp_path: Path) -> None:
     made, output = project.deploy(), tmp_path / "output"
     with start(project, output, "op", "stop", made["id"], "--wait") as command:
         until(lambda: "waits for a runner" in output.read_text(), 60, "it is followed", seen=output.read_text)

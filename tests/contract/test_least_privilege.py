@@ -41,7 +41,7 @@ def seen_at(project: Project, since: int) -> list[Doc]:
     return found
 
 
-def test_every_key_says_what_it_is_for_and_what_fails_without_it() -> None:
+def test_every_key_states_what_it_is_for_and_what_fails_without_it() -> None:
     for entry in LISTED:
         assert entry["reason"].endswith(".") and entry["without_it"].endswith(".") and entry["calls"]
 

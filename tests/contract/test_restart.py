@@ -62,7 +62,7 @@ def test_stop_does_not_signal_another_process_behind_a_stale_pid_file(tmp_path: 
     assert process.stop(tmp_path) is False
 
 
-def test_platform_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_platform_that_cannot_start_prints_why(tmp_path: Path) -> None:
     broken = tmp_path / "contract.yaml"
     broken.write_text("paths: {}\n")
     with pytest.raises(RuntimeError, match="contract and handlers differ"):

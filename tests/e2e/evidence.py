@@ -96,11 +96,11 @@ class FleetEvidence:
             return [f"the platform did not answer: {error!r}"]
 
     def _read_records(self, folder: Path) -> Iterator[str]:
-        known = self.fleet.env()
-        project = f"/api/v1/projects/{known['GPUAAS_PROJECT_ID']}"
-        headers = {"Authorization": f"Bearer {known['GPUAAS_OPERATOR_TOKEN']}"}
+        env = self.fleet.env()
+        project = f"/api/v1/projects/{env['GPUAAS_PROJECT_ID']}"
+        headers = {"Authorization": f"Bearer {env['GPUAAS_OPERATOR_TOKEN']}"}
         with httpx.Client(
-            base_url=known["GPUAAS_BASE_URL"], headers=headers, timeout=API_SECONDS, trust_env=False
+            base_url=env["GPUAAS_BASE_URL"], headers=headers, timeout=API_SECONDS, trust_env=False
         ) as api:
             write(folder / "requests.txt", "\n".join(self._requests()))
             allocations = _items(api, f"{project}/allocations")
@@ -109,7 +109,7 @@ class FleetEvidence:
             self.rented = {hosts[one["id"]] for one in allocations if one["status"] == "active"}
             for instance in _items(api, f"{project}/app-instances"):
                 path, kept = f"{project}/app-instances/{instance['id']}", folder / instance["id"]
-                _hide_secrets_of(known, instance["id"])
+                _hide_secrets_of(env, instance["id"])
                 _save(kept / "instance.json", instance)
                 records = {what: _items(api, f"{path}/{what}") for what in RECORDS}
                 for what, found in records.items():
@@ -165,12 +165,12 @@ class FleetEvidence:
         return f"{host}: the host runs; {'; '.join(units) or 'no unit has failed'}"
 
 
-def _hide_secrets_of(known: dict[str, str], instance_id: str) -> None:
+def _hide_secrets_of(env: dict[str, str], instance_id: str) -> None:
     """What the vault has for the cluster is written to no file, wherever a host or a traceback shows it."""
-    vault = hvac.Client(url=known["VAULT_ADDR"], timeout=API_SECONDS)
-    path = f"projects/{known['GPUAAS_PROJECT_ID']}/app-instances/{instance_id}"
+    vault = hvac.Client(url=env["VAULT_ADDR"], timeout=API_SECONDS)
+    path = f"projects/{env['GPUAAS_PROJECT_ID']}/app-instances/{instance_id}"
     with contextlib.suppress(hvac.exceptions.VaultError, requests.RequestException):
-        vault.auth.approle.login(role_id=known["VAULT_ROLE_ID"], secret_id=known["VAULT_SECRET_ID"])
+        vault.auth.approle.login(role_id=env["VAULT_ROLE_ID"], secret_id=env["VAULT_SECRET_ID"])
         found = vault.secrets.kv.v2.read_secret_version(path=path, raise_on_deleted_version=True)["data"]["data"]
         hide({f"SECRET {name}": value for name, value in found.items()})
 

@@ -53,10 +53,10 @@ def recording(path: Path) -> Iterator[None]:
     members: dict[str, str] = {}
     events: list[dict[str, Any]] = []
 
-    def keep(event: translate.Event, known: Mapping[str, ReportReader]) -> Any:
-        members.update({name: str(member.id) for name, member in known.items()})
+    def keep(event: translate.Event, member_readers: Mapping[str, ReportReader]) -> Any:
+        members.update({name: str(member.id) for name, member in member_readers.items()})
         events.append(stripped(event))
-        return translate.parse_event(event, known)
+        return translate.parse_event(event, member_readers)
 
     with mock.patch.object(plays, "parse_event", keep):
         yield

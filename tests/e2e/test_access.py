@@ -16,7 +16,7 @@ from tests.runner_process import COMMAND, answer
 pytestmark = [pytest.mark.e2e, pytest.mark.scenario("equipped", independent=True)]
 
 
-def through_ssh(equipped: Equipped, commands: list[str], *, known: bool = True) -> list[tuple[int, str]]:
+def through_ssh(equipped: Equipped, commands: list[str], *, trusted: bool = True) -> list[tuple[int, str]]:
     """Exit code and output of each, typed after the bundle's own ssh line, with the key in an agent.
 
     The bundle's known_hosts line is in a file of the test's own, in place of the file of the person who runs the tests.
@@ -24,7 +24,7 @@ def through_ssh(equipped: Equipped, commands: list[str], *, known: bool = True) 
     ssh = equipped.cluster.instance()["access"]["ssh"]
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "known_hosts"
-        file.write_text(f"{ssh['known_hosts']}\n" if known else "")
+        file.write_text(f"{ssh['known_hosts']}\n" if trusted else "")
         line = ssh["command"].replace("ssh ", f"ssh -o UserKnownHostsFile={file} -o GlobalKnownHostsFile=/dev/null ", 1)
         script = "\n".join(f"{line} {shlex.quote(one)} </dev/null 2>&1; printf '\\n<rc %s>\\n' $?" for one in commands)
         instance = equipped.cluster.instance_id
@@ -59,7 +59,7 @@ def test_every_command_of_the_bundle_works_as_it_is_written(equipped: Equipped) 
 
 
 def test_the_ssh_line_refuses_a_host_that_is_not_in_known_hosts(equipped: Equipped) -> None:
-    ((code, output),) = through_ssh(equipped, ["true"], known=False)
+    ((code, output),) = through_ssh(equipped, ["true"], trusted=False)
     assert code == 255 and "Host key verification failed" in output
 
 

@@ -20,13 +20,13 @@ pytestmark = [pytest.mark.e2e, pytest.mark.scenario("deployed", independent=True
 def expected(cluster: Cluster) -> dict[str, Any]:
     """The runner's own inventory of one instance, from what the API reports now. Without exec, policy was not asked."""
     allocations = cluster.api.get(f"/projects/{cluster.variables['GPUAAS_PROJECT_ID']}/allocations").json()["items"]
-    known = [Allocation.model_validate(one) for one in allocations]
+    records = [Allocation.model_validate(one) for one in allocations]
     members = [Member.model_validate(one) for one in cluster.members()]
     tree, problems = inventory.build(
         SLURM,
         AppInstance.model_validate(cluster.instance()),
         members,
-        {one.id: one for one in known},
+        {one.id: one for one in records},
         terms={SLURM.package_source_variables[0]: {"denied": package_policy.NOT_ASKED}},
     )
     assert problems == {}

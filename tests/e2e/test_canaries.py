@@ -1,4 +1,4 @@
-"""The life of a cluster in which every secret is known, with a search for them at every step: a scenario in order.
+"""A cluster with planted secrets, which are searched for at every step until it is gone: a scenario in order.
 
 Searched are arguments and environments of all processes, hosts' included, the files that the runner and Ansible write
 while they work, everything they print at the highest verbosity, every body of the API, and in the end whole file
@@ -85,8 +85,8 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
         for kind in ("GPUAAS_CLIENT_SECRET", "GPUAAS_OPERATOR_TOKEN", "VAULT_SECRET_ID"):
             canaries.plant(kind.removeprefix("GPUAAS_").lower(), given[kind])
         own = {name: given[name] for name in ("VAULT_ADDR", "VAULT_ROLE_ID", "VAULT_SECRET_ID")}
-        known = Settings(base_url=given["GPUAAS_BASE_URL"], project_id=given["GPUAAS_PROJECT_ID"], **own)  # type: ignore[arg-type]
-        vault = Vault(known, SLURM.runtime_secrets)
+        vault_settings = Settings(base_url=given["GPUAAS_BASE_URL"], project_id=given["GPUAAS_PROJECT_ID"], **own)  # type: ignore[arg-type]
+        vault = Vault(vault_settings, SLURM.runtime_secrets)
         with own_processes(), Watcher(Path(home)) as watcher:
             variables = privately(given, settings, Path(home))
             made = answer(variables, "deploy", "--controller", "gs-1", "--workers", "gs-2")

@@ -1,4 +1,4 @@
-"""A cluster that an API request brought up, looked at from all sides. Reads like the manual, on each Debian.
+"""A cluster that an API request brought up: what the API, operators and users see of it, on each Debian.
 
 Over 300 lines, because a deploy takes minutes and all of these tests look at the same clusters.
 """
@@ -301,7 +301,7 @@ def _state_of(cluster: Cluster, host: str) -> tuple[str, str, int]:
     return processes, cluster.on(host, "sh", "-c", kept), _logins(cluster, host)
 
 
-def test_a_look_at_the_cluster_reports_a_drain_by_a_person_and_leaves_it_theirs(deployed: Deployed) -> None:
+def test_a_look_reports_a_drain_by_a_person_and_does_not_lift_it(deployed: Deployed) -> None:
     one = deployed.split
     host = one.controller_host
     one.on(host, "scontrol", "update", "nodename=gs-2", "state=drain", "reason=bad fan")

@@ -335,13 +335,18 @@ def test_bare_hosts_can_be_entered_with_the_key_they_come_with(tmp_path: Path) -
             subprocess.run(create, check=True)
         answer = json.loads(out.read_text())
         one = answer["hosts"]["one"]
-        known = tmp_path / "known_hosts"
-        known.write_text(f"{one['address']} {one['host_key']}\n")
+        known_hosts = tmp_path / "known_hosts"
+        known_hosts.write_text(f"{one['address']} {one['host_key']}\n")
         login = subprocess.run(
             [
                 *("ssh", "-F", "none", "-i", answer["private_key_file"], "-p", str(one["port"])),
                 *("-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes"),
-                *("-o", f"UserKnownHostsFile={known}", f"{one['user']}@{one['address']}", "sudo -n id -u; id -un"),
+                *(
+                    "-o",
+                    f"UserKnownHostsFile={known_hosts}",
+                    f"{one['user']}@{one['address']}",
+                    "sudo -n id -u; id -un",
+                ),
             ],
             capture_output=True,
             text=True,

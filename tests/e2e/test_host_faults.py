@@ -109,16 +109,16 @@ def test_a_dead_host_is_tried_a_bounded_number_of_times_and_a_wrong_host_key_onc
 
     ends(cluster.run(**patient), 1)
     assert of(impostor)["status"] == "failed"
-    known = of(impostor)["adapter_detail"]
-    assert (known["last_adapter_error"]["code"], known["attempt"]) == ("host_key_mismatch", 1)
+    recorded = of(impostor)["adapter_detail"]
+    assert (recorded["last_adapter_error"]["code"], recorded["attempt"]) == ("host_key_mismatch", 1)
     assert of(dead)["status"] == "reconciling"
     assert of(dead)["adapter_detail"]["last_adapter_error"]["code"] == "host_unreachable"
     nothing_is_claimed(cluster)
 
     ends(cluster.run(**patient), 1)
-    known = of(dead)["adapter_detail"]
-    assert (of(dead)["status"], known["attempt"]) == ("failed", 2)
-    assert (known["last_adapter_error"]["code"], known["last_adapter_error"]["class"]) == (
+    recorded = of(dead)["adapter_detail"]
+    assert (of(dead)["status"], recorded["attempt"]) == ("failed", 2)
+    assert (recorded["last_adapter_error"]["code"], recorded["last_adapter_error"]["class"]) == (
         "host_unreachable",
         "retryable",
     )

@@ -89,12 +89,12 @@ def test_keys_that_were_not_given_are_pinned_before_the_first_play(cluster: Clus
 def test_by_hand_the_pinned_keys_are_the_ones_that_count(cluster: Cluster) -> None:
     done = by_hand(cluster, "ansible-inventory", "-i", "gpuaas.yml", "--list")
     ends(done, 0)
-    known: Doc = json.loads(done.stdout)["_meta"]["hostvars"]
-    assert len(known) == 3
+    hostvars: Doc = json.loads(done.stdout)["_meta"]["hostvars"]
+    assert len(hostvars) == 3
     members = {CONTROLLER: cluster.controller(), **cluster.workers()}
     keys = {host: shown_by(cluster, host) for host in members}
     for host, member in members.items():
-        arguments = str(known[f"{member['component_key']}-{member['id'][:8]}"]["ansible_ssh_common_args"])
+        arguments = str(hostvars[f"{member['component_key']}-{member['id'][:8]}"]["ansible_ssh_common_args"])
         assert {one for one, listed in keys.items() if any(key in arguments for key in listed)} == {host}
 
 

@@ -1,4 +1,4 @@
-"""Two clusters live the same life, step by step; the runners of one are killed in the middle of every playbook.
+"""Two clusters get the same requests, step by step; the runners of one are killed in the middle of every playbook.
 
 After each step both clusters look the same: members, operations, events, Slurm, and what lies on their hosts. A job
 runs across it all. In the end nothing is left of any runner, and the hosts are what they were. On one Debian only.

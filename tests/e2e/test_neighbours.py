@@ -74,10 +74,10 @@ def test_both_hosts_and_ledgers_carry_the_instance_that_they_serve(neighbours: N
     for cluster, host in ((neighbours.first, "gs-1"), (neighbours.first, TAKEN), (neighbours.second, "gs-3")):
         ledger = json.loads(cluster.on(host, "cat", "/var/lib/gpuaas-slurm/ledger.json"))
         assert (ledger["format"], ledger["instance"], owner(cluster, host)) == (2, *[cluster.instance_id] * 2)
-        known = json.loads(cluster.on(host, "cat", "/run/gpuaas-slurm/fences.json"))["members"]
+        fences = json.loads(cluster.on(host, "cat", "/run/gpuaas-slurm/fences.json"))["members"]
         members = {one["id"]: one["adapter_detail"]["fence"] for one in cluster.members()}
-        assert known and {one["instance"] for one in known.values()} == {cluster.instance_id}
-        assert all(1 <= each["number"] <= members[one] for one, each in known.items())
+        assert fences and {one["instance"] for one in fences.values()} == {cluster.instance_id}
+        assert all(1 <= each["number"] <= members[one] for one, each in fences.items())
 
 
 def test_an_allocation_of_another_instance_is_refused_before_its_host_is_asked(neighbours: Neighbours) -> None:
@@ -198,9 +198,9 @@ def test_a_late_play_after_a_removal_changes_nothing(neighbours: Neighbours, tmp
     answer(second.variables, "op", "remove", second.instance_id, "--members", member["id"])
     ends(second.run(), 0)
     before = picture(second.fleet, TAKEN)
-    known = json.loads(second.on(TAKEN, "cat", "/run/gpuaas-slurm/fences.json"))["members"]
-    assert known[member["id"]]["number"] >= 1, "the number outlives the member"
-    for number, first, code in ((known[member["id"]]["number"], False, "not_a_member"), (0, True, "fenced")):
+    fences = json.loads(second.on(TAKEN, "cat", "/run/gpuaas-slurm/fences.json"))["members"]
+    assert fences[member["id"]]["number"] >= 1, "the number outlives the member"
+    for number, first, code in ((fences[member["id"]]["number"], False, "not_a_member"), (0, True, "fenced")):
         claim = {"instance": second.instance_id, "member": member["id"], "number": number, "first": first}
         done = late(second, TAKEN, claim, tmp_path)
         assert done.returncode != 0 and code in done.stdout
@@ -224,8 +224,8 @@ def at(cluster: Cluster, host: str, temporary: Path) -> list[str]:
     address = next(one.address for one in cluster.fleet.hosts() if one.name == host)
     listed = cluster.api.get(f"/projects/{cluster.variables['GPUAAS_PROJECT_ID']}/allocations").json()["items"]
     user = next(one["connection"]["username"] for one in listed if one["name"] == host)
-    known = f"-o StrictHostKeyChecking=accept-new -o UserKnownHostsFile={temporary}/known_hosts"
-    return ["-i", f"{address},", "-u", user, f"--ssh-common-args={known}"]
+    fences = f"-o StrictHostKeyChecking=accept-new -o UserKnownHostsFile={temporary}/known_hosts"
+    return ["-i", f"{address},", "-u", user, f"--ssh-common-args={fences}"]
 
 
 def clean(cluster: Cluster, host: str, instance: str, temporary: Path) -> "subprocess.CompletedProcess[str]":

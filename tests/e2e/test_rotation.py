@@ -107,8 +107,8 @@ class Scenario:
             "VAULT_ADDR": self.cluster.variables["VAULT_ADDR"],
         }
         given |= {name: self.cluster.variables[name] for name in ("VAULT_ROLE_ID", "VAULT_SECRET_ID")}
-        known = settings.Settings(project_id=self.cluster.variables["GPUAAS_PROJECT_ID"], **given)  # type: ignore[arg-type]
-        vault = Vault(known, SLURM.runtime_secrets)
+        vault_settings = settings.Settings(project_id=self.cluster.variables["GPUAAS_PROJECT_ID"], **given)  # type: ignore[arg-type]
+        vault = Vault(vault_settings, SLURM.runtime_secrets)
         vault._login()
         return vault._read(self.cluster.instance()["id"])[1]
 

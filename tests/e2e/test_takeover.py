@@ -1,4 +1,4 @@
-"""A cluster that an earlier release deployed is taken over by this one: nothing restarts, and it lives on to its end.
+"""A cluster that an earlier release deployed is taken over by this one: nothing restarts, and every operation works.
 
 The earlier release is real: its own runner and roles deploy the cluster and begin a drain that this release finishes.
 A job runs on one worker through all of it.

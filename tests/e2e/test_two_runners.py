@@ -117,7 +117,7 @@ def test_once_the_lease_has_run_out_the_other_runner_removes_the_worker(pair: Pa
     assert difference(pair.before, picture(pair.fleet, REPAIRED)) == []
 
 
-def test_the_first_runner_wakes_up_and_changes_nothing(pair: Pair) -> None:
+def test_the_first_runner_continues_and_changes_nothing(pair: Pair) -> None:
     assert pair.suspended
     record, witness = pair.worker(), pair.cluster.process(WITNESS, "slurmd")
     pair.signal(signal.SIGCONT)

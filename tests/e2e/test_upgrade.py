@@ -88,8 +88,8 @@ class Scenario:
         return ends(done, code).stdout
 
     def note(self) -> Doc:
-        known: Doc = self.cluster.instance()["status_detail"]["lifecycle"]
-        return known
+        note: Doc = self.cluster.instance()["status_detail"]["lifecycle"]
+        return note
 
 
 @pytest.fixture(scope="module", params=SUITES)

@@ -45,9 +45,18 @@ def login(cluster: Cluster, name: str, key: KeyPair, directory: Path) -> "subpro
     identity.touch(mode=0o600)
     identity.write_text(key.private)
     target = next(host for host in cluster.fleet.hosts() if host.name == cluster.controller_host)
-    known = directory / "known_hosts"
-    known.write_text(f"{target.address} {target.host_key}\n")
-    options = ("-F", "none", "-o", f"UserKnownHostsFile={known}", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes")
+    known_hosts = directory / "known_hosts"
+    known_hosts.write_text(f"{target.address} {target.host_key}\n")
+    options = (
+        "-F",
+        "none",
+        "-o",
+        f"UserKnownHostsFile={known_hosts}",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "IdentitiesOnly=yes",
+    )
     command = ["ssh", *options, "-i", str(identity), f"{name}@{target.address}", "whoami"]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 

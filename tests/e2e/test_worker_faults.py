@@ -106,12 +106,12 @@ class Ward:
 
     def power_off(self, host: str) -> None:
         """At once; when it boots it has the address it had."""
-        known = next(one for one in self.cluster.fleet.hosts() if one.name == host)
+        found = next(one for one in self.cluster.fleet.hosts() if one.name == host)
         network = f"gpuaas-slurm-{self.cluster.fleet.name}"
         for command in (
-            ("stop", "--time", "0", known.container),
-            ("network", "disconnect", network, known.container),
-            ("network", "connect", "--ip", known.address, network, known.container),
+            ("stop", "--time", "0", found.container),
+            ("network", "disconnect", network, found.container),
+            ("network", "connect", "--ip", found.address, network, found.container),
         ):
             subprocess.run(["podman", *command], check=True, capture_output=True)
 
@@ -217,9 +217,9 @@ def struck(ward: Ward) -> Struck:
 def test_what_needs_a_person_fails_at_once_with_the_next_step(struck: Struck) -> None:
     workers = struck.ward.cluster.workers()
     for host, (code, klass, expected) in FOR_A_PERSON.items():
-        known = workers[host]["adapter_detail"]
-        error = known["last_adapter_error"]
-        assert (host, workers[host]["status"], known["attempt"]) == (host, "failed", 1)
+        detail = workers[host]["adapter_detail"]
+        error = detail["last_adapter_error"]
+        assert (host, workers[host]["status"], detail["attempt"]) == (host, "failed", 1)
         assert (host, error["code"], error["class"]) == (host, code, klass), error
         assert expected in error["message"]
         assert error["host"] == f"worker-{workers[host]['id'][:8]}"
@@ -232,18 +232,18 @@ def test_what_needs_a_person_fails_at_once_with_the_next_step(struck: Struck) ->
 def test_what_may_pass_is_tried_again_and_its_operation_goes_on(struck: Struck) -> None:
     workers = struck.ward.cluster.workers()
     for host, expected in MAY_PASS.items():
-        known = workers[host]["adapter_detail"]
-        error = known["last_adapter_error"]
-        assert (host, workers[host]["status"], known["attempt"]) == (host, "reconciling", 1)
+        detail = workers[host]["adapter_detail"]
+        error = detail["last_adapter_error"]
+        assert (host, workers[host]["status"], detail["attempt"]) == (host, "reconciling", 1)
         assert (host, error["code"], error["class"]) == (host, "host_unreachable", "retryable"), error
         assert expected in error["message"] and "Check that it is up" in error["message"]
-        assert known["next_attempt_at"]
+        assert detail["next_attempt_at"]
     assert struck.ward.operation(struck.may_pass)["status"] == "running"
 
 
 def test_a_connection_that_breaks_in_the_middle_is_made_again_and_the_join_goes_on(struck: Struck) -> None:
-    known = struck.ward.worker(HUNG_UP)
-    assert (known["status"], known["adapter_detail"]["last_adapter_error"]) == ("ready", None)
+    worker = struck.ward.worker(HUNG_UP)
+    assert (worker["status"], worker["adapter_detail"]["last_adapter_error"]) == ("ready", None)
 
 
 def test_one_play_serves_all_and_ends_by_itself_although_some_do_not_answer(struck: Struck) -> None:
@@ -312,9 +312,9 @@ def test_a_dead_slurmctld_holds_up_join_and_drain_until_it_was_started_again(lif
     join, drain = ward.cluster.add(LATE), ward.ask("drain", "--members", HUNG_UP)
     ward.sh(CONTROLLER, "systemctl stop slurmctld")
     ends(ward.cluster.run(), 0)
-    known = ward.worker(LATE)
-    error = known["adapter_detail"]["last_adapter_error"]
-    assert (known["status"], known["adapter_detail"]["attempt"]) == ("reconciling", 1)
+    worker = ward.worker(LATE)
+    error = worker["adapter_detail"]["last_adapter_error"]
+    assert (worker["status"], worker["adapter_detail"]["attempt"]) == ("reconciling", 1)
     assert (error["code"], error["class"]) == ("controller_silent", "retryable")
     assert ward.worker(HUNG_UP)["status"] == "draining"
     assert {ward.operation(one)["status"] for one in (join, drain)} == {"running"}
@@ -337,15 +337,15 @@ def test_a_worker_whose_host_is_gone_before_it_ever_joined_can_be_removed(lifted
     remove = lifted.ask("remove", "--members", never, "--host-patience", "0")
     ends(lifted.cluster.run(), 0)
     assert lifted.operation(remove)["status"] == "succeeded"
-    known = lifted.worker("destroyed")
-    assert (known["status"], known["adapter_detail"]["host_cleaned"]) == ("deleted", False)
+    worker = lifted.worker("destroyed")
+    assert (worker["status"], worker["adapter_detail"]["host_cleaned"]) == ("deleted", False)
     assert lifted.reasons() == {}
 
 
 # -- workers that serve --------------------------------------------------------------------------------------
 
 
-def test_workers_with_another_munge_key_or_a_dead_munged_are_named_and_put_right(lifted: Ward) -> None:
+def test_workers_with_another_munge_key_or_a_dead_munged_are_named_and_repaired(lifted: Ward) -> None:
     ward, ill = lifted, ("otherkey", "masked")
     ward.sh("otherkey", "head -c 128 /dev/urandom >/etc/munge/munge.key; systemctl restart munge")
     ward.sh("masked", "systemctl stop munge")
@@ -377,8 +377,8 @@ def test_a_drain_is_complete_when_its_host_reboots_or_dies_in_the_middle(lifted:
     drain = ward.ask("drain", "--members", ",".join(leaving))
     ends(ward.cluster.run(), 0)
     for host in leaving:
-        known = ward.worker(host)
-        assert (known["status"], known["adapter_detail"]["jobs_remaining"]) == ("draining", 1)
+        worker = ward.worker(host)
+        assert (worker["status"], worker["adapter_detail"]["jobs_remaining"]) == ("draining", 1)
     ward.power_off("fullvar")
     ward.destroy("clock")
 
@@ -410,10 +410,10 @@ def test_a_removal_whose_hosts_fail_in_the_middle_waits_and_then_leaves_them_cle
     _, log = runner.communicate(timeout=300)
     assert runner.returncode == 0, log
     for host in (*held, "refused"):
-        known = ward.worker(host)
-        error = known["adapter_detail"]["last_adapter_error"]
-        assert (host, known["status"], error["code"]) == (host, "deleting", "host_unreachable")
-        assert known["adapter_detail"]["leave"]["unreachable_since"]
+        worker = ward.worker(host)
+        error = worker["adapter_detail"]["last_adapter_error"]
+        assert (host, worker["status"], error["code"]) == (host, "deleting", "host_unreachable")
+        assert worker["adapter_detail"]["leave"]["unreachable_since"]
         assert host in ward.nodes(), "nothing is deleted before its host has stopped"
     assert ward.operation(remove)["status"] == "running"
     assert ward.operation(forget)["status"] == "succeeded"
@@ -429,7 +429,7 @@ def test_a_removal_whose_hosts_fail_in_the_middle_waits_and_then_leaves_them_cle
     ends(ward.cluster.run(), 0)
     assert ward.operation(remove)["status"] == "succeeded"
     for host in (*held, "refused"):
-        known = ward.worker(host)
-        assert (host, known["status"], known["adapter_detail"]["host_cleaned"]) == (host, "deleted", True)
+        worker = ward.worker(host)
+        assert (host, worker["status"], worker["adapter_detail"]["host_cleaned"]) == (host, "deleted", True)
         assert host not in ward.nodes()
     ward.cluster.runs_a_job_on_every_worker()

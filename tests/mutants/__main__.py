@@ -105,10 +105,10 @@ def report(results: dict[str, Result], explained: dict[Key, str]) -> int:
     rows = [("file", "mutants", "killed", "survived", "explained")]
     for file, result in results.items():
         left = {change.key: verdict for change, verdict in result.survivors()}
-        known = [key for key in left if key in explained]
+        equivalent = [key for key in left if key in explained]
         count = len(result.verdicts)
         killed = count - len(result.survivors())
-        rows.append((file, str(count), str(killed), str(count - killed), str(len(known))))
+        rows.append((file, str(count), str(killed), str(count - killed), str(len(equivalent))))
         for change, verdict in result.survivors():
             if change.key not in explained:
                 note = f" ({verdict})" if verdict == UNREACHED else ""

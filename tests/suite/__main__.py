@@ -53,11 +53,11 @@ def _run(names: list[str], *, again: bool, minutes: float | None, streams: int) 
         signal.signal(number, signal.default_int_handler)
     store, tree = Store(), tree_hash()
     # Only `full` continues where it stopped: the other tiers must show that they pass now.
-    known = {} if again or names != ["full"] else {p.name: r for p in parts if (r := store.passed(p.slug, tree))}
-    todo = [part for part in parts if part.kind != "image" and part.name not in known]
+    passed = {} if again or names != ["full"] else {p.name: r for p in parts if (r := store.passed(p.slug, tree))}
+    todo = [part for part in parts if part.kind != "image" and part.name not in passed]
     needed = {f"image {kind}" for part in todo for kind in part.images}
     todo = [*(part for part in parts if part.name in needed), *todo]
-    reused = [replace(known[part.name], status="reused") for part in parts if part not in todo and part.name in known]
+    reused = [replace(passed[part.name], status="reused") for part in parts if part not in todo and part.name in passed]
     _print(f"{len(todo)} parts, {streams} at a time" + (f"; {len(reused)} passed before at this tree" * bool(reused)))
     pool = Pool(store, tree, streams, _print, minutes and minutes * 60)
     pool.run(todo)

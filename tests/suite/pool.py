@@ -176,8 +176,8 @@ def last_lines(output: str) -> str:
     """The end of a part's output, without colours: it names the failure, and a log that is cut has room for it."""
     lines = _COLOURS.sub("", output).splitlines()
     left = len(lines) - SHOWN_LINES
-    said = [f"({left} lines before these are in the file)"] if left > 0 else []
-    return "".join(f"{line}\n" for line in [*said, *lines[-SHOWN_LINES:]])
+    left_out = [f"({left} lines before these are in the file)"] if left > 0 else []
+    return "".join(f"{line}\n" for line in [*left_out, *lines[-SHOWN_LINES:]])
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> str:

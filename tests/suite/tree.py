@@ -15,9 +15,9 @@ def tree_hash(root: Path = ROOT) -> str:
         index = Path(scratch) / "index"
         environment = {**os.environ, "GIT_INDEX_FILE": str(index)}
         try:
-            known = Path(_git(root, dict(os.environ), "rev-parse", "--git-path", "index"))
-            if (root / known).exists():
-                shutil.copy(root / known, index)
+            index_path = Path(_git(root, dict(os.environ), "rev-parse", "--git-path", "index"))
+            if (root / index_path).exists():
+                shutil.copy(root / index_path, index)
             _git(root, environment, "add", "--all")
             return _git(root, environment, "write-tree")
         except (OSError, subprocess.CalledProcessError):

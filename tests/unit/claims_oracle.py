@@ -32,14 +32,14 @@ def check_claimed(now: World, play: Play) -> None:
     """Each changed member is claimed by this runner, by itself or by its operation, and carries its number."""
     newest = {one.id: one for one in now.members}
     for member in changed(play):
-        known = newest[member.id]
+        claimed = newest[member.id]
         fence = play.fences.get(member.id)
-        assert fence and fence == known.adapter_detail.get("fence"), f"{play.playbook}: {member.id} has no number"
-        by, until = known.adapter_detail.get("claimed_by"), read_time(known.adapter_detail.get("lease_expires_at"))
+        assert fence and fence == claimed.adapter_detail.get("fence"), f"{play.playbook}: {member.id} has no number"
+        by, until = claimed.adapter_detail.get("claimed_by"), read_time(claimed.adapter_detail.get("lease_expires_at"))
         lives = until is not None and until > now.now
         assert not (by and by != now.runner_id and lives), f"{play.playbook}: {by} holds {member.id}"
-        assert (by == now.runner_id and lives) or _covered(now, play, known), (
-            f"{play.playbook}: no runner holds {known}"
+        assert (by == now.runner_id and lives) or _covered(now, play, claimed), (
+            f"{play.playbook}: no runner holds {claimed}"
         )
     assert set(play.fences) <= {one.id for one in changed(play)}, "a play that only reads carries no number"
 

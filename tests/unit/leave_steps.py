@@ -1,4 +1,4 @@
-"""One worker on its way out: its note, what the controller shows of it, and the expected step."""
+"""One worker that is drained or removed: its note, what the controller shows of it, and the expected step."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -32,8 +32,8 @@ def note(verb: Any = "remove", **changes: Any) -> WorkerLeave:
     return WorkerLeave(**({"operation_id": ASKED, "verb": verb, "started_at": BEGUN} | changes))
 
 
-def leaving(known: WorkerLeave, status: str = "draining", **changes: Any) -> Member:
-    return serving(2, status=status, adapter_detail={"leave": known.stored()} | changes)
+def leaving(leave_note: WorkerLeave, status: str = "draining", **changes: Any) -> Member:
+    return serving(2, status=status, adapter_detail={"leave": leave_note.stored()} | changes)
 
 
 def seen(one: Node | None = None, jobs: Sequence[Job] | None = (), **changes: Any) -> Snapshot:

@@ -13,7 +13,7 @@ from tests.unit.worlds import NOW, add, deployed, fresh_id, settle, worker
 
 
 def serving(number: int, **changes: Any) -> Member:
-    known = {
+    recorded = {
         "worker_hostname": f"w{number}",
         "registered_in_controller": True,
         "phase": "serving",
@@ -21,7 +21,7 @@ def serving(number: int, **changes: Any) -> Member:
         "memory_mb": 1000,
         "gpus": 0,
     } | changes.pop("adapter_detail", {})
-    return worker(add(number), number, status=changes.pop("status", "ready"), adapter_detail=known, **changes)
+    return worker(add(number), number, status=changes.pop("status", "ready"), adapter_detail=recorded, **changes)
 
 
 def ask(verb: str, *members: Member, allocations: tuple[int, ...] = (), **changes: Any) -> Operation:

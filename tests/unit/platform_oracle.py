@@ -40,9 +40,9 @@ def check_accepted(now: World, step: Step) -> None:
 
 
 def _check_member(now: World, member: Member, status: str) -> None:
-    known = next((one for one in now.members if one.id == member.id), None)
-    assert known is not None, f"{member.id} does not exist"
-    assert known.status != "deleted" or status == "deleted", "a deleted member stays deleted"
+    stored = next((one for one in now.members if one.id == member.id), None)
+    assert stored is not None, f"{member.id} does not exist"
+    assert stored.status != "deleted" or status == "deleted", "a deleted member stays deleted"
 
 
 def _check_instance(old: str, new: str) -> None:
@@ -60,14 +60,16 @@ def _check_operation(now: World, operation: Operation, new: str) -> None:
 
 
 def _check_free(now: World, operation: Operation) -> None:
-    known, until = operation, operation.lease_expires_at
-    assert known.claimed_by == now.runner_id or until is None or until <= now.now, f"{known.claimed_by} holds its lease"
+    stored, until = operation, operation.lease_expires_at
+    assert stored.claimed_by == now.runner_id or until is None or until <= now.now, (
+        f"{stored.claimed_by} holds its lease"
+    )
 
 
 def _check_ours(now: World, operation: Operation) -> None:
     """Work is ended by the runner that did it. A refusal names no runner, and the platform takes it from any."""
-    known = next(one for one in (*now.operations, *now.instance_operations) if one.id == operation.id)
-    assert known.claimed_by == now.runner_id, "an operation is ended by the runner that claimed it"
+    stored = next(one for one in (*now.operations, *now.instance_operations) if one.id == operation.id)
+    assert stored.claimed_by == now.runner_id, "an operation is ended by the runner that claimed it"
 
 
 def _check_size(name: str, value: Any) -> None:

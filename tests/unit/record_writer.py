@@ -62,12 +62,12 @@ class Platform:
         assert instance_id == INSTANCE
         return self.operations[operation.id]
 
-    def patch_instance(self, known: AppInstance, body: Any, *, key: str) -> AppInstance:
+    def patch_instance(self, before: AppInstance, body: Any, *, key: str) -> AppInstance:
         assert self.instance_record
-        self.sent.append((known.etag, body, key))
-        if known.etag != self.instance_record.etag:
+        self.sent.append((before.etag, body, key))
+        if before.etag != self.instance_record.etag:
             raise Conflict("changed meanwhile", status=412)
-        return known.model_copy(update=body)
+        return before.model_copy(update=body)
 
     def member_operation(self, instance_id: UUID, operation_id: UUID) -> Operation:
         return self._operation(instance_id, operation_id, of_instance=False)
@@ -88,9 +88,9 @@ def a_member(number: int = 2, **changes: Any) -> Member:
     )
 
 
-def changed(member: Member, etag: str | None = "2", status: str | None = None, **known: Any) -> Member:
+def changed(member: Member, etag: str | None = "2", status: str | None = None, **recorded: Any) -> Member:
     """The member after a write of another client."""
-    update = {"adapter_detail": member.adapter_detail | known, "etag": etag, "status": status or member.status}
+    update = {"adapter_detail": member.adapter_detail | recorded, "etag": etag, "status": status or member.status}
     return member.model_copy(update=update)
 
 

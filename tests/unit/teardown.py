@@ -1,4 +1,4 @@
-"""Instances on their way out: small builders for tests of a decommission."""
+"""Instances that are decommissioned: small builders for tests of a decommission."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ def decommission(age: int = 0, **parameters: Any) -> Operation:
 
 def running(*members: Member, asked: tuple[Operation, ...] = (), operations: tuple[Operation, ...] = ()) -> World:
     now = cluster(*members, operations=operations)
-    known = {"controller_hostname": "ctl", "phase": "serving", "host_touched": True}
-    served = controller(status="ready", adapter_detail=known)
+    recorded = {"controller_hostname": "ctl", "phase": "serving", "host_touched": True}
+    served = controller(status="ready", adapter_detail=recorded)
     return now.later(members=(served, *members), instance_operations=asked)
 
 

@@ -148,7 +148,7 @@ def test_it_is_written_with_the_instance_and_not_again_while_nothing_changes() -
     assert [step.access for step in of_kind(steps, SetInstance)] == [None]
 
 
-def test_a_person_sees_all_of_it_and_an_older_or_stranger_bundle_does_no_harm() -> None:
+def test_a_person_sees_all_of_it_and_an_older_or_odd_bundle_does_no_harm() -> None:
     text = "\n".join(lines(made(seen("w2"))))
     for part in ("cluster gs0", "ops@10.0.0.1", "$ sinfo", "/etc/slurm/slurm.conf", "journalctl", "sbatch --account"):
         assert part in text

@@ -25,10 +25,10 @@ from tests.unit.worlds import (
     NOW,
     add,
     allocation,
+    claimed_by_us,
     controller,
     instance,
     keyless,
-    mine,
     node,
     settle,
     snapshot,
@@ -61,7 +61,7 @@ def test_a_ready_worker_with_another_key_is_reported_and_left_alone() -> None:
     assert written.adapter_detail["last_adapter_error"]["class"] == "intervention"
     assert "host_key_mismatch" in [one["code"] for one in now.instance.status_detail["reasons"]]  # type: ignore[index]
 
-    later = now.later(outcomes={}, played=frozenset(), operations=(mine(add(4)),), snapshot=now.snapshot)
+    later = now.later(outcomes={}, played=frozenset(), operations=(claimed_by_us(add(4)),), snapshot=now.snapshot)
     now, _, play = first_play(later)
     assert play is not None and play.playbook == "add_worker", "others go on"
     assert bad.id not in [one.id for one in play.members]
@@ -77,7 +77,7 @@ def test_a_worker_with_another_key_can_be_removed_without_its_host() -> None:
     free: dict[str, Any] = {"jobs": [], "reservations": []}
     seen = snapshot({"w2": node(state="DOWN", flags={"DRAIN"}), "w3": node()}).model_copy(update=free)
     acts = frozenset({("drain", written.id)})
-    now = now.later(outcomes={}, operations=(mine(removal),), snapshot=seen, played=acts)
+    now = now.later(outcomes={}, operations=(claimed_by_us(removal),), snapshot=seen, played=acts)
     now, _, play = settle(now, decide)
     assert play is not None and play.playbook == "remove_worker" and play.work == {"delete": ["w2"]}
     assert [one.component_key for one in play.members] == ["controller"], "its host is not touched"
@@ -105,7 +105,7 @@ def test_a_worker_without_a_pin_is_removed_without_waiting_for_its_keys() -> Non
     lost = worker(add(2), 2, status="failed", adapter_detail={"registered_in_controller": False})
     up = controller(status="ready", adapter_detail=CONTROLLER)
     running = instance(status="running", health="healthy", status_detail={"observed_at": stamp(NOW)})
-    start = world(instance=running, members=(up, lost), operations=(mine(ask("remove", lost)),))
+    start = world(instance=running, members=(up, lost), operations=(claimed_by_us(ask("remove", lost)),))
     now, _, _ = settle(without_keys(start, 2), decide)
     end = next(one for one in now.members if one.id == lost.id)
     assert end.status == "deleted" and end.adapter_detail["host_left"] == "nothing was ever set up on it"

@@ -15,7 +15,7 @@ from runner.slurm.decide import decide
 from runner.slurm.decide.claims import require_claims
 from tests.unit.fake_slurm import FakeSlurm
 from tests.unit.lifecycle import ask, ask_whole, cluster, serving, the, tick, two_workers
-from tests.unit.worlds import ME, NOW, OTHER, add, controller, held, mine, of_kind, settle, world
+from tests.unit.worlds import ME, NOW, OTHER, add, claimed_by_us, controller, held, of_kind, settle, world
 
 
 def test_a_member_that_an_operation_makes_has_its_number_without_another_write() -> None:
@@ -50,7 +50,7 @@ def test_a_removal_takes_its_number_with_the_write_to_deleting() -> None:
 @pytest.mark.parametrize("attempt", [1, 2])
 def test_a_member_that_another_runner_may_have_made_is_numbered_again(attempt: int) -> None:
     """A request that was sent before gives the same answer again, and the number 1 may be another runner's."""
-    operation = mine(add(4)).model_copy(update={"attempt": attempt})
+    operation = claimed_by_us(add(4)).model_copy(update={"attempt": attempt})
     _, _, play = settle(cluster(operations=(operation,)), decide)
     assert play
     assert {play.fences[one.id] for one in play.members if one.component_key == "worker"} == {attempt}
@@ -89,11 +89,11 @@ def test_a_number_that_cannot_be_read_is_not_taken_for_none(fence: Any) -> None:
     one = serving(2, adapter_detail={"fence": fence})
     now, _, plays = tick(cluster(one, serving(3), operations=(ask("remove", one),)), two_workers())
     assert not [play for play in plays if one.id in play.fences]
-    known = the(now, one).adapter_detail
-    assert known["fence"] == fence and known["last_adapter_error"]["code"] == claims.UNREADABLE
-    assert known["last_adapter_error"]["class"] == "intervention"
-    assert "Set it to a number that is not below the host's own" in known["last_adapter_error"]["message"]
-    mended = the(now, one).model_copy(update={"adapter_detail": known | {"fence": 7}})
+    recorded = the(now, one).adapter_detail
+    assert recorded["fence"] == fence and recorded["last_adapter_error"]["code"] == claims.UNREADABLE
+    assert recorded["last_adapter_error"]["class"] == "intervention"
+    assert "Set it to a number that is not below the host's own" in recorded["last_adapter_error"]["message"]
+    mended = the(now, one).model_copy(update={"adapter_detail": recorded | {"fence": 7}})
     _, _, plays = tick(now.with_member(mended), two_workers())
     assert [play.fences[one.id] for play in plays if one.id in play.fences] == [8]
 
@@ -130,8 +130,8 @@ def test_a_look_carries_no_number() -> None:
 def test_a_handed_back_operation_is_distinguished_from_one_that_ran_out() -> None:
     asked: Operation = ask("drain", serving(2))
     assert not claims.ran_out(asked)
-    assert claims.ran_out(mine(asked)), "the time it was written is not known"
-    assert not claims.ran_out(mine(asked).model_copy(update={"updated_at": NOW + timedelta(minutes=1)}))
+    assert claims.ran_out(claimed_by_us(asked)), "the time it was written is not known"
+    assert not claims.ran_out(claimed_by_us(asked).model_copy(update={"updated_at": NOW + timedelta(minutes=1)}))
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,8 @@ def test_what_no_operation_asks_for_is_claimed_member_by_member(case: Callable[[
     assert play and member.id in play.fences
     claimed = [step for step in of_kind(steps, Claim) if step.subject.id == member.id]
     assert [step.hold for step in claimed] == [True]
-    known = the(now, member).adapter_detail
-    assert (known["claimed_by"], known["fence"], play.fences[member.id]) == (ME, 1, 1)
+    recorded = the(now, member).adapter_detail
+    assert (recorded["claimed_by"], recorded["fence"], play.fences[member.id]) == (ME, 1, 1)
 
 
 @pytest.mark.parametrize("case", UNASKED, ids=lambda case: case.__name__)

@@ -43,7 +43,7 @@ def test_a_dry_run_reports_what_it_would_do_and_does_nothing(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_mode_is_put_right_without_renewing_the_time_daemons_go_by(tmp_path: Path) -> None:
+def test_a_mode_is_corrected_without_renewing_the_time_daemons_go_by(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text("k")
     path.chmod(0o644)

@@ -19,11 +19,11 @@ from tests.unit.worlds import (
     add,
     after,
     allocation,
+    claimed_by_us,
     controller,
     deployed,
     instance,
     joined,
-    mine,
     node,
     of_kind,
     settle,
@@ -95,7 +95,7 @@ def test_one_broken_worker_leaves_the_others_ready_and_the_instance_degraded() -
     ],
 )
 def test_a_worker_is_ready_only_if_the_controller_shows_it_ready(shown: Any, code: str) -> None:
-    operation = mine(add(2))
+    operation = claimed_by_us(add(2))
     member = worker(operation, 2, adapter_detail={"attempt": 2})
     joined_now = deployed(member, operations=(operation,), outcomes={member.id: joined("w1")}, snapshot=snapshot(shown))
     (step,) = of_kind(decide(joined_now).steps, SetMember)
@@ -104,7 +104,7 @@ def test_a_worker_is_ready_only_if_the_controller_shows_it_ready(shown: Any, cod
 
 
 def test_a_worker_that_registers_after_the_plays_wait_is_ready_at_a_later_tick() -> None:
-    operation = mine(add(2))
+    operation = claimed_by_us(add(2))
     late = deployed(worker(operation, 2), operations=(operation,))
     late = late.later(outcomes={late.members[1].id: joined("w1")}, snapshot=snapshot({}))
     after_play, steps, _ = settle(late, decide)
@@ -144,7 +144,7 @@ def test_a_controller_is_ready_only_when_all_of_it_serves(seen: Any, code: str) 
 
 
 def test_an_error_that_may_pass_is_tried_again_later_and_a_bounded_number_of_times() -> None:
-    operation = mine(add(2))
+    operation = claimed_by_us(add(2))
     member = worker(operation, 2)
     first = deployed(member, operations=(operation,), outcomes={member.id: Outcome(error=UNREACHABLE)})
     (again,) = of_kind(decide(first).steps, SetMember)
@@ -248,8 +248,8 @@ def test_health_is_looked_at_while_an_operation_waits() -> None:
 
 @pytest.mark.parametrize("failing", [0, 40])
 def test_the_result_for_many_workers_fits_what_the_platform_takes(failing: int) -> None:
-    operation = mine(add(*range(1, 9)))
-    long = {"last_adapter_error": AdapterError("task_failed", "x" * 1000).as_detail(NOW)}
+    operation = claimed_by_us(add(*range(1, 9)))
+    long = {"last_adapter_error": AdapterError("task_failed", "x" * 1000).as_note(NOW).stored()}
     members = [worker(operation, 10 + n, status="failed", adapter_detail=long) for n in range(failing)]
     members += [worker(operation, 100 + n, status="ready") for n in range(200)]
     operation = operation.model_copy(update={"allocation_ids": [member.allocation_id for member in members]})

@@ -71,8 +71,8 @@ def worlds(draw: st.DrawFn) -> World:
         for allocation_id in dict.fromkeys(operation.allocation_ids):
             if draw(st.booleans()):
                 number = allocation_id.int - 100
-                known = {"worker_hostname": f"w{number}", "cpus": 2, "memory_mb": 1000, "gpus": 0}
-                members.append(worker(operation, number, status=draw(MEMBER_STATUS), adapter_detail=known))
+                recorded = {"worker_hostname": f"w{number}", "cpus": 2, "memory_mb": 1000, "gpus": 0}
+                members.append(worker(operation, number, status=draw(MEMBER_STATUS), adapter_detail=recorded))
     return world(
         instance=instance(status=draw(st.sampled_from(["requested", "deploying", "running", "failed", "stopped"]))),
         members=tuple(members),

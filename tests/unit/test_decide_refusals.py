@@ -12,14 +12,14 @@ from tests.unit.worlds import (
     NOW,
     add,
     allocation,
+    claimed_by_another,
+    claimed_by_us,
     controller,
     deployed,
     instance,
-    mine,
     not_found,
     of_kind,
     settle,
-    theirs,
     worker,
     world,
 )
@@ -65,9 +65,9 @@ def test_an_allocation_that_serves_is_refused_and_one_that_failed_before_is_take
 def test_of_two_open_adds_of_one_allocation_the_later_is_refused(whose: str) -> None:
     earlier, later = add(4, created_at=NOW - timedelta(minutes=2)), add(4, 5)
     if whose == "ours":
-        earlier = mine(earlier)
+        earlier = claimed_by_us(earlier)
     elif whose == "another runner's":
-        earlier = theirs(earlier)
+        earlier = claimed_by_another(earlier)
     _, steps, play = settle(deployed(operations=(earlier, later)), decide)
     (refusal,) = of_kind(steps, Refuse)
     assert (refusal.operation.id, refusal.code) == (later.id, "allocation_in_use")
@@ -123,6 +123,6 @@ def test_an_unknown_instance_operation_is_refused() -> None:
     assert isinstance(refusal, Refuse) and refusal.code == "operation_unknown"
 
 
-def test_a_status_we_do_not_know_is_not_ours_to_touch() -> None:
+def test_an_instance_with_an_unknown_status_is_not_touched() -> None:
     plan = decide(world(instance=instance(status="hibernating")))
     assert plan.idle

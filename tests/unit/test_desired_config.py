@@ -27,9 +27,9 @@ def digest_of(config: dict[str, Any]) -> str:
     return desired_config.digest(instance(config=config))
 
 
-def running(config: dict[str, Any], *members: Member, **known: Any) -> World:
+def running(config: dict[str, Any], *members: Member, **recorded: Any) -> World:
     """A healthy cluster that serves an empty config, whose desired config is now `config`."""
-    live = {"applied_config": digest_of({}), "config_version": "sha256:abc", "cluster_name": "gs00000000"} | known
+    live = {"applied_config": digest_of({}), "config_version": "sha256:abc", "cluster_name": "gs00000000"} | recorded
     status = {"observed_at": stamp(NOW), "reasons": [], "wish": live["applied_config"]}
     return world(
         instance=instance(status="running", health="healthy", status_detail=status, config=config),
@@ -73,8 +73,12 @@ def test_a_config_that_went_live_is_reported_and_not_tried_again() -> None:
     assert play
     now, steps, again = settle(played(now, play, live(now)), decide)
     assert again is None
-    known = the_controller(now).adapter_detail
-    assert (known["applied_config"], known["change"], known["config_refused"]) == (digest_of(CONFIG), None, None)
+    recorded = the_controller(now).adapter_detail
+    assert (recorded["applied_config"], recorded["change"], recorded["config_refused"]) == (
+        digest_of(CONFIG),
+        None,
+        None,
+    )
     assert of_kind(steps, SetInstance)[-1].detail["config_digest"] == digest_of(CONFIG)
     assert of_kind(steps, SetInstance)[-1].health == "healthy"
 
@@ -100,9 +104,9 @@ def test_a_refused_config_degrades_and_is_not_tried_until_it_changes(code: str) 
 def test_an_invalid_config_touches_no_host_and_is_reported() -> None:
     now, _steps, play = settle(running({"slurm": {"Epilog": "/tmp/x"}}), decide)
     assert play is not None and play.playbook == "observe"
-    known = desired_config.refused(the_controller(now))
-    assert known and known.code == "config_invalid"
-    assert "Epilog" in known.message
+    recorded = desired_config.refused(the_controller(now))
+    assert recorded and recorded.code == "config_invalid"
+    assert "Epilog" in recorded.message
 
 
 def test_a_cluster_keeps_its_name() -> None:
@@ -113,8 +117,8 @@ def test_a_cluster_keeps_its_name() -> None:
 
 
 def test_withdrawing_a_refused_config_makes_the_cluster_healthy() -> None:
-    known = {"digest": digest_of(CONFIG), "code": "config_refused", "message": REFUSAL}
-    now, _steps, play = settle(running({}, config_refused=known), decide)
+    recorded = {"digest": digest_of(CONFIG), "code": "config_refused", "message": REFUSAL}
+    now, _steps, play = settle(running({}, config_refused=recorded), decide)
     assert desired_config.refused(the_controller(now)) is None
     assert play is None
 
@@ -159,14 +163,16 @@ def test_an_interrupted_trial_is_ended_although_the_new_config_is_invalid() -> N
     shared = hosts["all"]["children"]["instance_00000000_0000_0000_0000_000000000007"]["vars"]
     assert (shared["slurm_config_keep"], shared["slurm_desired_config"]) == (True, digest_of({}))
     now, _, _ = settle(played(now, play, Outcome("baseline", {"applied_config": digest_of({})})), decide)
-    known = the_controller(now)
-    refused = desired_config.refused(known)
-    assert desired_config.on_trial(known) is None and refused and refused.code == "config_invalid"
+    recorded = the_controller(now)
+    refused = desired_config.refused(recorded)
+    assert desired_config.on_trial(recorded) is None and refused and refused.code == "config_invalid"
 
 
-@pytest.mark.parametrize("known", [None, {"digest": digest_of(CONFIG), "code": "config_refused", "message": REFUSAL}])
-def test_a_play_for_another_reason_renders_only_a_tried_configuration(known: Any) -> None:
-    now = running(CONFIG, config_refused=known)
+@pytest.mark.parametrize(
+    "recorded", [None, {"digest": digest_of(CONFIG), "code": "config_refused", "message": REFUSAL}]
+)
+def test_a_play_for_another_reason_renders_only_a_tried_configuration(recorded: Any) -> None:
+    now = running(CONFIG, config_refused=recorded)
     hosts, _ = inventory.build(SLURM, now.instance, now.members, now.allocations)
     shared = hosts["all"]["children"]["instance_00000000_0000_0000_0000_000000000007"]["vars"]
     assert (shared["slurm_config_keep"], shared["slurm_desired_config"]) == (True, digest_of({}))
@@ -196,8 +202,8 @@ def test_workers_follow_the_controllers_configuration_and_report_theirs() -> Non
     assert [one.id for one in play.members[1:]] == [behind.id]
     outcomes = {behind.id: Outcome("serving", {"config_version": "sha256:abc", "package_version": "24.11.5-4"})}
     now, _, again = settle(after(now, play, outcomes, snapshot(nodes)), decide)
-    known = next(one for one in now.members if one.id == behind.id).adapter_detail
-    assert (known["config_version"], known["package_version"]) == ("sha256:abc", "24.11.5-4")
+    recorded = next(one for one in now.members if one.id == behind.id).adapter_detail
+    assert (recorded["config_version"], recorded["package_version"]) == ("sha256:abc", "24.11.5-4")
     assert again is None or again.playbook != "follow"
 
 

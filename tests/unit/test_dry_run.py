@@ -5,7 +5,19 @@ from runner.model.plan import Claim, NewMember, Play, Refuse, SetInstance, SetMe
 from runner.model.world import World
 from runner.slurm.app import SLURM
 from runner.slurm.decide import decide
-from tests.unit.worlds import ME, NOW, add, allocation, controller, instance, mine, of_kind, settle, worker, world
+from tests.unit.worlds import (
+    ME,
+    NOW,
+    add,
+    allocation,
+    claimed_by_us,
+    controller,
+    instance,
+    of_kind,
+    settle,
+    worker,
+    world,
+)
 
 
 def test_a_dry_run_of_a_deploy_has_a_reason_for_each_step_up_to_the_play() -> None:
@@ -90,7 +102,7 @@ def test_a_simulated_claim_is_ours_and_changes_nothing_else() -> None:
 
 
 def test_a_simulated_member_has_the_same_id_each_time() -> None:
-    operation = mine(add(2))
+    operation = claimed_by_us(add(2))
     step = NewMember("because", operation, "worker", operation.allocation_ids[0])
     first, second = (_running(operations=(operation,)).after(step) for _ in range(2))
     assert first.members[-1].id == second.members[-1].id
@@ -98,7 +110,7 @@ def test_a_simulated_member_has_the_same_id_each_time() -> None:
 
 
 def test_simulated_writes_change_status_and_detail_of_their_record() -> None:
-    operation = mine(add(2))
+    operation = claimed_by_us(add(2))
     joining = worker(operation, 2, status="reconciling")
     before = _running(members=(controller(status="ready"), joining), operations=(operation,))
     after = before.after(SetMember("because", joining, "ready", {"phase": "serving"}))

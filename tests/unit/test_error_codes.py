@@ -26,18 +26,18 @@ FOLDERS = ("app", "runner", "plugins", "inventory_plugins", "roles", "playbooks"
 RAISED = raised()
 
 
-def known(one: Raised) -> list[str]:
+def codes_of(one: Raised) -> list[str]:
     return [code for code in codes() if re.fullmatch(one.code, code)] if one.pattern else [one.code]
 
 
 def unlisted(found: list[Raised]) -> list[str]:
     listed = set(codes())
-    return [f"{one.code} ({one.where})" for one in found if not listed & set(known(one))]
+    return [f"{one.code} ({one.where})" for one in found if not listed & set(codes_of(one))]
 
 
 def unraised(found: list[Raised], root: Path) -> set[str]:
     """Codes of the table that nothing raises; one that is passed on as data is at least written in quotes."""
-    by_name = {code for one in found for code in known(one)}
+    by_name = {code for one in found for code in codes_of(one)}
     sources = [path for top in FOLDERS[1:] for path in (root / top).rglob("*.*") if path.suffix in (".py", ".yml")]
     # The causes of health only name the codes.
     text = "\n".join(path.read_text() for path in sources if path.name != "causes.py")

@@ -57,8 +57,8 @@ def test_of_two_machines_with_one_name_the_first_of_the_run_keeps_it(tmp_path: P
     first_in_run = action("host_probe")[1]["first_in_run"]
 
     def other(machine: str | None, instance: str = OURS) -> str | None:
-        known = {"gpuaas_allocation_id": machine, "gpuaas_app_instance_id": instance}
-        found: str | None = first_in_run("gs-2", known, tmp_path)
+        variables = {"gpuaas_allocation_id": machine, "gpuaas_app_instance_id": instance}
+        found: str | None = first_in_run("gs-2", variables, tmp_path)
         return found
 
     assert other("a") is None

@@ -17,10 +17,10 @@ from tests.unit.worlds import PROJECT, allocation, instance
 SAME = [UUID("1a2b3c4d-0000-4000-8000-00000000000" + str(n)) for n in range(3)]
 
 
-def find(text: str | None, *known: Any) -> Any:
+def find(text: str | None, *listed: Any) -> Any:
     class Platform:
         def instances(self, **_: Any) -> list[Any]:
-            return list(known)
+            return list(listed)
 
     given: Any = {"base_url": "http://127.0.0.1:1", "project_id": PROJECT}
     return find_instance(cast(Client, Platform()), Settings(**given), text)

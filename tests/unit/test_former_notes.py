@@ -161,6 +161,6 @@ def test_a_ledger_of_an_earlier_release_is_read_whole(suite: str, name: str) -> 
     path = FIXTURES / suite / f"{name}.json"
     document = json.loads(path.read_text())
     assert document["format"] == 1
-    known = converge_ledger.read(path)
-    assert known and known.entries == document["entries"]
-    assert known.baseline == document["baseline"] and known.instance is None
+    ledger = converge_ledger.read(path)
+    assert ledger and ledger.entries == document["entries"]
+    assert ledger.baseline == document["baseline"] and ledger.instance is None

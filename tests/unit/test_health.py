@@ -27,14 +27,14 @@ ONE, TWO = serving(2), serving(3)
 POLICY = Policy()
 
 
-def ruler(**known: Any) -> Member:
-    return controller(status="ready", adapter_detail=known)
+def ruler(**recorded: Any) -> Member:
+    return controller(status="ready", adapter_detail=recorded)
 
 
 def health_of(
-    seen: Snapshot | None, *workers: Member, policy: Policy = POLICY, **known: Any
+    seen: Snapshot | None, *workers: Member, policy: Policy = POLICY, **recorded: Any
 ) -> tuple[str, dict[str, dict[str, Any]]]:
-    found, reasons = health(seen, (ruler(**known), *(workers or (ONE, TWO))), policy)
+    found, reasons = health(seen, (ruler(**recorded), *(workers or (ONE, TWO))), policy)
     assert all(reason.message and reason.code for reason in reasons)
     return found.value, {reason.code: reason.stored() for reason in reasons}
 
@@ -129,7 +129,7 @@ def test_a_cluster_without_a_worker_that_serves_is_unhealthy() -> None:
     assert list(reasons) == ["no_worker_serves", "worker_down", "worker_not_responding"]
 
 
-def test_a_cluster_whose_workers_all_are_held_by_people_is_as_they_want_it() -> None:
+def test_a_cluster_whose_workers_are_all_drained_by_persons_is_healthy() -> None:
     held = node(flags={"DRAIN"}, reason="maintenance", reason_by="alice")
     assert health_of(snapshot({"w2": held, "w3": held}))[0] == "healthy"
 

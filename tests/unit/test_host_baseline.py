@@ -70,10 +70,10 @@ def test_the_baseline_is_written_once_and_kept_for_a_second_member(tmp_path: Pat
     ledger = Ledger("worker/munge", tmp_path)
     ledger.note("path", "/a", {"kind": "absent"})
     ledger.save()
-    known = read(tmp_path / "ledger.json")
-    assert known and known.baseline and known.baseline["account"] and sorted(known.entries) == ["path:/a"]
+    saved = read(tmp_path / "ledger.json")
+    assert saved and saved.baseline and saved.baseline["account"] and sorted(saved.entries) == ["path:/a"]
     (tmp_path / "ledger.json").write_text(
-        json.dumps({"format": 1, "baseline": {"account": ["old"]}, "entries": known.entries})
+        json.dumps({"format": 1, "baseline": {"account": ["old"]}, "entries": saved.entries})
     )
     second = Ledger("controller/munge", tmp_path)
     second.note("path", "/b", {"kind": "absent"})

@@ -152,8 +152,8 @@ def test_a_saved_ledger_keeps_the_instance(host: Path) -> None:
     ledger = Ledger("worker/munge", host / "state")
     ledger.note("path", "/a", {"kind": "absent"})
     ledger.save()
-    known = read(host / "state/ledger.json")
-    assert known and known.instance == OURS and list(known.entries) == ["path:/a"]
+    saved = read(host / "state/ledger.json")
+    assert saved and saved.instance == OURS and list(saved.entries) == ["path:/a"]
 
 
 def test_a_newer_ledger_is_refused_and_left_as_it_is(host: Path) -> None:
@@ -192,8 +192,8 @@ def test_the_number_is_kept_per_member_and_outlives_the_ledger(host: Path) -> No
         with pytest.raises(SystemExit, match="fenced"):
             take_lock(late)
     assert not (host / "state/ledger.json").exists() and not (host / "etc/gpuaas-slurm").exists()
-    known = json.loads((host / "run/fences.json").read_text())["members"]
-    assert known == {"c": {"instance": OURS, "number": 7}, MEMBER: {"instance": OURS, "number": 3}}
+    fences = json.loads((host / "run/fences.json").read_text())["members"]
+    assert fences == {"c": {"instance": OURS, "number": 7}, MEMBER: {"instance": OURS, "number": 3}}
 
 
 def test_a_late_call_after_a_removal_writes_nothing(host: Path) -> None:
@@ -261,8 +261,8 @@ def test_a_call_that_waits_too_long_for_the_lock_names_its_holder(host: Path, mo
         ):
             raise AssertionError("two calls hold the lock")
         assert (busy.value.code, busy.value.error_class) == ("host_lock_busy", "retryable")
-        known = json.loads((host / "run/fences.json").read_text())["members"]
-        assert known[MEMBER]["number"] == 1, "a call that was not let in leaves nothing"
+        fences = json.loads((host / "run/fences.json").read_text())["members"]
+        assert fences[MEMBER]["number"] == 1, "a call that was not let in leaves nothing"
     assert take_lock(claim(2)) is True
 
 

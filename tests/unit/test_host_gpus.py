@@ -34,7 +34,7 @@ def gpus(count: int, kind: str = "a100") -> list[dict[str, Any]]:
         ("NVIDIA TITAN V", "titan_v"),
     ],
 )
-def test_a_model_gets_the_name_people_use_for_it(name: str, kind: str) -> None:
+def test_a_model_gets_its_usual_name(name: str, kind: str) -> None:
     assert gpu_type(name) == kind
 
 
@@ -61,7 +61,7 @@ def test_rows_become_gpus_in_the_order_of_their_index() -> None:
 
 
 @pytest.mark.parametrize("text", ["Unable to determine the device handle", "x, GPU-1, 1, 0, A100", "0, GPU-1"])
-def test_an_answer_that_is_no_table_is_refused(text: str) -> None:
+def test_an_answer_that_is_not_a_table_is_refused(text: str) -> None:
     with pytest.raises(AdapterError) as raised:
         parse_gpus(text)
     assert raised.value.code == "gpu_unreadable"
@@ -144,7 +144,7 @@ def test_a_gpu_without_its_device_file_is_refused(tmp_path: Path, monkeypatch: p
     assert raised.value.code == "gpu_device_missing"
 
 
-def test_a_driver_without_a_gpu_is_no_gpu_and_one_that_fails_is_an_error(
+def test_a_driver_without_a_gpu_means_none_and_one_that_fails_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool = StandIn(tmp_path, Gpus(0))

@@ -1,4 +1,4 @@
-"""By which keys a host is known: the platform's, else those it showed before anything was run on it, and no others."""
+"""Which ssh keys identify a host: the platform's, else those it showed before anything was run on it, and no others."""
 
 from typing import Any
 from uuid import UUID
@@ -152,8 +152,8 @@ def test_an_unreadable_note_is_neither_trusted_nor_replaced(note: Any) -> None:
 
 @pytest.mark.parametrize("name", [PINNED, CHANGED])
 def test_nothing_is_run_on_a_host_whose_key_note_a_newer_runner_wrote(name: str) -> None:
-    known = {"phase": "serving", "worker_hostname": "w2", **pinned(), name: {"format": 2, "later": True}}
-    member = worker(add(2), 2, status="ready", adapter_detail=known)
+    recorded = {"phase": "serving", "worker_hostname": "w2", **pinned(), name: {"format": 2, "later": True}}
+    member = worker(add(2), 2, status="ready", adapter_detail=recorded)
     assert code_of(keyless(2), member) == code_of(allocation(2), member) == "note_newer"
     assert not host_keys.is_first_sight(keyless(2), member)
     tree, problems = build(SLURM, instance(), (member,), {member.allocation_id: allocation(2)})  # type: ignore[dict-item]
@@ -163,7 +163,7 @@ def test_nothing_is_run_on_a_host_whose_key_note_a_newer_runner_wrote(name: str)
 
 
 def test_a_newer_key_note_takes_back_no_error_of_the_host() -> None:
-    error = AdapterError("host_key_mismatch", "another machine").as_detail(NOW)
+    error = AdapterError("host_key_mismatch", "another machine").as_note(NOW).stored()
     member = serving(2, adapter_detail={PINNED: {"format": 2}, "last_adapter_error": error})
     now, steps, _ = settle(cluster(member), decide)
     assert the(now, member).notes.error_code == "note_newer"

@@ -210,7 +210,7 @@ def test_whatever_a_host_answers_its_outcome_is_reported_and_fits_its_record(
         answer = {**result, "adapter_error": error} if isinstance(result, dict) else result
         data = {"host": "worker-1", "task": answered, "task_action": "member_report", "res": answer}
         event = {"event": kind, "event_data": data}
-        scenario = translate.add_event(translate.RunResult(), translate.parse_event(event, members))
-        for outcome in scenario.outcomes.values():
-            shown = outcome.error.as_detail(NOW) if outcome.error else {}
+        run = translate.add_event(translate.RunResult(), translate.parse_event(event, members))
+        for outcome in run.outcomes.values():
+            shown = outcome.error.as_note(NOW).stored() if outcome.error else {}
             assert len(json.dumps([outcome.detail, outcome.phase, shown], allow_nan=False)) < 16_000

@@ -37,7 +37,7 @@ from runner.slurm.lifecycle_notes import (
 from runner.slurm.notes import Conversion, InstanceNotes, Versions
 from tests.unit import hostile
 from tests.unit.lifecycle import ask_whole, both_ready, cluster, note_of, playbooks, reported, tick, two_workers
-from tests.unit.worlds import NOW, mine, of_kind, settle
+from tests.unit.worlds import NOW, claimed_by_us, of_kind, settle
 
 OPERATION = UUID(int=88)
 AT = "2026-01-02T03:04:05Z"
@@ -59,7 +59,7 @@ def read(note: Any) -> OperationNote:
 
 
 def running(verb: str, **changes: Any) -> Operation:
-    return mine(ask_whole(verb, id=OPERATION, **changes))
+    return claimed_by_us(ask_whole(verb, id=OPERATION, **changes))
 
 
 # -- notes of version 1.0 ------------------------------------------------------------------------------------

@@ -237,8 +237,8 @@ def test_a_drain_that_an_older_version_announced_is_finished() -> None:
     now = now.with_member(the(now, one).model_copy(update={"adapter_detail": old}))
     now, _, _ = tick(now, slurm)
     assert slurm.evictions == [("cancel", "7")]
-    known = WorkerNotes.read(the(now, one).adapter_detail).leave
-    assert known and known.announced_eviction == "cancel of job 7"
+    stored = WorkerNotes.read(the(now, one).adapter_detail).leave
+    assert stored and stored.announced_eviction == "cancel of job 7"
 
 
 def test_a_long_list_is_cut_for_a_record() -> None:

@@ -60,7 +60,7 @@ def test_an_explanation_counts_for_its_unit_and_its_series_only() -> None:
     assert unexplained([Line("slurmctld", 6, message)], ROWS, "22.05", "start")
 
 
-def test_a_journal_is_read_whoever_speaks_and_in_whatever_bytes() -> None:
+def test_a_journal_is_read_from_any_process_and_with_any_bytes() -> None:
     entries = [
         {"_SYSTEMD_UNIT": "slurmd.service", "PRIORITY": "6", "MESSAGE": "slurmd-gs-2: error: no"},
         {"_SYSTEMD_UNIT": "init.scope", "UNIT": "munge.service", "PRIORITY": "3", "MESSAGE": "munge.service: Gone"},

@@ -1,4 +1,4 @@
-"""Leases are renewed three times in their life, and a lost one is noticed; claims of members by example."""
+"""Leases are renewed three times before they end, and a lost one is noticed; claims of members by example."""
 
 import threading
 from datetime import datetime, timedelta
@@ -44,7 +44,7 @@ def renewal(clock: Clock, renew: Any, monkeypatch: pytest.MonkeyPatch) -> Renewa
     return made
 
 
-def test_a_lease_is_renewed_three_times_in_its_life(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_is_renewed_three_times_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, sent = Clock(monkeypatch, 4), list[float]()
 
     def renew() -> None:
@@ -109,10 +109,11 @@ def test_a_lease_that_another_runner_took_is_lost_at_once(
 
 
 @pytest.mark.parametrize(
-    ("known", "number"), [({}, 0), ({"fence": 7}, 7), ({"fence": 0}, 0), ({"fence": "7"}, None), ({"fence": []}, None)]
+    ("recorded", "number"),
+    [({}, 0), ({"fence": 7}, 7), ({"fence": 0}, 0), ({"fence": "7"}, None), ({"fence": []}, None)],
 )
-def test_a_number_that_cannot_be_read_is_not_taken_for_none(known: dict[str, Any], number: int | None) -> None:
-    assert claims.fence(controller(adapter_detail=known)) == number
+def test_a_number_that_cannot_be_read_is_not_taken_for_none(recorded: dict[str, Any], number: int | None) -> None:
+    assert claims.fence(controller(adapter_detail=recorded)) == number
 
 
 @pytest.mark.parametrize(
@@ -141,12 +142,12 @@ def test_another_runner_holds_a_member_until_its_claim_ends(by: str | None, unti
 
 def test_an_operation_concerns_the_members_that_it_names_made_or_takes_out() -> None:
     operation, other = add(2), add(3)
-    made, stranger = worker(operation, 2), worker(other, 3)
+    made, unrelated = worker(operation, 2), worker(other, 3)
     leaving = worker(other, 4, adapter_detail={"leave": {"operation_id": str(operation.id)}})
-    named = operation.model_copy(update={"member_ids": [stranger.id]})
+    named = operation.model_copy(update={"member_ids": [unrelated.id]})
     assert claims.concerns(operation, made) and claims.concerns(operation, leaving)
-    assert not claims.concerns(operation, stranger) and claims.concerns(named, stranger)
-    assert claims.concerns(operation.model_copy(update={"of_instance": True, "id": UUID(int=5)}), stranger)
+    assert not claims.concerns(operation, unrelated) and claims.concerns(named, unrelated)
+    assert claims.concerns(operation.model_copy(update={"of_instance": True, "id": UUID(int=5)}), unrelated)
 
 
 @pytest.mark.parametrize(

@@ -222,8 +222,8 @@ def test_a_controller_that_is_gone_shows_its_daemons_removed() -> None:
 # -- a removal that fails ------------------------------------------------------------------------------------
 
 
-def failing(member: Member, error: AdapterError, known: WorkerLeave, **left: Any) -> dict[str, Any]:
-    return left | WorkerNotes(leave=known, last_adapter_error=error.as_note(NOW)).changes
+def failing(member: Member, error: AdapterError, leave_note: WorkerLeave, **left: Any) -> dict[str, Any]:
+    return left | WorkerNotes(leave=leave_note, last_adapter_error=error.as_note(NOW)).changes
 
 
 def test_attempts_are_counted_while_the_node_is_still_in_slurm() -> None:
@@ -260,8 +260,8 @@ def test_what_is_in_the_way_of_a_removal_is_not_a_failed_attempt(code: str) -> N
     controller_failed = controller_failed.later(
         outcomes={**controller_failed.outcomes, boss.id: Outcome(error=AdapterError("odd", "x"))}
     )
-    unseen = outcome(member, None, {}, error, snapshot=None)
-    for now in (shown_busy, controller_failed, unseen):
+    not_shown = outcome(member, None, {}, error, snapshot=None)
+    for now in (shown_busy, controller_failed, not_shown):
         assert cleaning(now, member) == wanted
     over = failing(member, error, note(result="failed", error=error.as_note(NOW)))
     free = outcome(member, None, {}, error)
@@ -278,19 +278,19 @@ def test_what_is_in_the_way_of_a_removal_is_not_a_failed_attempt(code: str) -> N
 def test_a_removal_is_tried_again_as_often_as_the_policy_allows(before: int, klass: Any) -> None:
     error = AdapterError("task_failed", "disk full", klass)
     attempts = note().attempts.but(count=before)
-    known = note(attempts=attempts)
-    member = leaving(known, "deleting")
+    stored = note(attempts=attempts)
+    member = leaving(stored, "deleting")
     now = outcome(member, None, {}, error)
     assert now.policy.max_attempts == 3
-    found = clean_host.remove_from_host(now, member, known, LeaveTerms.model_validate({}))
+    found = clean_host.remove_from_host(now, member, stored, LeaveTerms.model_validate({}))
     if before < 2 and klass == "retryable":
         why = f"task_failed: try {before + 1} of 3"
-        again = known.but(attempts=attempts.failed(NOW, "task_failed"))
+        again = stored.but(attempts=attempts.failed(NOW, "task_failed"))
         wait = Wait(f"the next tick tries again after {why}", host_name(member))
         assert found == (
             [SetMember(why, member, "deleting", failing(member, error, again)), wait],
             WantedPlays(),
         )
     else:
-        over = failing(member, error, known.but(result="failed", error=error.as_note(NOW)))
+        over = failing(member, error, stored.but(result="failed", error=error.as_note(NOW)))
         assert found == writes("task_failed: disk full", member, "failed", over)

@@ -134,8 +134,8 @@ def test_members_that_an_operation_cannot_be_about_are_refused(verb: str) -> Non
     state = f"{verb} is not possible while {host_name(gone)} is deleted"
     operation = asked(gone)
     assert refused(operation, gone) == ("member_state", state)
-    known = WorkerLeave(operation_id=operation.id, verb="remove", started_at=NOW).stored()
-    begun = gone.model_copy(update={"adapter_detail": gone.adapter_detail | {"leave": known}})
+    leave_note = WorkerLeave(operation_id=operation.id, verb="remove", started_at=NOW).stored()
+    begun = gone.model_copy(update={"adapter_detail": gone.adapter_detail | {"leave": leave_note}})
     assert refused(operation, begun) is None, "the operation itself made it so"
     assert refused(asked(one), one) is None
 
@@ -191,14 +191,14 @@ def test_a_member_in_a_result_has_the_documented_fields() -> None:
     plain = serving(2)
     base = {"allocation_id": str(plain.allocation_id), "status": "ready", "hostname": "w2", "error": None}
     assert results.member_result(plain, None) == base
-    known = WorkerLeave(
+    leave_note = WorkerLeave(
         operation_id=UUID(int=1), verb="remove", started_at=NOW, result="done", announced_eviction="cancel of job 7"
     )
-    more = {"leave": known.stored(), "host_cleaned": False, "homes_left": ["a", "b", "c", "d"]}
+    more = {"leave": leave_note.stored(), "host_cleaned": False, "homes_left": ["a", "b", "c", "d"]}
     full = {"did": "cancel of job 7", "verdict": "done", "host_cleaned": False, "homes_left": ["a", "b", "c"]}
     error = ERROR.stored() | {"message": "x" * 300}
     assert results.member_result(serving(2, adapter_detail=more), ERROR) == base | full | {"error": error}
-    begun = known.but(result=None, announced_eviction=None).stored()
+    begun = leave_note.but(result=None, announced_eviction=None).stored()
     assert results.member_result(serving(2, adapter_detail={"leave": begun}), None) == base
     over = AdapterError("drain_deadline", "not free in 9 s").as_note(NOW)
     for gave_up in (begun | {"error": over.stored()}, begun | {"announced_eviction": "gave up"}):  # now, and before 1.1
@@ -210,8 +210,8 @@ def test_a_member_has_the_error_of_its_join_or_of_its_leave() -> None:
     broken = {"last_adapter_error": ERROR.stored()}
     assert results.join_error(serving(2, adapter_detail=broken)) is None
     assert results.join_error(serving(2, status="failed", adapter_detail=broken)) == ERROR
-    known = WorkerLeave(operation_id=UUID(int=1), verb="remove", started_at=NOW, error=ERROR)
-    assert results.leave_error(serving(2, adapter_detail={"leave": known.stored()})) == ERROR
+    leave_note = WorkerLeave(operation_id=UUID(int=1), verb="remove", started_at=NOW, error=ERROR)
+    assert results.leave_error(serving(2, adapter_detail={"leave": leave_note.stored()})) == ERROR
     assert results.leave_error(serving(2, adapter_detail=broken)) is None
     one, other = serving(2), serving(3, status="failed", adapter_detail=broken)
     assert results.joined_results([one, other]) == {

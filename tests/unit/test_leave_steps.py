@@ -1,4 +1,4 @@
-"""A worker on its way out, one decision at a time: whole steps and whole plays until nothing runs on it."""
+"""A worker that is drained or removed, one decision at a time: whole steps and whole plays until nothing runs on it."""
 
 from datetime import timedelta
 from typing import Any
@@ -120,8 +120,8 @@ def test_a_draining_worker_shows_its_jobs_and_waits(jobs: list[Job], shown: list
     changes = shown_jobs(FULL, shown, RUNS.end_time if jobs else None)
     wait = Wait(left, host_name(member))
     assert step(at(member, seen(FULL, jobs), "drain"), member) == ([as_shown(member, changes), wait], WantedPlays())
-    known = leaving(note(), **changes)
-    assert step(at(known, seen(FULL, jobs), "drain"), known) == waits(known, left), "it is written once"
+    draining = leaving(note(), **changes)
+    assert step(at(draining, seen(FULL, jobs), "drain"), draining) == waits(draining, left), "it is written once"
 
 
 @pytest.mark.parametrize(("by", "holder"), [("slurm", "slurm"), ("ada", "person")])
@@ -144,10 +144,10 @@ def test_a_job_that_names_the_node_is_shown_until_it_does_not() -> None:
     left = "w2 is ALLOCATED+DRAIN, and job 9 waits for it by name"
     wanted = [as_shown(member, changes), Wait(left, host_name(member))], WantedPlays()
     assert step(at(member, seen(FULL, [WAITS]), "drain"), member) == wanted
-    known = leaving(note(), **changes)
-    gone = as_shown(known, shown_jobs(FULL, [], None) | {"jobs_naming_node": None})
-    wait = Wait("w2 is ALLOCATED+DRAIN", host_name(known))
-    assert step(at(known, seen(FULL), "drain"), known) == ([gone, wait], WantedPlays())
+    draining = leaving(note(), **changes)
+    gone = as_shown(draining, shown_jobs(FULL, [], None) | {"jobs_naming_node": None})
+    wait = Wait("w2 is ALLOCATED+DRAIN", host_name(draining))
+    assert step(at(draining, seen(FULL), "drain"), draining) == ([gone, wait], WantedPlays())
 
 
 def test_a_running_job_does_not_count_as_one_that_waits_for_the_node() -> None:
@@ -188,7 +188,7 @@ def test_a_drain_of_a_node_that_the_controller_does_not_have_fails() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "is_over"), [(None, False), (101, False), (100, True), (99, True)])
-def test_jobs_are_in_nobodys_way_before_the_deadline(seconds: int | None, is_over: bool) -> None:
+def test_a_leave_is_given_up_only_at_its_deadline(seconds: int | None, is_over: bool) -> None:
     member = leaving(note(), **shown_jobs(FULL, ["7"], RUNS.end_time))
     now = at(member, seen(FULL, [RUNS]), "drain")
     wait = waits(member, "w2 is ALLOCATED+DRAIN with job 7 on it")

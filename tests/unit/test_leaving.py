@@ -1,4 +1,4 @@
-"""Workers on their way out: what is done for which world, tick by tick, on a cluster in memory."""
+"""Workers that are drained or removed: what is done for which world, tick by tick, on a cluster in memory."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whole lifecycles by property: whatever is asked, whatever breaks, tick after tick."""
+"""Whole lifecycles by property: random requests and faults, tick after tick."""
 
 from datetime import timedelta
 from typing import Any
@@ -56,7 +56,7 @@ def requests(draw: st.DrawFn, now: World, age: int) -> Operation:
 
 
 def meddle(data: st.DataObject, now: World, slurm: FakeSlurm, free_job: list[int]) -> World:
-    """What the world does between ticks: users, people, machines."""
+    """What happens between ticks: by users, operators and machines."""
     for name, fake in slurm.nodes.items():
         what = data.draw(st.sampled_from(HAPPENINGS))
         if what == "job starts" and fake.reason is None:
@@ -122,16 +122,16 @@ def _comes_to_rest(now: World, slurm: FakeSlurm) -> None:
     seen = slurm.seen()
     assert seen is not None
     for member in now.members:
-        known: dict[str, Any] = member.adapter_detail
+        recorded: dict[str, Any] = member.adapter_detail
         if (
             member.component_key == WORKER
             and member.status == "ready"
-            and "alice" not in str(known.get("drain_reason"))
+            and "alice" not in str(recorded.get("drain_reason"))
         ):
             assert worker_problem(seen, worker_notes(member)) is None
-        if member.component_key == WORKER and member.status == "deleted" and known.get("host_cleaned") is not None:
+        if member.component_key == WORKER and member.status == "deleted" and recorded.get("host_cleaned") is not None:
             serving_again = {m.adapter_detail.get("worker_hostname") for m in now.members if m.status != "deleted"}
-            assert known.get("worker_hostname") not in seen.nodes or known["worker_hostname"] in serving_again  # type: ignore[operator]
+            assert recorded.get("worker_hostname") not in seen.nodes or recorded["worker_hostname"] in serving_again  # type: ignore[operator]
     again, steps, _ = tick(now, slurm, seconds=1)
     assert not of_kind(steps, Finish)
     assert {m.id: m.status for m in again.members} == {m.id: m.status for m in now.members}

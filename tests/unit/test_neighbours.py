@@ -22,7 +22,7 @@ from runner.slurm.components import COMPONENTS
 from runner.slurm.decide import decide
 from runner.slurm.member_reports import MemberReports
 from runner.translate import RunResult, translate
-from tests.unit.worlds import ME, NOW, add, allocation, controller, instance, mine, worker
+from tests.unit.worlds import ME, NOW, add, allocation, claimed_by_us, controller, instance, worker
 
 OTHER = UUID(int=8)
 OUR_APP = instance().app_slug
@@ -103,7 +103,7 @@ def test_instances_that_may_not_be_read_are_skipped(refusal: PlatformError) -> N
     assert read(Platform(Records([other()]), {OTHER: refusal})) == Neighbours({})
 
 
-def test_a_list_that_we_may_not_read_is_no_error() -> None:
+def test_a_list_that_we_may_not_read_is_not_an_error() -> None:
     assert read(Platform(Forbidden("no"))) == Neighbours()
 
 
@@ -145,7 +145,7 @@ def test_an_instance_that_cannot_be_read_and_may_be_of_our_app_is_named(slug: st
 
 
 @pytest.mark.parametrize(("slug", "status"), [("other-app", "running"), ("other-app", None), (OUR_APP, "deleted")])
-def test_an_odd_instance_of_another_app_or_a_deleted_one_holds_nothing_up(slug: str, status: str | None) -> None:
+def test_an_odd_instance_of_another_app_or_a_deleted_one_delays_nothing(slug: str, status: str | None) -> None:
     assert read(Platform(odd(app_slug=slug, status=status))) == Neighbours({})
 
 
@@ -156,7 +156,7 @@ def test_a_member_of_our_app_that_cannot_be_read_is_named(status: str | None) ->
 
 
 @pytest.mark.parametrize(("slug", "status"), [("other-app", "ready"), (OUR_APP, "deleted")])
-def test_an_odd_member_of_another_app_or_a_deleted_one_holds_nothing_up(slug: str, status: str) -> None:
+def test_an_odd_member_of_another_app_or_a_deleted_one_delays_nothing(slug: str, status: str) -> None:
     assert read(Platform(Records([other(app_slug=slug)]), {OTHER: odd(status=status)})) == Neighbours({})
 
 
@@ -198,7 +198,7 @@ def test_an_add_of_another_instances_allocation_is_refused_and_names_it() -> Non
 
 
 def test_an_add_that_has_begun_is_left_to_the_hosts_mark() -> None:
-    operation = mine(add(2))
+    operation = claimed_by_us(add(2))
     begun = world(
         operations=(operation,),
         members=(controller(status="ready"), worker(operation, 2)),
@@ -207,7 +207,7 @@ def test_an_add_that_has_begun_is_left_to_the_hosts_mark() -> None:
     assert not [step for step in decide(begun).steps if isinstance(step, Refuse)]
 
 
-@pytest.mark.parametrize("operation", [add(2), mine(add(2))])
+@pytest.mark.parametrize("operation", [add(2), claimed_by_us(add(2))])
 def test_an_add_waits_while_a_neighbours_record_cannot_be_read(operation: Any) -> None:
     plan = decide(world(operations=(operation,), neighbours=Neighbours({}, "member m-1 of instance 8")))
     assert not [step for step in plan.steps if isinstance(step, NewMember | Refuse)]
@@ -239,18 +239,18 @@ def failed_event(error: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(("named", "read_as"), [(str(OTHER), OTHER), ("../../x", None), (7, None), (None, None)])
 def test_the_instance_that_a_host_names_is_read_as_an_id_or_not_at_all(named: Any, read_as: UUID | None) -> None:
     error = {"code": "host_in_use", "message": "in use", "class": "intervention", "instance": named}
-    scenario = translate([failed_event(error)], {"worker-1": MemberReports(UUID(int=5), "worker")})
-    known = scenario.outcomes[UUID(int=5)].error
-    assert known is not None and known.instance == read_as
-    assert known.as_detail(NOW).get("instance") == (str(read_as) if read_as else None)
+    run = translate([failed_event(error)], {"worker-1": MemberReports(UUID(int=5), "worker")})
+    found = run.outcomes[UUID(int=5)].error
+    assert found is not None and found.instance == read_as
+    assert found.as_note(NOW).stored().get("instance") == (str(read_as) if read_as else None)
 
 
 def error_after(answer: Any, code: str = "host_in_use") -> AdapterError:
     error = AdapterError(code, "as the host reported", instance=OTHER)
-    scenario = left_over.name_left_over_hosts(Platform(answer), RunResult({UUID(int=5): Outcome(error=error)}))  # type: ignore[arg-type]
-    known = scenario.outcomes[UUID(int=5)].error
-    assert known is not None
-    return known
+    run = left_over.name_left_over_hosts(Platform(answer), RunResult({UUID(int=5): Outcome(error=error)}))  # type: ignore[arg-type]
+    found = run.outcomes[UUID(int=5)].error
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("answer", [NotFound("no such instance"), other("deleted")])
@@ -261,7 +261,7 @@ def test_a_mark_of_an_instance_that_is_gone_is_left_over_and_names_the_command(a
 
 
 @pytest.mark.parametrize("answer", [other(), other("failed"), Forbidden("no"), Unavailable("down")])
-def test_a_mark_of_an_instance_that_lives_or_cannot_be_read_is_in_use(answer: Any) -> None:
+def test_a_mark_of_an_instance_that_exists_or_cannot_be_read_is_in_use(answer: Any) -> None:
     assert error_after(answer) == AdapterError("host_in_use", "as the host reported", instance=OTHER)
 
 
@@ -276,7 +276,7 @@ def test_host_and_runner_name_the_same_clean_up_command() -> None:
 # -- variables of the play -----------------------------------------------------------------------------------
 
 
-def test_the_play_knows_which_hosts_the_instance_has_changed() -> None:
+def test_a_play_gets_the_hosts_that_the_instance_has_changed() -> None:
     operation = add(2, 3, 4)
     members = [
         controller(adapter_detail={"host_touched": True}),

@@ -20,7 +20,7 @@ from tests.unit.worlds import NOW, THEIR_CLAIM
 
 def noted(member: Member, error: AdapterError | None) -> SetMember:
     why = error.message if error else "every note of it can be read again"
-    detail = {"last_adapter_error": error.as_detail(NOW) if error else None}
+    detail = {"last_adapter_error": error.as_note(NOW).stored() if error else None}
     return SetMember(why, member, member.status, detail, consumes_outcome=False)
 
 
@@ -50,7 +50,7 @@ def newer_leave(member: Member) -> AdapterError:
 
 
 def with_error(member: Member, error: AdapterError) -> Member:
-    detail = member.adapter_detail | {"last_adapter_error": error.as_detail(NOW)}
+    detail = member.adapter_detail | {"last_adapter_error": error.as_note(NOW).stored()}
     return member.model_copy(update={"adapter_detail": detail})
 
 

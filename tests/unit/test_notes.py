@@ -161,9 +161,9 @@ def test_a_repair_and_a_trial_are_attempts_under_their_documented_names() -> Non
     assert MemberNotes.tried(Attempts(count=2, next_at=NOW)).changes == {"attempt": 2, "next_attempt_at": at}
 
 
-def removal(**known: Any) -> tuple[World, Member, Member]:
+def removal(**recorded: Any) -> tuple[World, Member, Member]:
     """A removal of one worker whose record has these notes, beside one whose record is in order."""
-    bad, good = serving(2, adapter_detail=known), serving(3)
+    bad, good = serving(2, adapter_detail=recorded), serving(3)
     return cluster(bad, good, operations=(ask("remove", bad),)), bad, good
 
 

@@ -24,7 +24,7 @@ from runner.slurm.app import SLURM
 from runner.translate import RunResult, translate
 from tests.other_app import STUDIO, StudioReports, StudioSettings
 from tests.unit import worlds
-from tests.unit.worlds import ME, NOW, PROJECT, allocation, fresh_id, mine, of_kind
+from tests.unit.worlds import ME, NOW, PROJECT, allocation, claimed_by_us, fresh_id, of_kind
 
 ALLOCATIONS = {one.id: one for one in (allocation(1), allocation(2), allocation(3))}
 ERROR = AdapterError("play_stalled", "it hangs", "retryable")
@@ -87,9 +87,9 @@ def test_members_get_the_checked_address_of_their_lead(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("app", [STUDIO, SLURM])
 def test_a_member_of_a_component_that_the_app_lacks_is_a_problem(app: Any) -> None:
-    stranger = member("plumber", 2)
-    tree, problems = inventory.build(app, instance(), [stranger], ALLOCATIONS)
-    assert tree["all"]["hosts"] == {} and problems[stranger.id].code == "component_unknown"
+    foreign = member("plumber", 2)
+    tree, problems = inventory.build(app, instance(), [foreign], ALLOCATIONS)
+    assert tree["all"]["hosts"] == {} and problems[foreign.id].code == "component_unknown"
 
 
 @pytest.mark.parametrize(("status", "failed"), [("ready", [2]), ("reconciling", [1, 2])])
@@ -102,8 +102,8 @@ def test_a_stopped_play_gives_a_ready_lead_no_error(status: str, failed: list[in
 def test_a_member_in_a_final_phase_of_the_app_keeps_its_result_in_a_stopped_play() -> None:
     lead, other = director(), painter(2)
     events = [report(one, "painting", "e1") for one in (lead, other)]
-    known = translate(events, readers(lead, other))
-    run = stopped_result(known, Play("test", "paint", (lead, other)), ERROR, STUDIO)
+    result = translate(events, readers(lead, other))
+    run = stopped_result(result, Play("test", "paint", (lead, other)), ERROR, STUDIO)
     assert [one.error for one in run.outcomes.values()] == [None, None]
 
 
@@ -162,7 +162,7 @@ def test_a_dry_run_predicts_a_deploy_up_to_its_play() -> None:
 
 def test_a_dry_run_predicts_how_a_studio_opens() -> None:
     ready = [director(status="ready"), painter(2, status="ready")]
-    operation = mine(hire(2))
+    operation = claimed_by_us(hire(2))
     ready[1] = ready[1].written("ready", {"operation_id": str(operation.id)})
     steps = dry_run(studio(*ready, operations=(operation,)), STUDIO)
     assert [type(one) for one in steps] == [Finish, SetInstance]
@@ -282,7 +282,7 @@ def ours(newest: Member, operation: Operation) -> bool:
 
 
 def test_a_lead_that_comes_up_is_held_by_its_own_claim_and_others_by_their_operation() -> None:
-    operation = mine(hire(2))
+    operation = claimed_by_us(hire(2))
     made = {"operation_id": str(operation.id)}
     taken = operation.model_copy(update={"claimed_by": "other"})
     assert not ours(director(status="reconciling", adapter_detail=made), operation)

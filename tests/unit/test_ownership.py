@@ -10,7 +10,7 @@ from runner.model.platform import Member, Operation
 from runner.report.leases import LostLease
 from tests.unit.lifecycle import ask, ask_whole, cluster
 from tests.unit.record_writer import INSTANCE, OURS, Platform, a_member, changed, writer
-from tests.unit.worlds import NOW, OTHER, add, controller, held, mine, theirs
+from tests.unit.worlds import NOW, OTHER, add, claimed_by_another, claimed_by_us, controller, held
 
 
 def write_over(member: Member, *operations: Operation, others: tuple[Member, ...] = (), **more: Any) -> None:
@@ -24,21 +24,21 @@ def write_over(member: Member, *operations: Operation, others: tuple[Member, ...
 
 @pytest.mark.parametrize("of_instance", [False, True])
 def test_a_member_at_which_anothers_operation_works_is_left_to_it(of_instance: bool) -> None:
-    operation = theirs(ask_whole("stop") if of_instance else ask("drain"))
+    operation = claimed_by_another(ask_whole("stop") if of_instance else ask("drain"))
     member = a_member(detail={"operation_id": str(operation.id)})
     with pytest.raises(LostLease, match=f"^{operation.operation} {operation.id} is held by another runner$"):
         write_over(member, operation)
-    for free in (mine(operation), operation.model_copy(update={"claimed_by": None})):
+    for free in (claimed_by_us(operation), operation.model_copy(update={"claimed_by": None})):
         write_over(member, free)
     write_over(member, operation.model_copy(update={"status": "succeeded"}))
     write_over(member)
-    write_over(member, operation, claimed=(mine(ask_whole("restart")),))
+    write_over(member, operation, claimed=(claimed_by_us(ask_whole("restart")),))
     with pytest.raises(LostLease):
-        write_over(member, operation, claimed=(mine(ask("drain")),))
+        write_over(member, operation, claimed=(claimed_by_us(ask("drain")),))
 
 
 def test_the_operation_that_removes_a_member_counts_before_the_one_that_added_it() -> None:
-    added, removes = mine(add(2)), theirs(ask("remove"))
+    added, removes = claimed_by_us(add(2)), claimed_by_another(ask("remove"))
     leave = {"format": 2, "operation_id": str(removes.id), "verb": "remove", "started_at": stamp(NOW)}
     member = a_member(detail={"operation_id": str(added.id), "leave": leave})
     with pytest.raises(LostLease, match=r"^remove "):
@@ -68,8 +68,8 @@ def test_a_decommission_without_an_operation_is_held_by_one_of_the_members() -> 
 
 
 def test_the_next_writes_are_based_on_the_records_that_were_read() -> None:
-    ours, free, member = mine(ask("drain")), ask("remove"), a_member(detail=OURS)
-    whole = mine(ask_whole("stop"))
+    ours, free, member = claimed_by_us(ask("drain")), ask("remove"), a_member(detail=OURS)
+    whole = claimed_by_us(ask_whole("stop"))
     writes = writer(Platform(), member, a_member(3))
     writes.claimed = {ours.id: ours, whole.id: whole}
     newest = changed(member, "2", note="new")
@@ -98,9 +98,9 @@ def test_a_member_that_is_not_ours_any_more_ends_the_tick(after: dict[str, Any],
 
 
 def test_an_operation_that_another_runner_took_over_ends_the_tick() -> None:
-    ours = mine(ask("drain"))
+    ours = claimed_by_us(ask("drain"))
     writes = writer(Platform())
     writes.claimed = {ours.id: ours}
     with pytest.raises(LostLease, match=f"^drain {ours.id} was taken over by {OTHER}$"):
-        writes.adopt(cluster(operations=(theirs(ours),)))
+        writes.adopt(cluster(operations=(claimed_by_another(ours),)))
     assert writes.claimed == {}

@@ -66,7 +66,7 @@ def test_policy_is_not_asked_where_nothing_is_installed() -> None:
     assert of_kind(settle(idle, decide)[1], Resolve) == []
 
 
-def test_a_plan_shows_that_policy_is_asked_and_what_follows_a_no() -> None:
+def test_a_plan_shows_that_policy_is_asked_and_what_follows_a_deny() -> None:
     rows = [shown(step)["step"] for step in dry_run(deploying(packages=None), SLURM)]
     assert "ask policy for a package source" in rows and rows[-1] == "run playbooks/deploy.yml"
     rows = [shown(step)["step"] for step in dry_run(deploying(packages=DENY), SLURM)]
@@ -96,7 +96,7 @@ def test_a_question_that_fails_is_an_error_also_under_the_setting_none() -> None
 
 
 @pytest.mark.parametrize(("answer", "code"), NOES)
-def test_whatever_is_no_clear_yes_fails_a_deploy_without_a_play(answer: Resolution, code: str) -> None:
+def test_any_answer_but_allow_fails_a_deploy_without_a_play(answer: Resolution, code: str) -> None:
     end, steps, play = settle(deploying(packages=answer), decide)
     assert play is None and len(of_kind(steps, SkipPlay)) == 1
     assert {member.status for member in end.members} == {"failed"}

@@ -38,8 +38,8 @@ def test_every_task_at_which_a_runner_is_killed_exists() -> None:
     for place in listed:
         role, colon, task = place.partition(" : ")
         text = re.sub(r"^PLAY \[(.*)\]$", r"\1", task if colon else place)
-        known = names(f"roles/{role}/tasks/*.yml") if colon else names("playbooks/**/*.yml")
-        if not any(name.startswith(text) for name in known):
+        task_names = names(f"roles/{role}/tasks/*.yml") if colon else names("playbooks/**/*.yml")
+        if not any(name.startswith(text) for name in task_names):
             missing.append(place)
     assert missing == []
     assert len(listed) > 10, "the calls are found"

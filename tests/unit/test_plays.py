@@ -38,9 +38,9 @@ def test_a_join_by_the_real_playbook_brings_detail_and_the_controllers_snapshot(
     members = (controller(status="ready"), worker(add(2), 2))
     run = local.play(Play("test", "add_worker", members), world(members=members))
     assert {outcome.error for outcome in run.outcomes.values()} == {None}
-    known = run.outcomes[members[1].id].detail
+    detail = run.outcomes[members[1].id].detail
     assert run.outcomes[members[1].id].phase == "serving"
-    assert worker_problem(run.snapshot, WorkerNotes.read(known)) is None
+    assert worker_problem(run.snapshot, WorkerNotes.read(detail)) is None
     assert controller_problem(run.snapshot) is None
 
 
@@ -144,15 +144,15 @@ for name in asked.get("wait_for_nodes", []):
 """
     )
     local.module("slurm_snapshot", late)
-    known = world(members=members)
-    run = local.play(Play("test", "add_worker", members), known)
+    recorded = world(members=members)
+    run = local.play(Play("test", "add_worker", members), recorded)
     seen = run.outcomes[members[1].id]
     assert (seen.phase, seen.error) == ("registering", None)
     assert seen.detail["registered_in_controller"] is False
     problem = worker_problem(run.snapshot, WorkerNotes.read(seen.detail))
     assert problem is not None and problem[0] == "not_registered"
 
-    done = local.by_hand("add_worker", known, *members)
+    done = local.by_hand("add_worker", recorded, *members)
     assert done.returncode == 2, done.stdout
     assert problem[1] in " ".join(done.stdout.replace("\\", "").split())
 
@@ -162,12 +162,12 @@ def test_an_unready_controller_is_reported_to_the_runner_and_fails_by_hand(local
     local.module(
         "slurm_snapshot", 'up["slurmdbd"] = snapshot["controller"]["slurmdbd"] = "failed"\n' + STUBS["slurm_snapshot"]
     )
-    known = world(members=members)
-    run = local.play(Play("test", "add_worker", members), known)
+    recorded = world(members=members)
+    run = local.play(Play("test", "add_worker", members), recorded)
     assert run.outcomes[members[0].id].error is None
     problem = controller_problem(run.snapshot)
     assert problem is not None and problem[0] == "slurmdbd_not_active"
-    done = local.by_hand("add_worker", known, *members)
+    done = local.by_hand("add_worker", recorded, *members)
     assert done.returncode == 2 and "slurmdbd is failed on the controller" in done.stdout, done.stdout
 
 

@@ -23,7 +23,7 @@ from runner.slurm.decide.workers.operations import _finish_add, _finish_leave
 from runner.slurm.health import _reason, health
 from runner.slurm.snapshot import Node, Snapshot
 from tests.unit.lifecycle import ask, ask_whole
-from tests.unit.worlds import NOW, controller, instance, mine, snapshot, world
+from tests.unit.worlds import NOW, claimed_by_us, controller, instance, snapshot, world
 
 COUNTS = (1_000, 8_192)
 MESSAGE_LIMIT = 4096  # of an operation's error, in contract/openapi.yaml
@@ -37,14 +37,14 @@ REPAIR = {"why": "worker_down", "attempts": 3, "last_at": stamp(NOW), "next_at":
 @functools.cache
 def workers(count: int) -> tuple[Member, ...]:
     """Serving workers, each with the notes that the longest life could have left on it."""
-    known = detail.blank("worker", UUID(int=3)) | {
+    recorded = detail.blank("worker", UUID(int=3)) | {
         "registered_in_controller": True,
         "phase": "serving",
         "cpus": 256,
         "memory_mb": 2_000_000,
         "gpus": 8,
         "repair": REPAIR,
-        "last_adapter_error": ERROR.as_detail(NOW),
+        "last_adapter_error": ERROR.as_note(NOW).stored(),
     }
     return tuple(
         Member.model_construct(
@@ -53,7 +53,7 @@ def workers(count: int) -> tuple[Member, ...]:
             component_key="worker",
             allocation_id=UUID(int=100 + number),
             status="ready",
-            adapter_detail=known | {"worker_hostname": f"gpu-node-{number:05}.rack-1"},
+            adapter_detail=recorded | {"worker_hostname": f"gpu-node-{number:05}.rack-1"},
             correlation_id="corr",
             etag=None,
         )
@@ -61,9 +61,9 @@ def workers(count: int) -> tuple[Member, ...]:
     )
 
 
-def altered(members: tuple[Member, ...], status: str, **known: Any) -> tuple[Member, ...]:
+def altered(members: tuple[Member, ...], status: str, **recorded: Any) -> tuple[Member, ...]:
     return tuple(
-        one.model_copy(update={"status": status, "adapter_detail": one.adapter_detail | known}) for one in members
+        one.model_copy(update={"status": status, "adapter_detail": one.adapter_detail | recorded}) for one in members
     )
 
 
@@ -76,11 +76,11 @@ def seen(members: tuple[Member, ...], **changes: Any) -> Snapshot:
 
 def under_way(verb: str, members: tuple[Member, ...], act: str | None, status: str = "running", **note: Any) -> World:
     """A cluster whose operation has come as far as the note shows, with the play of this tick behind it."""
-    operation = mine(ask_whole(verb, id=UUID(int=77)))
-    known = {"operation_id": str(operation.id), "verb": verb, "since": stamp(NOW), "verdict": None, **note}
+    operation = claimed_by_us(ask_whole(verb, id=UUID(int=77)))
+    recorded = {"operation_id": str(operation.id), "verb": verb, "since": stamp(NOW), "verdict": None, **note}
     reason = Reason(code="worker_down", message="x" * 400, member_id=str(UUID(int=1)), repair=REPAIR)
     shown = [one.stored() for one in limits.fit_reasons([reason] * 20)]
-    status_detail = {"observed_at": stamp(NOW), "reasons": shown, "lifecycle": known}
+    status_detail = {"observed_at": stamp(NOW), "reasons": shown, "lifecycle": recorded}
     first = controller(status="ready", adapter_detail={"controller_hostname": "ctl"})
     played = {(act, one.id) for one in (first, *members)} if act else set()
     return world(
@@ -140,7 +140,7 @@ def restart_from_which_no_worker_returns(members: tuple[Member, ...]) -> World:
 
 
 def decommission(members: tuple[Member, ...]) -> World:
-    error = ERROR.as_detail(NOW)
+    error = ERROR.as_note(NOW).stored()
     note = {"operation_id": str(UUID(int=77)), "verb": "decommission", "verdict": "failed", "error": error}
     note |= {"tried_for": str(UUID(int=77)), "since": stamp(NOW), "did": "cancel of job 1"}
     stuck = altered(members, "failed", leave=note, residue=["/var/lib/slurm"] * 20, host_cleaned=False)
@@ -220,7 +220,7 @@ def member_operation(verb: str, members: tuple[Member, ...]) -> Finish:
     asked = ask(verb, *targets, id=UUID(int=5))
     note: dict[str, Any] = {"operation_id": str(asked.id), "since": stamp(NOW)}
     note["verb"] = "drain" if verb == "drain" else "remove"
-    note |= {"verdict": "failed", "error": ERROR.as_detail(NOW)}
+    note |= {"verdict": "failed", "error": ERROR.as_note(NOW).stored()}
     note["did"] = "cancel of job " + ", ".join(map(str, range(4_000_000_000, 4_000_000_020))) + " and 900 more"
     left = altered(targets, "failed", leave=note, host_cleaned=False)
     return _finish_leave(asked, left, left if verb == "replace" else ())

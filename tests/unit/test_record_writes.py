@@ -17,7 +17,7 @@ from runner.slurm import detail
 from runner.slurm.fitting import fitted
 from tests.unit.lifecycle import ask, serving
 from tests.unit.record_writer import INSTANCE, OURS, Platform, a_member, changed, writer
-from tests.unit.worlds import NOW, OTHER, SOON, THEIR_CLAIM, add, instance, mine
+from tests.unit.worlds import NOW, OTHER, SOON, THEIR_CLAIM, add, claimed_by_us, instance
 
 
 def test_a_new_member_begins_with_its_first_number() -> None:
@@ -57,10 +57,10 @@ def test_a_write_has_the_correlation_id_of_its_cause_and_a_claim_marks_the_membe
     assert body["adapter_detail"].get("correlation_id") == ("c-drain" if claims else None)
 
 
-@pytest.mark.parametrize("known", [{"fence": 4}, {}])
-def test_a_write_without_a_change_is_not_sent(known: dict[str, Any]) -> None:
+@pytest.mark.parametrize("recorded", [{"fence": 4}, {}])
+def test_a_write_without_a_change_is_not_sent(recorded: dict[str, Any]) -> None:
     member = serving(2, etag="1")
-    member = member.model_copy(update={"adapter_detail": {**detail.filled(member), **known}})
+    member = member.model_copy(update={"adapter_detail": {**detail.filled(member), **recorded}})
     platform = Platform()
     assert writer(platform, member).write_member(member.id, "ready", {"phase": "serving"}) is member
     assert platform.sent == []
@@ -169,7 +169,7 @@ def test_another_client_writes_for_a_moment() -> None:
 
 
 def test_an_operation_is_written_and_a_conflict_with_a_foreign_one_is_raised() -> None:
-    operation = mine(ask("drain")).model_copy(update={"etag": "1"})
+    operation = claimed_by_us(ask("drain")).model_copy(update={"etag": "1"})
     platform, body = Platform(operations={operation.id: operation}), {"status": "succeeded"}
     writes = writer(platform)
     assert writes.patch_operation(operation, body).status == "succeeded"
@@ -190,7 +190,7 @@ def test_an_operation_is_written_and_a_conflict_with_a_foreign_one_is_raised() -
 def test_a_conflict_with_our_operation_is_judged_by_the_newest(
     after: dict[str, Any], error: type[Exception] | None, text: str
 ) -> None:
-    operation = mine(ask("drain")).model_copy(update={"etag": "1"})
+    operation = claimed_by_us(ask("drain")).model_copy(update={"etag": "1"})
     platform = Platform(operations={operation.id: operation.model_copy(update={"etag": "2"} | after)})
     writes = writer(platform)
     body: dict[str, Any] = {"result": {}}
@@ -209,21 +209,21 @@ STEP = SetInstance("why", "running", "degraded", {"reasons": [1], "note": {"a": 
 
 @pytest.mark.parametrize("access", [None, {"controller": {}}])
 def test_an_instance_is_written_whole(access: Any) -> None:
-    known = instance(status="running", etag="1", status_detail={"gone": 1})
-    platform = Platform(instance_record=known)
-    writes = writer(platform, instance=known)
+    recorded = instance(status="running", etag="1", status_detail={"gone": 1})
+    platform = Platform(instance_record=recorded)
+    writes = writer(platform, instance=recorded)
     step = SetInstance(STEP.why, STEP.status, STEP.health, STEP.detail, access)
     body = {"status": "running", "health": "degraded", "status_detail": STEP.detail}
     body |= {"access": access} if access else {}
     assert writes.set_instance(step) is writes.instance and writes.instance.health == "degraded"
-    assert platform.sent == [("1", body, update_key("instance", known, body))]
+    assert platform.sent == [("1", body, update_key("instance", recorded, body))]
 
 
 def test_a_conflict_keeps_what_others_wrote_into_the_instance() -> None:
-    known = instance(status="running", etag="1", status_detail={"gone": 1, "same": 1, "reasons": []})
+    recorded = instance(status="running", etag="1", status_detail={"gone": 1, "same": 1, "reasons": []})
     others = {"gone": 2, "same": 2, "reasons": [9], "theirs": 3}
-    platform = Platform(instance_record=known.model_copy(update={"etag": "2", "status_detail": others}))
-    writer(platform, instance=known).set_instance(STEP)
+    platform = Platform(instance_record=recorded.model_copy(update={"etag": "2", "status_detail": others}))
+    writer(platform, instance=recorded).set_instance(STEP)
     assert [sent[0] for sent in platform.sent] == ["1", "2"]
     assert platform.sent[1][1] == {
         "status": "running",
@@ -240,8 +240,8 @@ def test_a_conflict_keeps_what_others_wrote_into_the_instance() -> None:
     ],
 )
 def test_a_conflict_with_another_decision_ends_the_write(update: dict[str, Any], text: str) -> None:
-    known = instance(status="running", etag="1")
-    platform = Platform(instance_record=known.model_copy(update={"etag": "2"} | update))
+    recorded = instance(status="running", etag="1")
+    platform = Platform(instance_record=recorded.model_copy(update={"etag": "2"} | update))
     with pytest.raises(Outdated, match=f"^{text}$"):
-        writer(platform, instance=known).set_instance(STEP)
+        writer(platform, instance=recorded).set_instance(STEP)
     assert len(platform.sent) == 1

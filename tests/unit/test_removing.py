@@ -1,4 +1,4 @@
-"""Workers that are removed or replaced: what is done for which world, tick by tick, on a cluster in mind."""
+"""Workers that are removed or replaced: what is done for which world, tick by tick, on a cluster in memory."""
 
 from typing import Any
 from uuid import UUID

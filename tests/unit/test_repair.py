@@ -1,4 +1,4 @@
-"""Drift is put right by the plays that made the cluster, visibly and boundedly; what people want stands."""
+"""Drift is repaired by the plays that set the cluster up, a bounded number of times; what persons changed stays."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -163,8 +163,8 @@ def test_a_runner_killed_in_the_middle_has_counted() -> None:
             # Only what was written before the play is known afterwards.
             attempts += 1
             (written,) = [step for step in of_kind(steps, SetMember) if step.detail.get("repair")][:1]
-            known = {**the(now, one).adapter_detail, **written.detail}
-            ahead = now.with_member(the(now, one).model_copy(update={"adapter_detail": known}))
+            shown = {**the(now, one).adapter_detail, **written.detail}
+            ahead = now.with_member(the(now, one).model_copy(update={"adapter_detail": shown}))
             ahead = ahead.later(now=now.now + timedelta(seconds=60))
         now = ahead
     assert attempts == now.policy.max_attempts
@@ -243,9 +243,9 @@ def test_whatever_breaks_tries_are_bounded_and_a_persons_drain_is_never_touched(
         assert not [name for name in slurm.touched if before.get(name)], "repaired behind a drain"
         assert len(slurm.touched) == len(set(slurm.touched)), "twice in a tick"
         for member in now.members:
-            known = note(now, member)
-            assert known.get("attempts", 0) <= now.policy.max_attempts
-            assert known.get("outcome") != "trying", "a play was left without a recorded outcome"
+            repaired = note(now, member)
+            assert repaired.get("attempts", 0) <= now.policy.max_attempts
+            assert repaired.get("outcome") != "trying", "a play was left without a recorded outcome"
             assert member.status == "ready"
         if not slurm.answers and plays:
             assert now.instance.health == "unknown"

@@ -19,7 +19,7 @@ from runner.report.leases import LostLease
 from runner.report.reporter import Reporter
 from runner.slurm.app import SLURM
 from tests.unit.lifecycle import ask, ask_whole, cluster, serving
-from tests.unit.worlds import ME, NOW, controller, mine
+from tests.unit.worlds import ME, NOW, claimed_by_us, controller
 from tests.waits import until
 
 
@@ -79,14 +79,14 @@ def test_a_record_over_the_limit_is_not_sent() -> None:
         report.apply(SetMember("too long", member, "ready", too_long), now)
     with pytest.raises(RecordTooLarge, match="record_too_large: status_detail of instance"):
         report.apply(SetInstance("too long", "running", "healthy", too_long), now)
-    operation = mine(ask("drain", serving(2)))
+    operation = claimed_by_us(ask("drain", serving(2)))
     with pytest.raises(RecordTooLarge, match="record_too_large: result of operation"):
         report.apply(Finish("too long", operation, "succeeded", too_long), now)
     assert client.sent == []
 
 
 def test_a_lease_that_another_runner_took_over_is_not_released() -> None:
-    ours = mine(ask("drain", serving(2)))
+    ours = claimed_by_us(ask("drain", serving(2)))
     client = FakeClient()
     report = reporter(client, ours)
     theirs = ours.model_copy(update={"claimed_by": "other", "lease_expires_at": NOW + timedelta(days=1)})
@@ -100,7 +100,7 @@ def test_a_lease_that_cannot_be_renewed_is_lost_when_it_expires() -> None:
     def away(_: Operation) -> Operation:
         raise Unavailable("the platform is away")
 
-    report = reporter(FakeClient(away), mine(ask("drain", serving(2))), lease_seconds=0.3)
+    report = reporter(FakeClient(away), claimed_by_us(ask("drain", serving(2))), lease_seconds=0.3)
     with capture_logs() as logged:
         report.claims.renewal.start()
         until(lambda: report.claims.renewal.is_lost, 5, "the lease is lost")
@@ -111,7 +111,7 @@ def test_a_lease_that_cannot_be_renewed_is_lost_when_it_expires() -> None:
 
 
 def test_cancelling_one_operation_does_not_stop_the_play_of_the_others() -> None:
-    one, other = mine(ask("drain", serving(2))), mine(ask("drain", serving(3)))
+    one, other = claimed_by_us(ask("drain", serving(2))), claimed_by_us(ask("drain", serving(3)))
     renewed = threading.Event()
 
     def answer(operation: Operation) -> Operation:
@@ -132,7 +132,7 @@ def test_cancelling_one_operation_does_not_stop_the_play_of_the_others() -> None
 
 @pytest.mark.parametrize("taken_by", ["other", None])
 def test_a_lease_that_another_runner_holds_is_lost(taken_by: str | None) -> None:
-    ours = mine(ask("drain", serving(2)))
+    ours = claimed_by_us(ask("drain", serving(2)))
 
     def refuse(_: Operation) -> Operation:
         raise Conflict("changed meanwhile", status=412)
@@ -150,7 +150,7 @@ def test_the_runner_of_an_instance_operation_may_write_all_members() -> None:
     member = controller(status="requested")
     client = FakeClient()
     client.members[member.id] = member.model_copy(update={"etag": "newest"})
-    ours = mine(ask_whole("start"))
+    ours = claimed_by_us(ask_whole("start"))
     step = SetMember("it comes up", member, "reconciling", {"phase": "munge"})
     start = cluster().with_member(member)
     assert reporter(client, ours, world=start).apply(step, start).members[-1].status == "reconciling"
@@ -202,7 +202,7 @@ def is_written_only_if(ours: bool, client: Lost, member: Member, world: World) -
 
 @pytest.mark.parametrize("claimed_by", [ME, "other"])
 def test_a_member_of_a_decommission_is_held_by_the_instance_operation(claimed_by: str) -> None:
-    asked = mine(ask("decommission")).model_copy(update={"claimed_by": claimed_by, "of_instance": True})
+    asked = claimed_by_us(ask("decommission")).model_copy(update={"claimed_by": claimed_by, "of_instance": True})
     member = leaving_by(asked.id)
     client = Lost(member.model_copy(update={"etag": "new"}), asked)
     world = cluster(member)

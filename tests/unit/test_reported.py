@@ -1,4 +1,4 @@
-"""What hosts report goes into records by type: an allow-list, and who may speak of what."""
+"""What hosts report goes into records by type: an allow-list, and which host may report what."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,11 +28,11 @@ def parsed(event: dict[str, Any]) -> MemberEvent:
 
 
 def test_the_clusters_snapshot_comes_from_the_controllers_member_alone() -> None:
-    scenario = translate([report("worker-1", phase="serving", snapshot=SEEN)], MEMBERS)
-    assert scenario.snapshot is None
+    run = translate([report("worker-1", phase="serving", snapshot=SEEN)], MEMBERS)
+    assert run.snapshot is None
     assert parsed(report("worker-1", phase="serving", snapshot=SEEN)).dropped == ("snapshot",)
-    scenario = translate([report("controller-1", phase="serving", snapshot=SEEN)], MEMBERS)
-    assert scenario.snapshot is not None and scenario.snapshot.controller.ping == "UP"
+    run = translate([report("controller-1", phase="serving", snapshot=SEEN)], MEMBERS)
+    assert run.snapshot is not None and run.snapshot.controller.ping == "UP"
 
 
 def test_a_report_that_a_module_returned_is_not_one() -> None:
@@ -103,10 +103,10 @@ def details_in(tasks: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_every_key_that_a_play_reports_is_on_the_list() -> None:
-    known = {key for keys in reports.DETAIL.values() for key in keys}
+    reportable = {key for keys in reports.DETAIL.values() for key in keys}
     files = [*(ROOT / "playbooks").rglob("*.yml"), *(ROOT / "roles").glob("*/tasks/*.yml")]
     reported = {key for path in files for detail in details_in(yaml.safe_load(path.read_text())) for key in detail}
-    assert len(reported) > 20 and reported <= known
+    assert len(reported) > 20 and reported <= reportable
 
 
 def test_null_is_a_value_for_every_key() -> None:

@@ -69,11 +69,11 @@ def hostile_reports(draw: st.DrawFn) -> dict[str, Any]:
 @thorough
 @given(st.lists(hostile_reports(), max_size=12))
 def test_whatever_hosts_report_each_record_can_be_sent_and_fits(events: list[dict[str, Any]]) -> None:
-    scenario = RunResult()
+    run = RunResult()
     for event in events:
-        scenario = add_event(scenario, parse_event(event, MEMBERS))
+        run = add_event(run, parse_event(event, MEMBERS))
     for member in MEMBERS.values():
-        outcome = scenario.outcomes.get(member.id)
+        outcome = run.outcomes.get(member.id)
         if outcome is None:
             continue
         assert not set(outcome.detail) & set(STEERING)

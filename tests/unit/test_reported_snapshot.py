@@ -16,10 +16,10 @@ from tests.unit.host_reports import MEMBERS, SEEN, report, snapshot_of
 def test_a_snapshot_has_finite_numbers_and_bounded_text() -> None:
     bad = {"state": "IDLE", "reason": "x" * 50_000 + "\ud800", "cpus": 1}
     given = {**SEEN, "controller": {"clock_skew_seconds": float("nan"), "ping": "UP"}, "nodes": {"w": bad}}
-    scenario = translate([report("controller-1", phase="serving", snapshot=given)], MEMBERS)
-    assert scenario.snapshot is not None and scenario.snapshot.nodes is not None
-    assert scenario.snapshot.controller.clock_skew_seconds is None
-    assert len(scenario.snapshot.nodes["w"].reason or "") <= host_data.OUTPUT_BYTES
+    run = translate([report("controller-1", phase="serving", snapshot=given)], MEMBERS)
+    assert run.snapshot is not None and run.snapshot.nodes is not None
+    assert run.snapshot.controller.clock_skew_seconds is None
+    assert len(run.snapshot.nodes["w"].reason or "") <= host_data.OUTPUT_BYTES
 
 
 @pytest.mark.parametrize(
@@ -84,5 +84,5 @@ def test_a_snapshot_that_breaks_its_reading_counts_as_unreadable(monkeypatch: py
 
 
 @pytest.mark.parametrize("gres", ["gpu:\u00b2", "gpu:" + "9" * 5000, "gpu:a100:" + "9" * 7])
-def test_a_count_of_gpus_that_is_no_plain_number_counts_as_one(gres: str) -> None:
+def test_a_gpu_count_that_is_not_a_plain_number_counts_as_one(gres: str) -> None:
     assert Node(state="IDLE", gres=gres).gpus == 1

@@ -14,7 +14,7 @@ from runner.slurm.world import World
 from tests.unit.claimed_members import seen, wrk
 from tests.unit.lifecycle import ask, ask_whole
 from tests.unit.teardown import deleting
-from tests.unit.worlds import ME, NOW, SOON, THEIR_CLAIM, THEY_HOLD_IT, controller, mine, theirs
+from tests.unit.worlds import ME, NOW, SOON, THEIR_CLAIM, THEY_HOLD_IT, claimed_by_another, claimed_by_us, controller
 
 OURS: dict[str, Any] = {"claimed_by": ME, "lease_expires_at": stamp(SOON), "fence": 3}
 ACTS = ("deploy", "stop", "restart", "upgrade", "rollback", "rotate", "decommission")
@@ -25,7 +25,7 @@ def ctl(**detail: Any) -> Member:
 
 
 def handed_back(operation: Operation) -> Operation:
-    return mine(operation).model_copy(update={"lease_expires_at": NOW})
+    return claimed_by_us(operation).model_copy(update={"lease_expires_at": NOW})
 
 
 def planned(world: World, play: Play, *others: Step) -> tuple[Step, ...]:
@@ -39,7 +39,7 @@ def test_a_plan_without_a_play_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_play_comes_after_the_end_of_an_operation(ends: bool) -> None:
-    operation = mine(ask("drain", wrk()))
+    operation = claimed_by_us(ask("drain", wrk()))
     end: Step = Finish("over", operation, "succeeded", {}) if ends else Refuse("no", operation, "odd")
     first = Wait("why", "x")
     assert planned(seen(ctl()), Play("p", "deploy", (ctl(),)), first, end) == (first, end)
@@ -60,7 +60,7 @@ def test_a_play_waits_for_every_member_that_it_may_not_change() -> None:
 
 def test_a_play_through_the_controller_waits_for_its_holder_once() -> None:
     one, other = ctl(**THEIR_CLAIM), wrk()
-    now = seen(one, other, operations=(mine(ask("drain", other)),))
+    now = seen(one, other, operations=(claimed_by_us(ask("drain", other)),))
     assert planned(now, Play("p", "drain_worker", (one, other))) == (Wait(THEY_HOLD_IT, host_name(one)),)
 
 
@@ -90,7 +90,7 @@ def test_what_no_operation_asks_for_is_claimed_and_held() -> None:
 )
 def test_a_member_that_our_operation_concerns_only_needs_a_number(operations: Any, whole: Any, hold: Any) -> None:
     one, other = wrk(2), wrk(3)
-    made = {"ours": mine, "theirs": theirs, "handed back": handed_back}
+    made = {"ours": claimed_by_us, "theirs": claimed_by_another, "handed back": handed_back}
     now = seen(
         one,
         other,
@@ -107,7 +107,7 @@ def test_a_member_that_our_operation_concerns_only_needs_a_number(operations: An
 
 def test_an_accepted_operation_covers_no_member() -> None:
     one = wrk()
-    asked = mine(ask("drain", one)).model_copy(update={"status": "accepted"})
+    asked = claimed_by_us(ask("drain", one)).model_copy(update={"status": "accepted"})
     claim = Claim("playbooks/restart.yml changes its host", one, "ready", hold=True)
     assert planned(seen(one, operations=(asked,)), Play("p", "restart", (one,))) == (claim,)
 
@@ -147,7 +147,7 @@ def test_the_number_of_a_shared_controller_grows_if_a_runner_vanished(
 ) -> None:
     one, other = ctl(**detail), wrk()
     numbers = {one.id: 6} if changes.get("fences") else {}
-    now = seen(one, other, operations=(mine(ask("drain", other)),), **(changes | {"fences": numbers}))
+    now = seen(one, other, operations=(claimed_by_us(ask("drain", other)),), **(changes | {"fences": numbers}))
     play = Play("p", "drain_worker", (one, other))
     claim = Claim("playbooks/drain_worker.yml changes its host", one, "ready", hold=False)
     assert planned(now, play) == ((claim,) if fence is None else (replace(play, fences={one.id: fence}),))
@@ -166,9 +166,9 @@ def test_the_number_of_a_shared_controller_grows_if_a_runner_vanished(
 )
 def test_only_an_operation_on_workers_shares_the_controller(playbook: str, case: str, shared: bool) -> None:
     one = ctl()
-    now = seen(one, operations=() if case == "no operation" else (mine(ask("drain", wrk())),))
+    now = seen(one, operations=() if case == "no operation" else (claimed_by_us(ask("drain", wrk())),))
     if case == "instance operation":
-        now = now.later(instance_operations=(mine(ask_whole("restart")),))
+        now = now.later(instance_operations=(claimed_by_us(ask_whole("restart")),))
     if case == "deleting":
         now = deleting(now)
     (step,) = planned(now, Play("p", playbook, (one,)))
@@ -196,13 +196,15 @@ def test_nothing_is_begun_while_another_runner_is_at_work() -> None:
     one, asked = ctl(), ask("drain", wrk())
     assert not_now(seen(one), one) is None
     assert not_now(seen(one), ctl(**THEIR_CLAIM)) == THEY_HOLD_IT
-    assert not_now(seen(one, operations=(mine(asked), theirs(asked))), one) is None, "ours is at work as well"
-    assert not_now(seen(one, operations=(mine(asked),)), ctl(**THEIR_CLAIM)) == THEY_HOLD_IT
-    whole = seen(one, operations=(theirs(asked),), instance_operations=(mine(ask_whole("stop")),))
+    assert not_now(seen(one, operations=(claimed_by_us(asked), claimed_by_another(asked))), one) is None, (
+        "ours is at work as well"
+    )
+    assert not_now(seen(one, operations=(claimed_by_us(asked),)), ctl(**THEIR_CLAIM)) == THEY_HOLD_IT
+    whole = seen(one, operations=(claimed_by_another(asked),), instance_operations=(claimed_by_us(ask_whole("stop")),))
     assert not_now(whole, one) is None
     busy = f"{asked.label}: {THEY_HOLD_IT}"
-    assert not_now(seen(one, operations=(handed_back(asked), theirs(asked))), one) == busy
-    waiting = theirs(asked).model_copy(update={"status": "accepted"})
+    assert not_now(seen(one, operations=(handed_back(asked), claimed_by_another(asked))), one) == busy
+    waiting = claimed_by_another(asked).model_copy(update={"status": "accepted"})
     assert not_now(seen(one, operations=(waiting,)), one) is None
-    ended = theirs(asked).model_copy(update={"lease_expires_at": NOW})
+    ended = claimed_by_another(asked).model_copy(update={"lease_expires_at": NOW})
     assert not_now(seen(one, operations=(ended,)), one) is None

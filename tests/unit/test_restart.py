@@ -67,7 +67,7 @@ def test_the_instance_reports_a_restart_while_it_goes_on() -> None:
     assert reported(now) == ("running", "progressing", ["restarting"])
 
 
-def test_the_moment_is_the_controllers_and_lies_after_whatever_runs_there_now() -> None:
+def test_the_time_is_the_controllers_and_after_the_start_of_its_daemons() -> None:
     now = asked()
     behind = now.later(now=NOW - timedelta(hours=5))  # the runner's own clock is far off
     _, play = restart_play(behind, two())

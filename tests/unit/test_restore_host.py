@@ -116,7 +116,7 @@ def test_a_directory_that_filled_up_is_emptied_down_to_what_was_there(host: Host
     assert host.picture() == before
 
 
-def test_a_strangers_file_in_a_directory_of_ours_is_left_and_named(host: Host) -> None:
+def test_a_foreign_file_in_a_directory_of_ours_is_left_and_named(host: Host) -> None:
     host.converge({"etc/ours/conf": "x"}, {}, [])
     (host.root / "etc" / "ours" / "notes").write_text("theirs")
     left = host.restore()

@@ -227,21 +227,21 @@ def test_an_interrupted_install_is_settled_before_apt_is_asked_who_needs_the_ser
 
 
 def test_settling_restores_the_policy_and_forces_out_what_cannot_be_finished(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, ran = {"munge": "installed", "slurmd": "half-installed"}, []
+    present, ran = {"munge": "installed", "slurmd": "half-installed"}, []
 
     def finish() -> None:
         ran.append("finish")
-        if "slurmd" in known:
+        if "slurmd" in present:
             raise AdapterError("package_install_failed", "slurmd", "retryable")
 
     def run(command: list[str], _doing: str) -> str:
         ran.append(" ".join([command[0], command[-1]]))
-        known.pop(command[-1])
+        present.pop(command[-1])
         return ""
 
     monkeypatch.setattr(restore_packages, "restore_policy", lambda: ran.append("policy"))
     monkeypatch.setattr(restore_packages, "finish_interrupted_install", finish)
     monkeypatch.setattr(restore_packages, "run_apt", run)
-    monkeypatch.setattr(restore_packages, "statuses", lambda names: {n: known[n] for n in names if n in known})
+    monkeypatch.setattr(restore_packages, "statuses", lambda names: {n: present[n] for n in names if n in present})
     assert restore_packages.repair_packages(["munge", "slurmd"]) == {"munge": "installed"}
     assert ran == ["policy", "finish", "dpkg slurmd", "finish"]

@@ -17,15 +17,15 @@ def apt(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
             return ""
         if "autoremove" in command:
             return "Purg b [1]\nPurg orphan [1]\n"
-        goes = [name for name in command if name in known]
+        goes = [name for name in command if name in present]
         return "".join(f"Purg {name} [1]\n" for name in [*goes, *(["theirs"] if "c" in goes else [])])
 
     monkeypatch.setattr(restore_packages, "run_apt", run)
     monkeypatch.setattr(restore_packages, "restore_policy", lambda: None)
     monkeypatch.setattr(restore_packages, "finish_interrupted_install", lambda: None)
-    known = {"a": "installed", "b": "installed", "c": "installed", "d": "config-files"}
+    present = {"a": "installed", "b": "installed", "c": "installed", "d": "config-files"}
     monkeypatch.setattr(
-        restore_packages, "statuses", lambda names: {name: known[name] for name in names if name in known}
+        restore_packages, "statuses", lambda names: {name: present[name] for name in names if name in present}
     )
     monkeypatch.setattr(restore_packages, "query_packages", lambda *_: [])
     return ran

@@ -9,7 +9,7 @@ from runner.model.world import Policy, World
 from tests.unit.fake_keys import FakeKeys
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, ask_whole, cluster, serving, tick
-from tests.unit.worlds import mine, of_kind
+from tests.unit.worlds import claimed_by_us, of_kind
 
 
 def scenario(**changes: Any) -> tuple[World, FakeSlurm, Operation]:
@@ -191,7 +191,7 @@ def test_cancelled_before_the_switch_it_is_undone() -> None:
 
 def test_cancelled_after_the_switch_began_it_is_brought_to_its_end() -> None:
     now, slurm, operation = scenario()
-    now = now.later(instance_operations=(mine(operation),))
+    now = now.later(instance_operations=(claimed_by_us(operation),))
     status = dict(now.instance.status_detail or {})
     status["lifecycle"] = {"operation_id": str(operation.id), "verb": "rotate_credentials", "verdict": None}
     status["lifecycle"] |= {"since": "2026-01-02T03:04:05Z", "phase": "switching", "attempt": 0, "without": {}}

@@ -50,12 +50,12 @@ FOR_NONE = (
 
 def assert_operations_are_named(start: World, steps: Iterable[Step]) -> None:
     """What an open operation asks for names it, and what none asks for names none."""
-    known = {one.id: one for one in (*start.operations, *start.instance_operations)}
+    requested = {one.id: one for one in (*start.operations, *start.instance_operations)}
     retried = any(one.operation == "retry" for one in start.instance_operations)
     for step in steps:
         named = operations_of(step)
-        assert all(known[one.id].correlation_id == one.correlation_id for one in named), step
-        assert all(known[one.id].operation == one.operation for one in named), "a stand-in must not be named"
+        assert all(requested[one.id].correlation_id == one.correlation_id for one in named), step
+        assert all(requested[one.id].operation == one.operation for one in named), "a stand-in must not be named"
         # A retry asks for whatever the deploy still needs, and a play of a cancelled drain is for no open operation.
         undoes = isinstance(step, Play) and step.playbook == "drain_worker"
         if step.rule in FOR_OPERATIONS and not undoes:

@@ -10,7 +10,18 @@ from runner.model.world import Outcome, World
 from runner.slurm.decide import decide
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, cluster, serving, the, tick, two_workers
-from tests.unit.worlds import NOW, add, after, controller, instance, of_kind, settle, snapshot, theirs, worker
+from tests.unit.worlds import (
+    NOW,
+    add,
+    after,
+    claimed_by_another,
+    controller,
+    instance,
+    of_kind,
+    settle,
+    snapshot,
+    worker,
+)
 
 
 def test_a_removal_that_fails_on_its_host_is_tried_a_bounded_number_of_times() -> None:
@@ -138,7 +149,7 @@ def test_what_is_claimed_is_not_deleted_or_drained_without_a_note() -> None:
 
 def test_a_failed_instance_ends_open_operations_except_those_of_another_runner() -> None:
     past = {"lease_expires_at": NOW - timedelta(seconds=1)}
-    free, held, expired = add(3), theirs(add(4)), theirs(add(5)).model_copy(update=past)
+    free, held, expired = add(3), claimed_by_another(add(4)), claimed_by_another(add(5)).model_copy(update=past)
     steps = decide(
         cluster(serving(2)).later(operations=(free, held, expired), instance=instance(status="failed"))
     ).steps

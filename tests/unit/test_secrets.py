@@ -1,4 +1,4 @@
-"""The private ssh-agent: it holds the key for as long as we live, and not a moment longer."""
+"""The private ssh-agent: it has the key while our process lives, and no longer."""
 
 import os
 import signal

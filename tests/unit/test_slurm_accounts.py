@@ -1,4 +1,4 @@
-"""Accounts and associations in the order that Slurm needs; who left is closed, and a person's own doing is let be."""
+"""Accounts and associations in the order that Slurm needs; users who left are closed, and others' changes stay."""
 
 import pwd
 from pathlib import Path
@@ -53,10 +53,10 @@ class FakeDatabase:
 
 @pytest.fixture
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeDatabase:
-    known = {"ops", "ada", "ben"}
+    unix_users = {"ops", "ada", "ben"}
 
     def getpwnam(name: str) -> pwd.struct_passwd:
-        if name not in known:
+        if name not in unix_users:
             raise KeyError(name)
         return pwd.struct_passwd((name, "x", 1, 1, "", "/", "/bin/sh"))
 
@@ -111,7 +111,7 @@ def test_what_a_person_made_is_never_closed(database: FakeDatabase) -> None:
     assert database.may_submit("eve", "default")
 
 
-def test_a_user_that_does_not_resolve_is_refused_since_slurm_would_remember_that(database: FakeDatabase) -> None:
+def test_a_user_that_does_not_resolve_is_refused_since_slurm_caches_that(database: FakeDatabase) -> None:
     with pytest.raises(AdapterError) as raised:
         have(database, [{"name": "not-here", "account": "default"}])
     assert raised.value.code == "user_missing"

@@ -126,7 +126,7 @@ def test_a_daemon_that_refuses_to_reconfigure_is_not_restarted_to_take_it_back(h
 @pytest.mark.parametrize("series", ["22.05", "24.11"])
 @pytest.mark.parametrize("files", [NEW, BAD])
 @pytest.mark.parametrize("then", [OLD, NEW, BAD])
-def test_a_run_killed_at_any_step_is_finished_by_the_next_whatever_that_wants(
+def test_a_run_killed_at_any_step_is_finished_by_the_next_of_any_kind(
     host: FakeHost, series: str, files: dict[str, str], then: dict[str, str]
 ) -> None:
     host.series = series

@@ -23,7 +23,7 @@ def test_only_what_differs_is_changed_and_what_is_gone_is_left() -> None:
 
 
 @pytest.mark.parametrize("wanted", [{"main State=UP": "DOWN"}, {"main": "UP NodeName=x"}, {"": "UP"}, {"-a": "UP"}])
-def test_what_is_no_name_or_no_state_is_refused(wanted: dict[str, str]) -> None:
+def test_an_invalid_name_or_state_is_refused(wanted: dict[str, str]) -> None:
     with pytest.raises(AdapterError) as refusal:
         to_change(wanted, {"main": "UP"})
     assert refusal.value.code == "partition_refused"

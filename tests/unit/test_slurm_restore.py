@@ -87,8 +87,8 @@ def other_dump(path: Path) -> None:
 
 
 def change_manifest(backup: Path, **changes: Any) -> None:
-    known = json.loads((backup / "manifest.json").read_text())
-    (backup / "manifest.json").write_text(json.dumps(known | changes))
+    manifest = json.loads((backup / "manifest.json").read_text())
+    (backup / "manifest.json").write_text(json.dumps(manifest | changes))
 
 
 def test_a_dump_that_was_cut_off_is_refused_also_without_a_manifest(host: Host) -> None:

@@ -115,7 +115,7 @@ def test_a_controller_that_does_not_answer_leaves_nodes_and_jobs_unknown(version
 @pytest.mark.parametrize(
     "answer", [None, "", "{", "[]", '{"nodes": null}', '{"nodes": [{"name": "a"}]}', '{"nodes": ["a"]}', "{}"]
 )
-def test_an_answer_that_is_cut_off_or_strange_is_unknown_and_not_empty(answer: str | None) -> None:
+def test_an_answer_that_is_cut_off_or_malformed_is_unknown_and_not_empty(answer: str | None) -> None:
     assert parse_nodes(answer) is None
 
 

@@ -27,7 +27,7 @@ from tests.unit.lifecycle import (
     two_workers,
     when_stopped,
 )
-from tests.unit.worlds import ME, add, of_kind, settle, snapshot, theirs, worker
+from tests.unit.worlds import ME, add, claimed_by_another, of_kind, settle, snapshot, worker
 
 
 def test_the_partition_is_closed_before_anything_else_and_no_worker_is_drained() -> None:
@@ -134,7 +134,7 @@ def test_each_partition_is_closed_and_brought_back_to_what_it_was() -> None:
     assert slurm.partitions == before
 
 
-def test_and_it_is_closed_again_by_the_start_since_slurm_forgets() -> None:
+def test_the_start_closes_the_partition_again_since_slurm_loses_its_state() -> None:
     slurm = two_workers()
     slurm.partitions["night"] = "DOWN"
     now = when_stopped(slurm, *both_ready())
@@ -179,14 +179,14 @@ def test_an_add_that_was_half_way_goes_on_after_the_start() -> None:
 
 def test_a_runner_leaves_a_stop_alone_that_another_one_carries_out() -> None:
     one, other = both_ready()
-    stop = theirs(ask_whole("stop"))
+    stop = claimed_by_another(ask_whole("stop"))
     _, steps, plays = tick(cluster(one, other, operations=(ask("drain", one),), whole=(stop,)), two_workers())
     assert plays == [] and not of_kind(steps, Claim)
 
 
 def test_a_stop_waits_for_a_runner_that_is_at_work_on_members() -> None:
     one, other = both_ready()
-    drain = theirs(ask("drain", one))
+    drain = claimed_by_another(ask("drain", one))
     _, steps, plays = tick(cluster(one, other, operations=(drain,), whole=(ask_whole("stop"),)), two_workers())
     assert plays == [] and not of_kind(steps, Claim)
 
@@ -211,12 +211,12 @@ def test_a_note_with_names_that_are_not_partitions_reaches_no_controller() -> No
     slurm = two_workers()
     slurm.nodes["w2"].jobs.add(7)
     now, _, _ = tick(cluster(*both_ready(), whole=(ask_whole("stop"),)), slurm)
-    known = note_of(now) | {"partitions": {"main": "UP", "x State=UP": "UP", "y": "reboot"}}
-    status = {**(now.instance.status_detail or {}), "lifecycle": known}
+    stored = note_of(now) | {"partitions": {"main": "UP", "x State=UP": "UP", "y": "reboot"}}
+    status = {**(now.instance.status_detail or {}), "lifecycle": stored}
     now = now.later(instance=now.instance.model_copy(update={"status_detail": status}))
     now, _, plays = tick(now, slurm)
     assert playbooks(plays) == ["observe"] and "note_unreadable" in reported(now)[2]
-    assert note_of(now) == known, "the note is left as it is"
+    assert note_of(now) == stored, "the note is left as it is"
 
 
 def test_a_plan_with_a_look_at_the_cluster_names_the_jobs_in_the_way() -> None:
@@ -228,7 +228,7 @@ def test_a_plan_with_a_look_at_the_cluster_names_the_jobs_in_the_way() -> None:
     assert of_kind(steps, SetInstance) and between(live).runner_id == ME
 
 
-def test_a_stopped_member_is_nobodys_orphan() -> None:
+def test_a_stopped_member_is_not_an_orphan() -> None:
     now = when_stopped(two_workers(), *both_ready())
     assert orphans(now)[0] == []
 

@@ -72,9 +72,9 @@ def test_a_stop_killed_before_its_end_was_written_ends_as_it_was_judged() -> Non
     slurm = two_workers()
     stop = ask_whole("stop")
     done = when_stopped(slurm, *both_ready())
-    known = note_of(done) | {"operation_id": str(stop.id)}
+    stored = note_of(done) | {"operation_id": str(stop.id)}
     instance = done.instance.model_copy(
-        update={"status_detail": {**(done.instance.status_detail or {}), "lifecycle": known}}
+        update={"status_detail": {**(done.instance.status_detail or {}), "lifecycle": stored}}
     )
     _, steps, plays = tick(done.later(instance=instance, instance_operations=(stop,)), slurm)
     assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"] and plays == []
@@ -121,7 +121,7 @@ def test_a_deadline_with_cancel_ends_nothing_on_a_controller_that_cannot_be_aske
     assert slurm.up
 
 
-def test_a_stop_that_lost_its_controller_says_that_it_opens_what_it_closed() -> None:
+def test_a_stop_that_lost_its_controller_reports_that_it_opens_partitions() -> None:
     slurm = two_workers()
     slurm.nodes["w2"].jobs.add(7)
     now = cluster(*both_ready(), whole=(ask_whole("stop", parameters={"deadline_seconds": 90}),))

@@ -31,10 +31,10 @@ def tracked() -> list[Path]:
 
 
 def test_every_link_in_the_tree_is_relative_and_leads_into_the_tree() -> None:
-    known = in_the_tree()
-    links = [one for one in known if one.is_symlink()]
+    files = in_the_tree()
+    links = [one for one in files if one.is_symlink()]
     assert ROOT / "runner" / "slurm" / "node_rules.py" in links
-    places = {place for file in known for place in (file, *file.parents)} - {ROOT, *ROOT.parents}
+    places = {place for file in files for place in (file, *file.parents)} - {ROOT, *ROOT.parents}
     assert [str(one) for one in links if one.readlink().is_absolute() or one.resolve() not in places] == []
 
 

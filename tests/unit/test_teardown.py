@@ -1,4 +1,4 @@
-"""A whole instance on its way out: what is done for which world, tick by tick, on a cluster in memory."""
+"""A whole instance is decommissioned: what is done for which world, tick by tick, on a cluster in memory."""
 
 from datetime import timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from runner.slurm.decide import decide
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, ask_whole, playbooks, serving, the, tick
 from tests.unit.teardown import ctl, decommission, deleting, running
-from tests.unit.worlds import add, of_kind, settle, theirs
+from tests.unit.worlds import add, claimed_by_another, of_kind, settle
 
 
 def test_an_idle_cluster_is_drained_cleaned_forgotten_and_gone_in_one_tick() -> None:
@@ -227,7 +227,7 @@ def test_a_runner_that_was_killed_is_taken_over_from_when_its_lease_runs_out() -
 def test_work_that_another_runner_holds_is_waited_for_before_anything_is_torn_down() -> None:
     slurm = FakeSlurm({"w2": FakeNode()})
     now, steps, plays = tick(
-        running(serving(2), asked=(decommission(),), operations=(theirs(add(5)),)), slurm, seconds=120
+        running(serving(2), asked=(decommission(),), operations=(claimed_by_another(add(5)),)), slurm, seconds=120
     )
     assert not plays and not of_kind(steps, Refuse)
     now, _, _ = tick(now, slurm)

@@ -1,4 +1,4 @@
-"""Hosts of an instance on its way out: half deployed, lost, out of reach, in use, or with something left on them."""
+"""Hosts of an instance that is decommissioned: half deployed, lost, out of reach, in use, or with something left."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,8 +36,8 @@ def test_an_instance_that_was_never_built_is_gone_at_once() -> None:
 @pytest.mark.parametrize("status", ["requested", "reconciling", "failed"])
 def test_a_half_deployed_instance_is_cleaned_without_asking_a_controller(status: str) -> None:
     operation = add(2)
-    known = {"phase": "accounting", "host_touched": True}
-    members = (controller(status=status, adapter_detail=known), worker(operation, 2, status="requested"))
+    recorded = {"phase": "accounting", "host_touched": True}
+    members = (controller(status=status, adapter_detail=recorded), worker(operation, 2, status="requested"))
     slurm = FakeSlurm()
     now = world(members=members, operations=(operation,), instance_operations=(decommission(),))
     now, _, plays = tick(now.later(instance=instance(status="failed")), slurm)
@@ -48,16 +48,16 @@ def test_a_half_deployed_instance_is_cleaned_without_asking_a_controller(status:
 def test_a_stopped_cluster_goes_without_being_started() -> None:
     note = {"stopped": {"was": "ready", "phase": "serving"}, "phase": "stopped"}
     one = serving(2, status="requested", adapter_detail=note)
-    known = note | {"controller_hostname": "ctl", "host_touched": True}
+    recorded = note | {"controller_hostname": "ctl", "host_touched": True}
     now = running(one, asked=(decommission(),)).later(
-        instance=instance(status="stopped"), members=(controller(status="requested", adapter_detail=known), one)
+        instance=instance(status="stopped"), members=(controller(status="requested", adapter_detail=recorded), one)
     )
     slurm = FakeSlurm({"w2": FakeNode()}, answers=False)
     now, _, plays = tick(now, slurm)
     assert now.instance.status == "deleted" and playbooks(plays) == ["decommission", "decommission"]
 
 
-def test_a_host_that_was_never_touched_and_never_answers_holds_no_other_up() -> None:
+def test_a_host_that_was_never_touched_and_never_answers_delays_no_other() -> None:
     members = (controller(status="failed", adapter_detail={"phase": "preflight", "attempt": 3}),)
     slurm = FakeSlurm(hosts_down={"ctl"})
     now, _, _ = tick(world(members=members, instance_operations=(decommission(),)), slurm)
@@ -111,12 +111,12 @@ def test_jobs_that_only_the_host_reports_are_waited_for_a_bounded_number_of_time
     slurm = FakeSlurm({"w2": FakeNode(), "w3": FakeNode()})
     clean = slurm._clean
 
-    def lies(play: Play, member: Member) -> Outcome:
+    def refusing(play: Play, member: Member) -> Outcome:
         if member.id != one.id:
             return clean(play, member)
         return Outcome("stopping", {}, AdapterError("jobs_on_host", "a job runs", "retryable", host="w2"))
 
-    slurm._clean = lies  # type: ignore[method-assign]
+    slurm._clean = refusing  # type: ignore[method-assign]
     now = running(one, other, asked=(decommission(),))
     for _ in range(now.policy.max_attempts - 1):
         now, _, _ = tick(now, slurm)
@@ -216,7 +216,7 @@ def test_a_deadline_for_jobs_is_no_deadline_for_anything_else() -> None:
     assert not of_kind(steps, Finish) and now.instance_operations, "nothing runs on it: only its host does not answer"
 
 
-def test_a_member_of_no_component_of_ours_holds_nothing_up() -> None:
-    stranger = serving(4).model_copy(update={"component_key": "gpu-dashboard"})
-    now, _, _ = tick(running(stranger, asked=(decommission(),)), FakeSlurm())
+def test_a_member_of_an_unknown_component_delays_nothing() -> None:
+    foreign = serving(4).model_copy(update={"component_key": "gpu-dashboard"})
+    now, _, _ = tick(running(foreign, asked=(decommission(),)), FakeSlurm())
     assert now.instance.status == "deleted"

@@ -82,15 +82,15 @@ def test_details_of_a_recorded_deploy_are_the_fields_of_the_design(suite: str) -
     events, members = recorded(suite, "deploy")
     run = translate(events, members)
     for name, member in members.items():
-        known = run.outcomes[member.id].detail
+        detail = run.outcomes[member.id].detail
         if name.startswith("controller"):
             wanted = {"controller_hostname", "slurmctld_state", "config_version", "cluster_name", "slurm_version"}
         else:
             wanted = {"worker_hostname", "slurmd_state", "registered_in_controller", "config_version", "slurm_version"}
-            assert isinstance(known["cpus"], int)
-            assert isinstance(known["memory_mb"], int)
-            assert isinstance(known["gpus"], int)
-        assert wanted <= set(known)
+            assert isinstance(detail["cpus"], int)
+            assert isinstance(detail["memory_mb"], int)
+            assert isinstance(detail["gpus"], int)
+        assert wanted <= set(detail)
 
 
 @suites

@@ -14,13 +14,13 @@ from runner.slurm import desired_config
 from runner.slurm.decide import decide
 from tests.unit.lifecycle import serving
 from tests.unit.test_desired_config import CONFIG, digest_of, live, refused, running, the_controller
-from tests.unit.worlds import NOW, UNREACHABLE, after, mine, node, of_kind, settle, snapshot
+from tests.unit.worlds import NOW, UNREACHABLE, after, claimed_by_us, node, of_kind, settle, snapshot
 
 SERVING = {"w2": node(), "w3": node()}
 
 
 def asked(verb: str, **parameters: Any) -> Operation:
-    return mine(
+    return claimed_by_us(
         Operation(
             id=uuid4(),
             operation=verb,
@@ -33,9 +33,11 @@ def asked(verb: str, **parameters: Any) -> Operation:
     )
 
 
-def a_cluster(operation: Operation, config: dict[str, Any] | None = None, **known: Any) -> World:
+def a_cluster(operation: Operation, config: dict[str, Any] | None = None, **recorded: Any) -> World:
     workers = (serving(2), serving(3))
-    return running(config or {}, *workers, package_version="24.11.5-4", **known).later(instance_operations=(operation,))
+    return running(config or {}, *workers, package_version="24.11.5-4", **recorded).later(
+        instance_operations=(operation,)
+    )
 
 
 def moved(play: Play, verb: str = "upgraded", **more: Any) -> dict[UUID, Outcome]:
@@ -165,8 +167,8 @@ def test_a_changed_config_that_goes_live_is_followed_by_the_packages() -> None:
 
 def test_an_upgrade_tries_a_refused_config_once_more_and_only_once() -> None:
     operation = asked("upgrade")
-    known = {"digest": digest_of(CONFIG), "code": "config_refused", "message": "before"}
-    now, _, play = settle(a_cluster(operation, CONFIG, config_refused=known), decide)
+    refusal = {"digest": digest_of(CONFIG), "code": "config_refused", "message": "before"}
+    now, _, play = settle(a_cluster(operation, CONFIG, config_refused=refusal), decide)
     assert play is not None and play.playbook == "deploy"
     _, steps, _ = settle(after(now, play, {play.members[0].id: refused()}, None), decide)
     assert len(of_kind(steps, Finish)) == 1
@@ -261,9 +263,9 @@ def test_a_rollback_keeps_the_desired_config_from_coming_back_until_it_changes()
     now, steps, again = settle(after(now, play, reported, snapshot(SERVING)), decide)
     assert of_kind(steps, Finish)[0].status == "succeeded"
     assert again is None
-    known = the_controller(now)
-    noted = desired_config.refused(known)
-    assert noted and (desired_config.live(known), noted.code) == (digest_of({}), "config_rolled_back")
+    member = the_controller(now)
+    noted = desired_config.refused(member)
+    assert noted and (desired_config.live(member), noted.code) == (digest_of({}), "config_rolled_back")
     assert of_kind(steps, SetInstance)[-1].health == "degraded"
     later = now.later(played=frozenset(), outcomes={}, snapshot=None)
     assert settle(later, decide)[2] is None

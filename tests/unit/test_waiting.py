@@ -10,7 +10,7 @@ from runner.slurm import waiting
 from runner.slurm.notes import WorkerLeave, WorkerNotes
 from runner.slurm.waiting import NO_RUNNER
 from tests.unit.lifecycle import ask, ask_whole, serving
-from tests.unit.worlds import NOW, add, controller, instance, mine, worker
+from tests.unit.worlds import NOW, add, claimed_by_us, controller, instance, worker
 
 PATIENCE = timedelta(seconds=90)
 SOON = NOW + timedelta(seconds=10)
@@ -83,7 +83,7 @@ def test_a_worker_without_jobs_waits_until_its_node_is_drained() -> None:
     assert waiting.of_member(member, [], NOW) == "waits until its node is drained; it is COMPLETING+DRAIN"
 
 
-def test_a_removal_says_since_when_the_host_does_not_answer() -> None:
+def test_a_removal_shows_since_when_the_host_does_not_answer() -> None:
     member = draining(ask("remove"), status="deleting", verb="remove", unreachable_since=NOW)
     assert waiting.of_member(member, [], SOON) == "waits for its host, which has not answered since 03:04:05Z"
 
@@ -99,11 +99,11 @@ def test_a_removal_says_since_when_the_host_does_not_answer() -> None:
     ],
     ids=["ready", "drained", "deleted", "failed", "resumed"],
 )
-def test_a_member_that_waits_for_nothing_says_nothing(member: Member) -> None:
+def test_a_member_that_waits_for_nothing_shows_nothing(member: Member) -> None:
     assert waiting.of_member(member, [], NOW) is None
 
 
-def test_a_member_that_is_tried_again_says_when() -> None:
+def test_a_member_that_is_tried_again_shows_when() -> None:
     due = WorkerNotes(attempt=1, next_attempt_at=SOON).changes
     member = worker(add(2), 2, status="reconciling", adapter_detail=due)
     assert waiting.of_member(member, [], NOW) == "retries at 03:04:15Z"
@@ -113,8 +113,8 @@ def test_a_member_that_is_tried_again_says_when() -> None:
 # -- operations ------------------------------------------------------------------------------------------------------
 
 
-def test_an_operation_on_members_says_for_what_each_of_them_waits() -> None:
-    asked = mine(ask("drain"))
+def test_an_operation_on_members_shows_what_each_of_them_waits_for() -> None:
+    asked = claimed_by_us(ask("drain"))
     member = draining(asked, jobs=["41"], jobs_remaining=1)
     assert of_operation(asked, member) == "w2 waits for job 41 (no known end)"
     other = draining(ask("drain"), jobs=["99"], jobs_remaining=1)
@@ -122,13 +122,13 @@ def test_an_operation_on_members_says_for_what_each_of_them_waits() -> None:
 
 
 def test_an_operation_on_many_members_names_some_and_counts_the_rest() -> None:
-    asked = mine(ask("drain"))
+    asked = claimed_by_us(ask("drain"))
     shown = str(of_operation(asked, *(draining(asked, jobs=[str(n)], jobs_remaining=1) for n in range(1, 9))))
     assert shown.count("waits for job") == 5 and shown.endswith("; and 3 more members wait")
 
 
 def test_an_operation_waits_for_one_on_the_instance() -> None:
-    stop = mine(ask_whole("stop"))
+    stop = claimed_by_us(ask_whole("stop"))
     for asked in (ask("drain", serving(2)), ask_whole("restart")):
         assert of_operation(asked, others=(stop,)) == f"waits: {stop.label} is under way"
 
@@ -139,7 +139,7 @@ def test_an_operation_waits_while_a_cancelled_one_is_undone() -> None:
 
 
 def test_an_operation_on_the_instance_shows_its_own_note() -> None:
-    asked = mine(ask_whole("stop"))
+    asked = claimed_by_us(ask_whole("stop"))
     note = {"format": 2, "operation_id": str(asked.id), "verb": "stop", "started_at": "2026-01-02T03:04:05Z"}
     assert of_operation(asked, status_detail={"lifecycle": note | {"phase": "stopping"}}) == "stopping"
     noted = note | {"phase": "stopping", "waiting": "waits for job 4"}
@@ -160,19 +160,19 @@ def test_an_add_of_a_new_cluster_waits_for_its_controller() -> None:
 
 
 def test_a_running_operation_names_the_runner_that_holds_it() -> None:
-    held = mine(ask("resume", serving(2)))
+    held = claimed_by_us(ask("resume", serving(2)))
     assert of_operation(held) == f"{held.claimed_by} works on it"
     assert of_operation(held, now=NOW + timedelta(hours=1)) == "no runner holds it now; the next run continues"
 
 
-def test_an_operation_that_nothing_takes_says_that_no_runner_seems_to_work() -> None:
+def test_an_unclaimed_operation_shows_that_no_runner_seems_to_work() -> None:
     asked = ask("resume", serving(2))
     assert of_operation(asked) == "waits for a runner to take it"
     late = of_operation(asked, now=NOW + PATIENCE)
     assert late == f"nothing has taken it since 03:04:05Z; {NO_RUNNER}"
     new = of_operation(add(2), now=NOW + PATIENCE, status="requested", controller="requested")
     assert NO_RUNNER in str(new)
-    behind = of_operation(asked, others=(mine(ask_whole("stop")),), now=NOW + PATIENCE)
+    behind = of_operation(asked, others=(claimed_by_us(ask_whole("stop")),), now=NOW + PATIENCE)
     assert NO_RUNNER not in str(behind), "it waits for another operation"
 
 

@@ -1,4 +1,4 @@
-"""Whole clusters by property: stops, starts and restarts among everything else that is asked and breaks."""
+"""Whole clusters by property: stops, starts and restarts together with other requests and faults."""
 
 from typing import Any
 

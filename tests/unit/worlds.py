@@ -76,27 +76,27 @@ def instance(**changes: Any) -> AppInstance:
 
 
 def controller(**changes: Any) -> Member:
-    known = changes.pop("adapter_detail", {})
+    recorded = changes.pop("adapter_detail", {})
     fields: dict[str, Any] = {
         "id": UUID(int=0xC0 << 120),
         "app_instance_id": UUID(int=7),
         "component_key": "controller",
         "allocation_id": UUID(int=101),
         "status": "requested",
-        "adapter_detail": detail.blank("controller") | known,
+        "adapter_detail": detail.blank("controller") | recorded,
     }
     return Member(**(fields | changes))
 
 
 def worker(operation: Operation, number: int, **changes: Any) -> Member:
-    known = changes.pop("adapter_detail", {})
+    recorded = changes.pop("adapter_detail", {})
     fields: dict[str, Any] = {
         "id": fresh_id(),
         "app_instance_id": UUID(int=7),
         "component_key": "worker",
         "allocation_id": UUID(int=100 + number),
         "status": "requested",
-        "adapter_detail": detail.blank("worker", operation.id) | known,
+        "adapter_detail": detail.blank("worker", operation.id) | recorded,
     }
     return Member(**(fields | changes))
 
@@ -114,11 +114,11 @@ def add(*numbers: int, **changes: Any) -> Operation:
     return Operation(**(fields | changes))
 
 
-def mine(operation: Operation) -> Operation:
+def claimed_by_us(operation: Operation) -> Operation:
     return operation.model_copy(update={"status": "running", "claimed_by": ME, "lease_expires_at": SOON})
 
 
-def theirs(operation: Operation) -> Operation:
+def claimed_by_another(operation: Operation) -> Operation:
     """The operation as another runner carries it out."""
     return operation.model_copy(update={"status": "running", "claimed_by": OTHER, "lease_expires_at": SOON})
 

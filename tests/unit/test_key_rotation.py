@@ -1,4 +1,4 @@
-"""What stands in Vault while a secret gives way to the next, also when two write at once."""
+"""What Vault has while a secret is replaced, also when two write at once."""
 
 from typing import Any
 from uuid import UUID

@@ -39,10 +39,8 @@ class ActionModule(Normal):  # type: ignore[misc]
     """The normal action with one more argument."""
 
     def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> dict[str, Any]:
-        variables = {
-            name: self._templar.template(value) for name, value in (task_vars or {}).items() if name in VARIABLES
-        }
-        self._task.args = {**self._task.args, "claim": claim_of(variables)}
+        given = {name: self._templar.template(value) for name, value in (task_vars or {}).items() if name in VARIABLES}
+        self._task.args = {**self._task.args, "claim": claim_of(given)}
         return dict(super().run(tmp, task_vars))
 
 

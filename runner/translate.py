@@ -64,6 +64,8 @@ class PlayEvent:
     is_hidden: bool
     report: Mapping[str, Any] | None
     error: Mapping[str, Any]
+    task_id: str | None = None
+    task_path: str | None = None  # file and line, as Ansible has read them on this machine
 
     @classmethod
     def read(cls, event: Event) -> Self:
@@ -83,6 +85,8 @@ class PlayEvent:
             is_hidden="censored" in result,
             report=report if isinstance(report, dict) else None,
             error=_object(result.get("adapter_error")),
+            task_id=_text(data.get("task_uuid")),
+            task_path=_text(data.get("task_path")),
         )
 
 

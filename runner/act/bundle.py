@@ -17,6 +17,12 @@ def bundle_dir() -> Path:
     )
 
 
+def error_codes() -> frozenset[str]:
+    """Every code that the adapter may give a member or an operation."""
+    table = (bundle_dir() / "app" / "error_codes.yaml").read_text()
+    return frozenset(re.findall(r"[a-z][a-z0-9_]+", " ".join(re.findall(r"^- codes:\s*\[(.*?)\]", table, re.M | re.S))))
+
+
 def version() -> str:
     """The version of package, app and command line, which only the manifest contains."""
     manifest = bundle_dir() / "app" / "manifest.yaml"

@@ -17,7 +17,7 @@ from runner.settings import Settings
 
 def delete_secrets(step: ForgetSecrets, world: World, client: Client, settings: Settings, app: App) -> World:
     try:
-        Vault(settings, app.runtime_secrets, client.meter).delete_secrets(world.instance.id)
+        Vault(settings, app.runtime_secrets, client.meter, client.tracer).delete_secrets(world.instance.id)
     except SecretsError as error:
         log.get().warning("secrets not deleted", problem=error.message)
         return world.later(not_forgotten=AdapterError(error.code, error.message, "retryable"))

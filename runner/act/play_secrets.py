@@ -12,6 +12,7 @@ import socketserver
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import copy_context
 from pathlib import Path
 from uuid import UUID
 
@@ -65,7 +66,7 @@ def secret_server(
     the play itself reports only a failed task.
     """
     path = directory / "secrets.sock"
-    lock = threading.Lock()
+    lock, play = threading.Lock(), copy_context()  # calls to Vault belong to the play, not to the thread that answers
 
     def fetch(instance_id: UUID, name: str, step: str) -> str:
         if instance_id != only:
@@ -74,7 +75,7 @@ def secret_server(
             return given[name]
         with lock:  # hosts of one play ask in parallel, and hvac's session is not thread-safe
             try:
-                return vault.runtime_secret(instance_id, name, step)
+                return play.run(vault.runtime_secret, instance_id, name, step)
             except SecretsError as error:
                 if refused is not None:
                     refused.append(error)
@@ -167,7 +168,7 @@ def access(
     for command, package in (("ssh-agent", "openssh-client"), ("setpriv", "util-linux")):
         if not shutil.which(command):
             raise SecretsError("agent_failed", f"{command} is not installed: install {package}")
-    vault = Vault(settings, app.runtime_secrets, client.meter)
+    vault = Vault(settings, app.runtime_secrets, client.meter, client.tracer)
     key = vault.unwrap_private_key(_deliver(client, instance.access_credential_id, "access credential"))
     given = {}
     if package_credential:

@@ -20,6 +20,7 @@ from runner.model.plan import AdapterError, Play
 from runner.model.platform import MemberStatus
 from runner.model.world import Outcome, World
 from runner.settings import Settings
+from runner.telemetry.tracer import TracedPlay
 from runner.translate import Event, MemberEvent, PlayEvent, RunResult, add_event, parse_event
 
 
@@ -37,6 +38,7 @@ def play(
     on_member_event: Callable[[MemberEvent], None],
     give_up: Callable[[], bool],
     slot: PlaySlot,
+    traced: TracedPlay | None = None,
 ) -> RunResult:
     """Run the step's playbook on its members.
 
@@ -79,6 +81,9 @@ def play(
             slot.record_event()
             found = parse_event(event, members)
             result = add_event(result, found)
+            if traced:
+                error = found.error if isinstance(found, MemberEvent) else None
+                traced.saw(event, error.code if error else None)
             if isinstance(found, MemberEvent):
                 if found.dropped:
                     log.get(member_id=found.member_id).warning("parts of a report not accepted", keys=found.dropped)

@@ -20,6 +20,7 @@ from runner.model.plan import AdapterError
 from runner.model.platform import Delivery
 from runner.settings import Settings
 from runner.telemetry.meter import Meter
+from runner.telemetry.tracer import Tracer
 
 # SPENT means that another party used the ssh key's token: an alarm.
 SPENT, DENIED = "wrapping_token_spent", "vault_denied"
@@ -46,7 +47,11 @@ class Vault:
     """The KV v2 part of Vault that holds one path for each app instance."""
 
     def __init__(
-        self, settings: Settings, runtime_secrets: Mapping[str, RuntimeSecret], meter: Meter | None = None
+        self,
+        settings: Settings,
+        runtime_secrets: Mapping[str, RuntimeSecret],
+        meter: Meter | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         import hvac  # here, because an idle tick does not need it, and loading it takes longer than the tick
 
@@ -67,8 +72,9 @@ class Vault:
         self._logged_in = False
         self._meter = meter or Meter()
         self._expiry_shown = False
-        if self._meter.is_on:
-            vault_calls.measure(self._client.session, self._meter)
+        tracer = tracer or Tracer()
+        if self._meter.is_on or tracer.is_on:
+            vault_calls.measure(self._client.session, self._meter, tracer)
 
     def runtime_secret(self, instance_id: UUID, name: str, step: str = "current") -> str:
         """The instance's secret of that name, generated on first use, after the given step of its rotation.

@@ -30,7 +30,7 @@ from runner.observe.world import observe
 from runner.platform.client import Client
 from runner.settings import Settings, SettingsError
 from runner.slurm.app import SLURM
-from runner.telemetry.start import metering
+from runner.telemetry.start import metering, tracing
 
 app = typer.Typer(
     epilog="Settings come from the environment or from the file named by GPUAAS_CONFIG: see docs/usage/settings.md.",
@@ -103,7 +103,8 @@ def run(
     signals.install()
     with (
         metering(loaded, SLURM.metrics, stays=watch) as meter,
-        Client(loaded, meter=meter) as client,
+        tracing(loaded, SLURM.metrics, bundle.bundle_dir(), bundle.error_codes()) as tracer,
+        Client(loaded, meter=meter, tracer=tracer) as client,
         ProcessLock(loaded) as process_lock,
     ):
         only = find_instance(client, loaded, instance).id if instance else None

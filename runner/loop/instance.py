@@ -41,6 +41,7 @@ def tick_instance(
         ),
         context.bound(cause.of_tick(instance, tick_id)),
         shared.instance_slots,
+        shared.tracer.ticking(instance, tick_id) as traced,
     ):
         try:
             with client.clone() as own:
@@ -50,6 +51,7 @@ def tick_instance(
         except Exception as error:
             with context.bound_to(error):
                 _report_error(error, instance, summary)
+            traced.failed = bool(summary.problems)
     return summary
 
 

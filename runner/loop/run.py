@@ -53,7 +53,7 @@ def run(
     `on_progress` is called for each event of a member while its play runs. Raises PlatformError if the first list of
     instances cannot be read; a later list is read again in the next pass.
     """
-    shared = Shared(settings, app, signals or Signals(), on_progress, client.meter)
+    shared = Shared(settings, app, signals or Signals(), on_progress, client.meter, client.tracer)
     with ThreadPoolExecutor(MAX_THREADS) as pool:
         return _Run(client, shared, pool, only, forever, process_lock).run()
 

@@ -14,6 +14,7 @@ from runner.observe.shared_read import SharedRead
 from runner.platform.answers import Listing
 from runner.settings import Settings
 from runner.telemetry.meter import Meter
+from runner.telemetry.tracer import Tracer
 from runner.translate import MemberEvent
 
 # Called with the name of a host and an event of its member.
@@ -72,6 +73,7 @@ class Shared:
     signals: Signals = field(default_factory=Signals)
     on_progress: OnProgress | None = None
     meter: Meter = field(default_factory=Meter)
+    tracer: Tracer = field(default_factory=Tracer)
     allocations: SharedRead[Listing[Allocation]] = field(default_factory=SharedRead)
 
     def __post_init__(self) -> None:

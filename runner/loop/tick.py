@@ -33,6 +33,7 @@ from runner.platform.answers import Listing
 from runner.platform.client import Client
 from runner.report.leases import LostLease, Outdated
 from runner.report.reporter import Reporter
+from runner.telemetry.tracer import TracedPlay
 from runner.translate import MemberEvent, RunResult, name_refused_secret
 
 # How often a tick decides again because others wrote in between; then it leaves the instance to them.
@@ -166,8 +167,10 @@ class Tick:
                 self._report.start(step)
                 self._world = effects.ask_policy(self._world, self._client, self._settings, self._app)
             case _:
-                self._world = self._report.apply(step, self._world)
-                self._shared.meter.wrote(step, self._client.now())
+                before, self._world = self._world.instance, self._report.apply(step, self._world)
+                now = self._client.now()
+                self._shared.meter.wrote(step, now)
+                self._shared.tracer.wrote(step, before, now)
         return 1
 
     def _has_play_slot_for(self, step: Play) -> bool:
@@ -204,8 +207,12 @@ class Tick:
             shared = {"correlation_ids": requested} if len(requested) > 1 else {}
             log.get().info("play", playbook=step.playbook, members=len(step.members), why=step.why, **shared)
             self._report.check_lease()
-            with self._instance_slot_released(), self._shared.meter.playing(step.playbook) as ended:
-                result = ended(self._play(step, slot))
+            with (
+                self._instance_slot_released(),
+                self._shared.meter.playing(step.playbook) as ended,
+                self._shared.tracer.playing(step, self._world) as traced,
+            ):
+                traced.result = result = ended(self._play(step, slot, traced))
                 self._leave_play_slot()
             result = left_over.name_left_over_hosts(self._client, result)
             self._report.check_lease()
@@ -236,7 +243,7 @@ class Tick:
         self._report.writer.adopt(self._world)
         self._shared.meter.saw(self._world)
 
-    def _play(self, step: Play, slot: PlaySlot) -> RunResult:
+    def _play(self, step: Play, slot: PlaySlot, traced: TracedPlay) -> RunResult:
         def on_member_event(event: MemberEvent) -> None:
             with context.bound(cause.of_member(step, event.member_id, self._world)):
                 self._report.show_progress(event)
@@ -259,6 +266,7 @@ class Tick:
                     on_member_event=on_member_event,
                     give_up=give_up,
                     slot=slot,
+                    traced=traced if self._shared.tracer.is_on else None,
                 )
             return name_refused_secret(result, refused[-1].for_member) if refused else result
         except SecretsError as error:

@@ -5,11 +5,13 @@ operation requests has an id of its own: it names the rule that asked for it, an
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID, uuid5
 
+from runner.model import trace
 from runner.model.plan import Claim, Play, Step, Wait, operations_of
 from runner.model.platform import AppInstance, InstanceStatus, Member, Operation
+from runner.model.trace import TraceContext, read_traceparent
 from runner.model.world import World
 
 # In these statuses work without an operation is routine. In others it belongs to the deploy or the deletion.
@@ -19,12 +21,28 @@ NAME_CHARS = 60
 
 @dataclass(frozen=True)
 class Cause:
+    """`given` is where the request stands in a trace of its sender's; `deploy_of` the instance that is brought up."""
+
     correlation_id: str
     operation_id: UUID | None = None
+    given: TraceContext | None = field(default=None, compare=False)
+    deploy_of: UUID | None = field(default=None, compare=False)
+
+    @property
+    def trace_id(self) -> str:
+        """The sender's trace, else one of our own that each runner derives alike."""
+        return self.given.trace_id if self.given else trace.trace_id_of(self.correlation_id)
+
+    @property
+    def root_span_id(self) -> str | None:
+        """The span of the request as a whole, which ticks are under. Routine work has none."""
+        if self.operation_id:
+            return trace.span_id_of("operation", self.operation_id)
+        return trace.span_id_of("deploy", self.deploy_of) if self.deploy_of else None
 
 
 def of_operation(operation: Operation) -> Cause:
-    return Cause(operation.correlation_id, operation.id)
+    return Cause(operation.correlation_id, operation.id, read_traceparent(operation.traceparent))
 
 
 def of_step(step: Step, world: World) -> Cause:
@@ -43,7 +61,7 @@ def of_member(step: Play, member_id: UUID, world: World) -> Cause:
 
 
 def of_instance(instance: AppInstance) -> Cause:
-    return Cause(instance.correlation_id)
+    return Cause(instance.correlation_id, given=read_traceparent(instance.traceparent), deploy_of=instance.id)
 
 
 def of_world(world: World) -> Cause:
@@ -60,7 +78,9 @@ def of_tick(instance: AppInstance, tick_id: str, routine: str = "") -> Cause:
 
 def of_marked(member: Member, instance: AppInstance) -> Cause:
     """The cause of the work for which a member is held, by its own record."""
-    return Cause(member.notes.correlation_id or member.correlation_id or instance.correlation_id)
+    notes = member.notes
+    given = TraceContext(notes.trace_id) if notes.trace_id and notes.correlation_id else None
+    return Cause(notes.correlation_id or member.correlation_id or instance.correlation_id, given=given)
 
 
 def routine(steps: tuple[Step, ...], world: World) -> World:

@@ -21,6 +21,7 @@ from runner.model.records import (
     note,
 )
 from runner.model.times import Time
+from runner.model.trace import TraceId
 
 Result = Literal["done", "failed", "cancelled"]
 FENCE = "fence"
@@ -96,7 +97,9 @@ class MemberNotes(Notes):
     claimed_by: Deciding[Text] = None
     lease_expires_at: Deciding[Time] = None
     fence: Deciding[Count] = None  # of its last claim: runner/model/claims.py
-    correlation_id: Fact[CorrelationId] = None  # of the work that is or was last done on the member; a look is not work
+    # Of the work that is or was last done on the member; a look is not work. The trace is null if it has none.
+    correlation_id: Fact[CorrelationId] = None
+    trace_id: TraceId = None
     host_touched: Deciding[StrictBool] = None  # a play has changed its host
     host_cleaned: Deciding[StrictBool] = None  # and nothing of ours is left there
     stopped: Annotated[Stopped | None, note(Stopped)] = None

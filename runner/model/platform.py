@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from runner.model.instance_notes import StatusDetail
 from runner.model.member_notes import MemberNotes
 from runner.model.records import CorrelationId
+from runner.model.trace import TraceParent
 
 NotesT = TypeVar("NotesT", bound=MemberNotes)
 
@@ -108,6 +109,7 @@ class AppInstance(PlatformRecord):
     access: dict[str, Any] | None = None
     access_credential_id: UUID | None = None
     correlation_id: CorrelationId
+    traceparent: TraceParent = None
 
     @property
     def notes(self) -> StatusDetail:
@@ -165,6 +167,7 @@ class Operation(PlatformRecord):
     error: dict[str, Any] | None = None
     result: dict[str, Any] | None = None
     correlation_id: CorrelationId
+    traceparent: TraceParent = None
     requested_by: dict[str, Any] | None = None
     # Which of the two lists it came from; the platform's own record has no such field.
     of_instance: bool = Field(default=False, exclude=True)

@@ -19,6 +19,7 @@ from runner.platform.clock import Clock
 from runner.platform.transport import Transport
 from runner.settings import Settings
 from runner.telemetry.meter import Meter
+from runner.telemetry.tracer import Tracer
 
 PAGE, MAX_PAGES = 200, 5_000
 PROBLEM_CHARS = 200
@@ -35,13 +36,15 @@ class Client:
         tokens: TokenSource | None = None,
         clock: Clock | None = None,
         meter: Meter | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.project = settings.project_id
         self._settings = settings
         self.meter = meter or Meter()
+        self.tracer = tracer or Tracer()
         self._tokens = tokens or TokenSource(settings, person=person, meter=self.meter)
         self._clock = clock or Clock()
-        self._transport = Transport(settings, self._tokens, self._clock, self.meter)
+        self._transport = Transport(settings, self._tokens, self._clock, self.meter, self.tracer)
 
     def clone(self, *, patience: float | None = None, timeout: float | None = None) -> "Client":
         """A client for another thread, with the same token and clock.
@@ -54,7 +57,7 @@ class Client:
         if timeout is not None:
             shorter = min(timeout, settings.api_timeout_seconds)
             settings = settings.model_copy(update={"api_timeout_seconds": shorter})
-        return Client(settings, tokens=self._tokens, clock=self._clock, meter=self.meter)
+        return Client(settings, tokens=self._tokens, clock=self._clock, meter=self.meter, tracer=self.tracer)
 
     def now(self) -> datetime:
         """The time by which leases and due times are judged: the platform's, once it has answered."""

@@ -20,6 +20,7 @@ from runner.platform.errors import from_answer, redact
 from runner.settings import Settings
 from runner.telemetry import certificates
 from runner.telemetry.meter import Meter
+from runner.telemetry.tracer import Tracer
 
 
 class Answer(NamedTuple):
@@ -32,9 +33,10 @@ class Answer(NamedTuple):
 class Transport:
     """Calls of one principal. Not shared between threads; token and clock may be."""
 
-    def __init__(self, settings: Settings, tokens: TokenSource, clock: Clock, meter: Meter) -> None:
+    def __init__(self, settings: Settings, tokens: TokenSource, clock: Clock, meter: Meter, tracer: Tracer) -> None:
         self._settings = settings
         self._meter = meter
+        self._tracer = tracer
         self._tokens = tokens
         self._clock = clock
         self._http = httpx.Client(
@@ -112,14 +114,16 @@ class Transport:
         refusal.context["retry_after"] = answer.headers.get(wire.RETRY_AFTER)
         return refusal
 
-    def _send(self, method: str, path: str, **content: Any) -> httpx.Response:
-        """One request, measured."""
-        began, status = time.monotonic(), None
-        try:
-            answer = self._http.request(method, path, **content)
-            status = answer.status_code
-        finally:
-            self._meter.api_call(method, wire.route(path), status, time.monotonic() - began)
+    def _send(self, method: str, path: str, *, headers: dict[str, str], **content: Any) -> httpx.Response:
+        """One request, measured and traced."""
+        began, route = time.monotonic(), wire.route(path)
+        with self._tracer.calling("platform", method, route) as call:
+            traced = {wire.TRACEPARENT: call.traceparent} if call.traceparent else {}
+            try:
+                answer = self._http.request(method, path, headers={**headers, **traced}, **content)
+                call.status = answer.status_code
+            finally:
+                self._meter.api_call(method, route, call.status, time.monotonic() - began)
         return answer
 
     def _show_certificate(self, answer: httpx.Response) -> None:

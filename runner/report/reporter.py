@@ -117,10 +117,13 @@ class Reporter:
 
     def _refuse(self, step: Refuse) -> None:
         error = {"code": step.code, "message": limits.short(step.why)}
-        self._end(step.operation, {"status": OperationStatus.FAILED, "error": error})
+        traced = _traced()
+        self._end(
+            step.operation, {"status": OperationStatus.FAILED, "error": error, **({"result": traced} if traced else {})}
+        )
 
     def _finish(self, step: Finish) -> None:
-        body: Detail = {"status": step.status, "result": step.result}
+        body: Detail = {"status": step.status, "result": step.result | _traced()}
         if step.error:
             body["error"] = {**step.error, "message": limits.short(str(step.error.get("message")))}
         self._end(self.writer.claimed.get(step.operation.id, step.operation), body)
@@ -129,6 +132,12 @@ class Reporter:
         self.writer.patch_operation(operation, body)
         self.writer.claimed.pop(operation.id, None)
         self.failed_operations += body["status"] == OperationStatus.FAILED
+
+
+def _traced() -> Detail:
+    """For the result of an operation: the trace in which its spans are, if it has one."""
+    found = context.trace_id()
+    return {"trace_id": found} if found else {}
 
 
 def _log(step: Step) -> log.Logger:

@@ -24,9 +24,9 @@ WRITE_TRIES = 4
 
 
 def marked() -> Detail:
-    """The correlation id of the work at hand, for the record of a member on which it is done."""
+    """The correlation id and the trace of the work at hand, for the record of a member on which it is done."""
     found = context.correlation_id()
-    return MemberNotes(correlation_id=found).changes if found else {}
+    return MemberNotes(correlation_id=found, trace_id=context.trace_id()).changes if found else {}
 
 
 class RecordWriter:

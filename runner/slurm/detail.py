@@ -20,7 +20,10 @@ REASON_CHARS = 400
 # slurmd_state of a worker that the controller does not reach.
 SILENT = "not responding"
 # The documented fields of a member, before anything is known of it.
-_COMMON = ("last_adapter_error", "last_runtime_observed_at", "config_version", "slurm_version", "package_version")
+_COMMON = (
+    *("last_adapter_error", "last_runtime_observed_at", "config_version", "slurm_version", "package_version"),
+    "trace_id",
+)
 _CONTROLLER = (
     *("controller_hostname", "slurmctld_state", "cluster_name", "slurmdbd_version"),
     *("applied_config", "config_refused", "change"),

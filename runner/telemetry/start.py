@@ -1,15 +1,20 @@
-"""Starts the metrics that the settings ask for. Without such a setting nothing is loaded."""
+"""Starts the metrics and the traces that the settings ask for. Without such a setting nothing is loaded."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import AnyHttpUrl, SecretStr
 
 from runner.model.metrics import AppMetrics
-from runner.settings import Settings
+from runner.settings import Settings, SettingsError
 from runner.telemetry.meter import Meter
+from runner.telemetry.tracer import Tracer
 
 # Values of a snapshot are shown for this many times the age at which a cluster is observed again, or for five minutes.
 FRESH_LOOKS, FRESH_SECONDS = 3, 300.0
+PROTOCOL = "http/protobuf"
 
 
 @contextlib.contextmanager
@@ -36,3 +41,34 @@ def metering(settings: Settings, app: AppMetrics, *, stays: bool) -> Iterator[Me
             until_the_end.enter_context(exposition.served(meter.registry, *listen))
         until_the_end.callback(write)
         yield meter
+
+
+@contextlib.contextmanager
+def tracing(settings: Settings, app: AppMetrics, bundle: Path, error_codes: Collection[str]) -> Iterator[Tracer]:
+    """A tracer for one run. Spans may show names of the app, files of the bundle, and these codes."""
+    url = settings.traces_url
+    if url is None:
+        yield Tracer()
+        return
+    if (settings.otlp_traces_protocol or settings.otlp_protocol or PROTOCOL) != PROTOCOL:
+        raise SettingsError([f"OTEL_EXPORTER_OTLP_PROTOCOL: spans are sent by {PROTOCOL} only: set it so, or unset it"])
+    from runner.telemetry.otlp import Sender
+    from runner.telemetry.span import Known
+    from runner.telemetry.spans import SpanTracer
+
+    headers = settings.otlp_traces_headers or settings.otlp_headers or SecretStr("")
+    service = {"service.name": "gpuaas-slurm", "service.version": version("gpuaas-slurm")}
+    sender = Sender(url, headers.get_secret_value(), {**service, "gpuaas.project_id": str(settings.project_id)})
+    peers = {
+        "platform": _address(settings.base_url),
+        "vault": _address(settings.vault_agent_addr or settings.vault_addr),
+    }
+    known = Known(app.verbs, app.playbooks, error_codes, bundle)
+    try:
+        yield SpanTracer(sender.send, known, settings.runner_id, peers)
+    finally:
+        sender.close()
+
+
+def _address(url: AnyHttpUrl | None) -> tuple[str | None, int | None]:
+    return (url.host, url.port) if url is not None else (None, None)

@@ -1,0 +1,177 @@
+"""Sends spans to a collector: OTLP over HTTP, by the OpenTelemetry SDK, in batches, on a thread of its own.
+
+A collector that is absent, slow or refuses costs the spans, one warning and a bounded wait at the end. The SDK is
+loaded with the first span: a run that finds nothing to do does not load it. Its own log is not shown, because it may
+quote what was sent: headers, which may hold a token, and addresses.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from runner import log
+from runner.telemetry.span import Span, Value
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExportResult
+
+# A killed run loses what happened in this time. OTEL_BSP_SCHEDULE_DELAY is another one.
+DELAY_MILLISECONDS = 1_000
+FLUSH_SECONDS = 2.0
+
+
+class Sender:
+    """Takes spans from any thread, and never raises."""
+
+    def __init__(self, url: str, headers: str, resource: dict[str, Value]) -> None:
+        self._url = url
+        self._headers = headers
+        self._resource = resource
+        self._lock = threading.Lock()
+        self._pipeline: _Pipeline | None = None
+        self._taken = 0
+        self._is_broken = False
+
+    def send(self, span: Span) -> None:
+        if self._is_broken:
+            return
+        try:
+            with self._lock:
+                self._pipeline = self._pipeline or _Pipeline(self._url, self._headers, self._resource)
+                self._taken += 1
+            self._pipeline.put(span)
+        except Exception as error:
+            self._is_broken = True
+            _warn(type(error).__name__)
+
+    def close(self) -> None:
+        """Wait for what is still to be sent, for a bounded time; not at all if the last attempt failed."""
+        if self._pipeline is None:
+            return
+        self._pipeline.close(FLUSH_SECONDS)
+        lost = self._taken - self._pipeline.exported
+        if lost > 0 and not self._pipeline.has_warned:
+            _warn("too slow", spans=lost)
+
+
+class _Pipeline:
+    """The parts of the SDK that are used, and what became of the spans."""
+
+    def __init__(self, url: str, headers: str, resource: dict[str, Value]) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+        from opentelemetry.util.re import parse_env_headers
+        from requests import PreparedRequest, Response, Session
+        from requests.adapters import HTTPAdapter
+
+        _silence()
+        self.exported = 0
+        self.has_warned = False
+        self._has_failed = False
+        self._resource = Resource.create(resource)
+        pipeline, last = self, _Last()
+
+        class Noting(HTTPAdapter):
+            """Notes why an attempt failed; the exporter only says that it did."""
+
+            def send(self, request: PreparedRequest, *arguments: Any, **options: Any) -> Response:
+                try:
+                    answer = super().send(request, *arguments, **options)
+                except Exception as error:
+                    last.problem = type(error).__name__
+                    raise
+                last.problem = f"HTTP {answer.status_code}"
+                return answer
+
+        class Exporter(SpanExporter):
+            def __init__(self) -> None:
+                session = Session()
+                for scheme in ("http://", "https://"):
+                    session.mount(scheme, Noting())
+                given = parse_env_headers(headers, liberal=True)
+                self._otlp = OTLPSpanExporter(url, headers=given, session=session)
+
+            def export(self, spans: "Sequence[ReadableSpan]") -> "SpanExportResult":
+                try:
+                    result = self._otlp.export(spans)
+                except Exception as error:
+                    result, last.problem = SpanExportResult.FAILURE, type(error).__name__
+                pipeline.exported_now(len(spans) if result is SpanExportResult.SUCCESS else 0, last.problem)
+                return result
+
+            def shutdown(self) -> None:
+                self._otlp.shutdown()  # type: ignore[no-untyped-call]
+
+        self._exporter: SpanExporter = Exporter()
+        delay = None if os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else DELAY_MILLISECONDS
+        self._processor: BatchSpanProcessor = BatchSpanProcessor(self._exporter, schedule_delay_millis=delay)
+
+    def exported_now(self, count: int, problem: str) -> None:
+        """Called on the thread that sends."""
+        self.exported += count
+        self._has_failed = not count
+        if self._has_failed and not self.has_warned:
+            self.has_warned = True
+            _warn(problem)
+
+    def put(self, span: Span) -> None:
+        self._processor.on_end(self._readable(span))
+
+    def close(self, seconds: float) -> None:
+        def end() -> None:
+            if self._has_failed:
+                self._exporter.shutdown()  # ends its pause before another attempt
+            self._processor.shutdown()  # type: ignore[no-untyped-call]
+
+        # The SDK waits longer, and has no setting for it.
+        ending = threading.Thread(target=end, daemon=True)
+        ending.start()
+        ending.join(seconds)
+
+    def _readable(self, span: Span) -> "ReadableSpan":
+        from opentelemetry.sdk.trace import ReadableSpan
+        from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+        def place(trace_id: str, span_id: str) -> SpanContext:
+            return SpanContext(int(trace_id, 16), int(span_id, 16), False, TraceFlags(TraceFlags.SAMPLED))
+
+        return ReadableSpan(
+            span.name,
+            place(span.trace_id, span.span_id),
+            place(span.trace_id, span.parent_id) if span.parent_id else None,
+            self._resource,
+            span.shown,
+            links=[Link(place(*link)) for link in span.links],
+            kind=SpanKind.CLIENT if span.is_call else SpanKind.INTERNAL,
+            status=Status(StatusCode.ERROR if span.error else StatusCode.UNSET),
+            start_time=span.start,
+            end_time=max(span.start, span.end),
+            instrumentation_scope=_scope(),
+        )
+
+
+class _Last:
+    """What became of the last attempt."""
+
+    problem = "no attempt"
+
+
+def _scope() -> Any:
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+    return InstrumentationScope("gpuaas")
+
+
+def _silence() -> None:
+    logger = logging.getLogger("opentelemetry")
+    logger.propagate = False
+    logger.handlers[:] = [logging.NullHandler()]
+
+
+def _warn(problem: str, **more: Any) -> None:
+    """The one line about it. The problem is a class or a status: the text of an error may quote a header."""
+    log.get().warning("the collector does not take spans; the work goes on without them", problem=problem, **more)

@@ -7,6 +7,7 @@ The audit row and the idempotency record are in the same transaction, so they ex
 import hashlib
 import json
 import logging
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from sandbox.platform.store import Doc, Row, Store, Tx
 
 LOG = logging.getLogger(__name__)
 MAX_BODY_BYTES = 1024 * 1024
+
+
+TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
 
 @dataclass
@@ -45,6 +49,12 @@ class Call:
     @property
     def project(self) -> str:
         return self.given.path["project_id"]
+
+    @property
+    def traceparent(self) -> str | None:
+        """The place of this call in a trace; None for a header that is not valid, which the standard ignores."""
+        found = TRACEPARENT.fullmatch(self.headers.get("traceparent", ""))
+        return found[0] if found and int(found[1], 16) and int(found[2], 16) else None
 
     @property
     def current(self) -> Row:
@@ -137,7 +147,7 @@ class Api:
         """Never raises: every result is an answer that conforms to the contract."""
         request_id = incoming.headers.get("x-request-id", "")[:128] or str(uuid.uuid4())
         correlation_id = incoming.headers.get("x-correlation-id", "")[:128] or str(uuid.uuid4())
-        incoming.notes["correlation_id"] = correlation_id
+        incoming.notes |= {"correlation_id": correlation_id, "traceparent": incoming.headers.get("traceparent")}
         found, path, methods = self._contract.match(incoming.method, incoming.path)
         incoming.notes["template"] = found.template if found else None
         if found is None:

@@ -86,6 +86,7 @@ class Gate:
                     "ms": round((time.perf_counter() - started) * 1000, 2),
                     "principal": notes.get("principal"),
                     "correlation_id": notes.get("correlation_id"),
+                    "traceparent": notes.get("traceparent"),
                     "fault": fault.action if fault else None,
                     **(kept if self._log.keeps_bodies else {}),
                 }

@@ -55,6 +55,7 @@ def deploy(call: Call) -> Reply:
             "access": None,
             "access_credential_id": body["access_credential_id"],
             "correlation_id": call.correlation_id,
+            "traceparent": call.traceparent,
         },
         app_slug=body["app_slug"],
     )

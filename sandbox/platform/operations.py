@@ -35,6 +35,7 @@ def _envelope(call: Call, instance: Doc, verb: str, parameters: Doc) -> Doc:
         "error": None,
         "result": None,
         "correlation_id": call.correlation_id,
+        "traceparent": call.traceparent,
         "requested_by": call.caller.as_actor(),
     }
 

@@ -24,6 +24,7 @@ from runner.model.platform import Member
 from runner.model.world import World
 from runner.settings import Settings
 from runner.slurm import app as slurm_app
+from runner.telemetry.tracer import TracedPlay
 from runner.translate import MemberEvent, RunResult
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,6 +114,7 @@ class LocalPlays:
         self.bundle = directory / "bundle"
         self.asked_file = directory / "asked.jsonl"
         self.events: list[MemberEvent] = []
+        self.of_every_host = HONEST  # as `forgeries`, for hosts that have none of their own
         self._forgeries: dict[str, str] = {}
         for name in LINKED:
             (self.bundle / name).parent.mkdir(parents=True, exist_ok=True)
@@ -146,11 +148,16 @@ class LocalPlays:
         seconds: int = 120,
         give_up: Callable[[], bool] = lambda: False,
         slot: PlaySlot | None = None,
+        traced: TracedPlay | None = None,
     ) -> RunResult:
         settings = Settings.model_construct(play_timeout_seconds=seconds)
         slot = slot or PlaySlot(requested=True, hosts=4, forks=4)
         return plays.play(
-            step, world, slurm_app.SLURM, {}, settings, on_member_event=self.events.append, give_up=give_up, slot=slot
+            *(step, world, slurm_app.SLURM, {}, settings),
+            on_member_event=self.events.append,
+            give_up=give_up,
+            slot=slot,
+            traced=traced,
         )
 
     def by_hand(
@@ -185,7 +192,7 @@ class LocalPlays:
 
     def _interpreter(self, name: str) -> Path:
         path = self.bundle / f"python-{name}"
-        forgeries = self._forgeries.get(name, HONEST)
+        forgeries = self._forgeries.get(name, self.of_every_host)
         path.write_text(
             INTERPRETER.format(python=sys.executable, name=name, asked=str(self.asked_file), forgeries=forgeries)
         )

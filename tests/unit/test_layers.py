@@ -105,6 +105,7 @@ def tree(tmp_path: Path) -> Path:
         ("cli/explain.py", "import httpx", "Only platform imports httpx"),
         ("loop/manual.py", "import ansible_runner", "Only act imports ansible_runner and hvac"),
         ("loop/run.py", "import prometheus_client", "Only telemetry imports prometheus_client"),
+        ("loop/run.py", "from opentelemetry import trace", "Only telemetry imports opentelemetry"),
         ("report/reporter.py", "from hvac import exceptions", "Only act imports ansible_runner and hvac"),
     ],
 )

@@ -118,18 +118,20 @@ class Settings(BaseSettings):
     watch_seconds: float = Field(15, ge=0.2, le=3600, description="time from one pass over the instances to the next")
     metrics_listen: str | None = Field(None, description="address of the metrics endpoint of run --watch; none: off")
     metrics_file: Path | None = Field(None, description="text file with metrics for node_exporter; none: off")
-    otlp_endpoint: AnyHttpUrl | None = Field(
+    otel_exporter_otlp_endpoint: AnyHttpUrl | None = Field(
         None, validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT", description="collector of traces; none: off"
     )
-    otlp_traces_endpoint: AnyHttpUrl | None = Field(
+    otel_exporter_otlp_traces_endpoint: AnyHttpUrl | None = Field(
         None, validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", description="the same, with its whole path"
     )
-    otlp_headers: SecretStr | None = Field(None, validation_alias="OTEL_EXPORTER_OTLP_HEADERS")
-    otlp_traces_headers: SecretStr | None = Field(None, validation_alias="OTEL_EXPORTER_OTLP_TRACES_HEADERS")
-    otlp_protocol: str | None = Field(None, validation_alias="OTEL_EXPORTER_OTLP_PROTOCOL")
-    otlp_traces_protocol: str | None = Field(None, validation_alias="OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
-    otel_disabled: bool = Field(False, validation_alias="OTEL_SDK_DISABLED", description="traces off all the same")
-    traces_exporter: str = Field("otlp", validation_alias="OTEL_TRACES_EXPORTER")
+    otel_exporter_otlp_headers: SecretStr | None = Field(None, validation_alias="OTEL_EXPORTER_OTLP_HEADERS")
+    otel_exporter_otlp_traces_headers: SecretStr | None = Field(
+        None, validation_alias="OTEL_EXPORTER_OTLP_TRACES_HEADERS"
+    )
+    otel_exporter_otlp_protocol: str | None = Field(None, validation_alias="OTEL_EXPORTER_OTLP_PROTOCOL")
+    otel_exporter_otlp_traces_protocol: str | None = Field(None, validation_alias="OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
+    otel_sdk_disabled: bool = Field(False, validation_alias="OTEL_SDK_DISABLED", description="traces off all the same")
+    otel_traces_exporter: str = Field("otlp", validation_alias="OTEL_TRACES_EXPORTER")
     log_format: Literal["auto", "json", "text"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -155,19 +157,29 @@ class Settings(BaseSettings):
     @property
     def traces_url(self) -> str | None:
         """Where spans are sent; None if traces are off."""
-        if self.otel_disabled or "otlp" not in self.traces_exporter.split(","):
+        if self.otel_sdk_disabled or "otlp" not in self.otel_traces_exporter.split(","):
             return None
-        if self.otlp_traces_endpoint is not None:
-            return str(self.otlp_traces_endpoint)
-        return f"{str(self.otlp_endpoint).rstrip('/')}/v1/traces" if self.otlp_endpoint is not None else None
+        if self.otel_exporter_otlp_traces_endpoint is not None:
+            return str(self.otel_exporter_otlp_traces_endpoint)
+        return (
+            f"{str(self.otel_exporter_otlp_endpoint).rstrip('/')}/v1/traces"
+            if self.otel_exporter_otlp_endpoint is not None
+            else None
+        )
 
-    @field_validator("otlp_endpoint", "otlp_traces_endpoint", "otlp_protocol", "otlp_traces_protocol", mode="before")
+    @field_validator(
+        "otel_exporter_otlp_endpoint",
+        "otel_exporter_otlp_traces_endpoint",
+        "otel_exporter_otlp_protocol",
+        "otel_exporter_otlp_traces_protocol",
+        mode="before",
+    )
     @classmethod
     def _empty_is_unset(cls, value: object) -> object:
         """As OpenTelemetry has it."""
         return None if value == "" else value
 
-    @field_validator("otel_disabled", mode="before")
+    @field_validator("otel_sdk_disabled", mode="before")
     @classmethod
     def _only_true_is_true(cls, value: object) -> bool:
         """As OpenTelemetry has it."""
@@ -187,7 +199,13 @@ class Settings(BaseSettings):
             raise ValueError(f"no such directory: {path}")
         return path
 
-    @field_validator("base_url", "vault_addr", "vault_agent_addr", "otlp_endpoint", "otlp_traces_endpoint")
+    @field_validator(
+        "base_url",
+        "vault_addr",
+        "vault_agent_addr",
+        "otel_exporter_otlp_endpoint",
+        "otel_exporter_otlp_traces_endpoint",
+    )
     @classmethod
     def _without_login(cls, url: AnyHttpUrl | None) -> AnyHttpUrl | None:
         """Addresses appear in messages, so they must not contain a password."""

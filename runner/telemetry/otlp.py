@@ -53,8 +53,9 @@ class Sender:
             return
         self._pipeline.close(FLUSH_SECONDS)
         lost = self._taken - self._pipeline.exported
-        if lost > 0 and not self._pipeline.has_warned:
-            _warn("too slow", spans=lost)
+        if lost > 0:
+            self._pipeline.warn(spans=lost)
+        self._pipeline.has_warned = True  # what is still under way says nothing any more
 
 
 class _Pipeline:
@@ -71,20 +72,21 @@ class _Pipeline:
         _silence()
         self.exported = 0
         self.has_warned = False
-        self._has_failed = False
+        self.problem: str | None = None  # of the last attempt
         self._resource = Resource.create(resource)
-        pipeline, last = self, _Last()
+        pipeline = self
 
         class Noting(HTTPAdapter):
-            """Notes why an attempt failed; the exporter only says that it did."""
+            """Notes why an attempt failed; the exporter only says that it did, and tries again first."""
 
             def send(self, request: PreparedRequest, *arguments: Any, **options: Any) -> Response:
+                pipeline.problem = None
                 try:
                     answer = super().send(request, *arguments, **options)
                 except Exception as error:
-                    last.problem = type(error).__name__
+                    pipeline.problem = type(error).__name__
                     raise
-                last.problem = f"HTTP {answer.status_code}"
+                pipeline.problem = f"HTTP {answer.status_code}" if answer.status_code >= 400 else None
                 return answer
 
         class Exporter(SpanExporter):
@@ -99,8 +101,8 @@ class _Pipeline:
                 try:
                     result = self._otlp.export(spans)
                 except Exception as error:
-                    result, last.problem = SpanExportResult.FAILURE, type(error).__name__
-                pipeline.exported_now(len(spans) if result is SpanExportResult.SUCCESS else 0, last.problem)
+                    result, pipeline.problem = SpanExportResult.FAILURE, type(error).__name__
+                pipeline.tried(len(spans), succeeded=result is SpanExportResult.SUCCESS)
                 return result
 
             def shutdown(self) -> None:
@@ -110,20 +112,25 @@ class _Pipeline:
         delay = None if os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else DELAY_MILLISECONDS
         self._processor: BatchSpanProcessor = BatchSpanProcessor(self._exporter, schedule_delay_millis=delay)
 
-    def exported_now(self, count: int, problem: str) -> None:
-        """Called on the thread that sends."""
-        self.exported += count
-        self._has_failed = not count
-        if self._has_failed and not self.has_warned:
+    def tried(self, count: int, *, succeeded: bool) -> None:
+        """A batch was sent, or given up. Called on the thread that sends."""
+        if succeeded:
+            self.exported += count
+        else:
+            self.warn()
+
+    def warn(self, **more: Any) -> None:
+        """The one line about it. The problem is a class or a status: the text of an error may quote a header."""
+        if not self.has_warned:
             self.has_warned = True
-            _warn(problem)
+            _warn(self.problem or "no answer in time", **more)
 
     def put(self, span: Span) -> None:
         self._processor.on_end(self._readable(span))
 
     def close(self, seconds: float) -> None:
         def end() -> None:
-            if self._has_failed:
+            if self.problem:
                 self._exporter.shutdown()  # ends its pause before another attempt
             self._processor.shutdown()  # type: ignore[no-untyped-call]
 
@@ -154,12 +161,6 @@ class _Pipeline:
         )
 
 
-class _Last:
-    """What became of the last attempt."""
-
-    problem = "no attempt"
-
-
 def _scope() -> Any:
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
@@ -173,5 +174,4 @@ def _silence() -> None:
 
 
 def _warn(problem: str, **more: Any) -> None:
-    """The one line about it. The problem is a class or a status: the text of an error may quote a header."""
     log.get().warning("the collector does not take spans; the work goes on without them", problem=problem, **more)

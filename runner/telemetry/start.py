@@ -50,13 +50,13 @@ def tracing(settings: Settings, app: AppMetrics, bundle: Path, error_codes: Coll
     if url is None:
         yield Tracer()
         return
-    if (settings.otlp_traces_protocol or settings.otlp_protocol or PROTOCOL) != PROTOCOL:
+    if (settings.otel_exporter_otlp_traces_protocol or settings.otel_exporter_otlp_protocol or PROTOCOL) != PROTOCOL:
         raise SettingsError([f"OTEL_EXPORTER_OTLP_PROTOCOL: spans are sent by {PROTOCOL} only: set it so, or unset it"])
     from runner.telemetry.otlp import Sender
     from runner.telemetry.span import Known
     from runner.telemetry.spans import SpanTracer
 
-    headers = settings.otlp_traces_headers or settings.otlp_headers or SecretStr("")
+    headers = settings.otel_exporter_otlp_traces_headers or settings.otel_exporter_otlp_headers or SecretStr("")
     service = {"service.name": "gpuaas-slurm", "service.version": version("gpuaas-slurm")}
     sender = Sender(url, headers.get_secret_value(), {**service, "gpuaas.project_id": str(settings.project_id)})
     peers = {

@@ -30,6 +30,7 @@ from sandbox.fleet.keys import KeyPair
 from tests.canaries import Canaries, Watcher, here, privately
 from tests.commands import ends
 from tests.contract.test_runner_without_hosts import everything
+from tests.otlp import collecting
 from tests.platform_process import Project
 from tests.prometheus import free_port
 from tests.runner_process import COMMAND, environment, settings
@@ -224,6 +225,25 @@ def test_no_failure_on_the_way_to_the_ssh_key_shows_a_secret(
     done = canary_project.run("run")
     assert expected in done.stderr + canary_project.records()
     assert canary_project.canaries.seen_in(canary_project.records()) == set()
+
+
+@pytest.mark.parametrize("cause", [unwrap_denied, key_that_ssh_add_refuses, delivery_elsewhere])
+def test_no_span_shows_a_secret_and_nothing_shows_the_collectors(
+    canary_project: CanaryProject, cause: Callable[[CanaryProject], str]
+) -> None:
+    canaries = canary_project.canaries
+    header = canaries.plant("header", "hdr.Zx8Kq2Lw9Xc4Vb1Nm7")
+    expected = cause(canary_project)
+    file = Path(canary_project.variables["GPUAAS_CONFIG"])
+    file.write_text(f"{file.read_text()}otel_exporter_otlp_headers = {json.dumps(f'authorization={header}')}\n")
+    with collecting() as collector:
+        canary_project.variables["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.url
+        done = canary_project.run("run")
+    assert expected in done.stderr + canary_project.records()
+    assert {one.attributes["peer.service"] for one in collector.of("call")} >= {"platform"}
+    assert collector.headers[0]["authorization"] == header
+    assert canaries.seen_in(b"".join(collector.raw)) == set()
+    assert canaries.seen_in(canary_project.records()) == set()
 
 
 def test_settings_in_the_environment_reach_no_child_of_the_runner(canary_project: CanaryProject) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -209,7 +210,7 @@ def test_a_collector_that_does_not_work_costs_the_spans_and_one_warning(
     dialable: Project, hosts: Hosts, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dialable.deploy(workers=1)
-    places = {
+    places: dict[str, AbstractContextManager[str]] = {
         "absent": contextlib.nullcontext(f"http://127.0.0.1:{free_port()}"),
         "silent": never_answering(),
         "refusing": answering(400),

@@ -28,7 +28,7 @@ def operation(**changes: Any) -> Operation:
 
 def test_a_valid_header_names_the_trace_the_span_and_the_flags() -> None:
     assert read_traceparent(VALID) == TraceContext(TRACE, SPAN, "01")
-    assert trace.traceparent(*TraceContext(TRACE, SPAN, "00")) == f"00-{TRACE}-{SPAN}-00"
+    assert trace.traceparent(TRACE, SPAN, "00") == f"00-{TRACE}-{SPAN}-00"
     assert trace.traceparent(TRACE, SPAN) == VALID
 
 

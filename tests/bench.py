@@ -32,6 +32,7 @@ from runner.slurm.app import SLURM
 from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.hosts import Host
 from sandbox.fleet.images import SUITES
+from tests import telemetry_cost
 from tests.e2e.cluster import Cluster, deploy, fleet_named
 from tests.e2e.record_events import settings_of
 from tests.runner_process import gpuaas_slurm, own_processes
@@ -59,11 +60,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--suite", action="append", choices=SUITES, help="default: bookworm")
     parser.add_argument("--quick", action="store_true", help="leave out how joins grow with their number")
+    parser.add_argument("--telemetry", action="store_true", help="measure only what metrics and traces cost")
     given, load = parser.parse_args(), os.getloadavg()
     figures: list[Figure] = []
     for suite in given.suite or ["bookworm"]:
-        figures += measure(suite)
-        figures += [] if given.quick else measure_seven(suite) + measure_growth(suite)
+        if not given.telemetry:
+            figures += measure(suite)
+            figures += [] if given.quick else measure_seven(suite) + measure_growth(suite)
+        if given.telemetry or not given.quick:
+            figures += measure_telemetry(suite)
     show(figures, load)
     OUT.write_text(json.dumps(document(figures, load), indent=2) + "\n")
     sys.stdout.write(f"written: {OUT}\n")
@@ -136,6 +141,26 @@ def measure_growth(suite: str) -> list[Figure]:
             for size, wall in cost.items()
         ),
         Figure(suite, "join one: slowest of these to fastest", max(cost.values()) / min(cost.values()), "x", 1.15),
+    ]
+
+
+def measure_telemetry(suite: str) -> list[Figure]:
+    """gs-1 with worker gs-2; gs-3 joins and leaves, each time by a runner with telemetry or by one without."""
+    with fleet_named("bench") as fleet:
+        fleet.up(hosts=3, suite=suite, warm=True)
+        cluster = deploy(fleet, "gs-1", "gs-2", **SETTINGS)
+        tick(cluster)
+        cost = telemetry_cost.of_joins(cluster, "gs-3")
+    imports = telemetry_cost.of_imports()
+    joins, turns = f"CPU of a join in run --watch (median of {telemetry_cost.TURNS})", telemetry_cost.TURNS
+    return [
+        Figure(suite, f"{joins}: without telemetry", cost.without, "s"),
+        Figure(suite, f"{joins}: with metrics and traces", cost.with_it, "s"),
+        Figure(suite, f"what telemetry adds to that CPU: ratio of the medians of {turns}", cost.ratio, "x", 1.03),
+        *(
+            Figure(suite, f"CPU of loading {what}, once in a process", seconds, "s")
+            for what, seconds in imports.items()
+        ),
     ]
 
 

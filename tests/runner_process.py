@@ -48,7 +48,7 @@ def settings(project: Project, **changes: Any) -> Settings:
 
 def inherited() -> dict[str, str]:
     """The environment of this process without settings of the adapter, which a person may have exported."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("GPUAAS_", "VAULT_"))}
+    return {name: value for name, value in os.environ.items() if not name.startswith(("GPUAAS_", "VAULT_", "OTEL_"))}
 
 
 # Set by own_processes; not a context variable, because scenarios call the command from threads.

@@ -21,7 +21,7 @@ GOOD = {
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in list(os.environ):
-        if name.startswith(("GPUAAS_", "VAULT_")):
+        if name.startswith(("GPUAAS_", "VAULT_", "OTEL_")):
             monkeypatch.delenv(name)
     return monkeypatch
 
@@ -54,6 +54,8 @@ def test_every_wrong_setting_is_named(clean: pytest.MonkeyPatch) -> None:
         ("GPUAAS_VAULT_MOUNT", "../canary"),
         ("GPUAAS_VAULT_APPROLE_MOUNT", "canary?"),
         ("GPUAAS_BASE_URL", "http://user:canary@127.0.0.1:1"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:canary@127.0.0.1:1"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "canary"),
     ],
 )
 def test_the_error_of_a_wrong_setting_does_not_quote_its_value(

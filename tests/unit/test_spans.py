@@ -341,3 +341,8 @@ def test_the_outcome_of_a_member_is_on_its_host() -> None:
     (host,) = traced.named("host")
     assert (host.error, host.shown["cicd.pipeline.task.run.result"]) == ("host_unreachable", "failure")
     assert SECRET not in repr(host.shown)
+
+
+def test_the_manual_lists_every_attribute() -> None:
+    manual = (bundle.bundle_dir() / "docs" / "usage" / "telemetry.md").read_text()
+    assert {name for name in ALLOWED if f"`{name}`" not in manual} == set()

@@ -1,0 +1,130 @@
+"""What metrics and traces cost: CPU of a join in `run --watch`, and CPU of loading what they need. For ./dev bench.
+
+Two runners serve the cluster in turn, one with telemetry and one without; the other is stopped meanwhile. So both are
+warm, and other load on this machine affects both alike.
+"""
+
+import contextlib
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.e2e.cluster import Cluster
+from tests.otlp import collecting
+from tests.prometheus import free_port
+from tests.runner_process import COMMAND, inherited
+from tests.waits import until
+
+TURNS = 10
+PASS_SECONDS = 1
+# A join's CPU is counted until its spans have been sent.
+SENT_SECONDS = 2.5
+LOADED = {
+    "metrics": "from runner.telemetry import exposition, metrics",
+    "traces": "from runner.telemetry import otlp, spans; otlp._Pipeline('http://127.0.0.1:1', '', {})",
+}
+
+
+@dataclass
+class Cost:
+    """CPU seconds of each join."""
+
+    off: list[float] = field(default_factory=list)
+    on: list[float] = field(default_factory=list)
+
+    @property
+    def without(self) -> float:
+        return statistics.median(self.off)
+
+    @property
+    def with_it(self) -> float:
+        return statistics.median(self.on)
+
+    @property
+    def ratio(self) -> float:
+        return self.with_it / self.without
+
+
+def of_joins(cluster: Cluster, host: str, turns: int = TURNS) -> Cost:
+    cost = Cost()
+    with collecting() as collector:
+        on = {"GPUAAS_METRICS_LISTEN": str(free_port()), "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        with _watching(cluster, {}) as plain, _watching(cluster, on) as full:
+            for turn in range(turns + 1):  # the first one is not counted: each loads what it needs
+                for runner, spent in ((plain, cost.off), (full, cost.on)):
+                    with _awake(runner):
+                        seconds = _join(cluster, host, runner)
+                        spent += [seconds] if turn else []
+                        cluster.command("op", "remove", cluster.instance_id, "--members", host)
+                        _until_ended(cluster)
+        if not collector.of("host"):
+            raise SystemExit("bench: the collector got no span of a host")
+    return cost
+
+
+def of_imports() -> dict[str, float]:
+    """CPU seconds that loading adds to a cold `run`."""
+    base = "from runner.cli import main; import requests"  # Vault's client loads requests too
+    return {
+        what: statistics.median(_cpu_of(f"{base}; {code}") for _ in range(TURNS))
+        - statistics.median(_cpu_of(base) for _ in range(TURNS))
+        for what, code in LOADED.items()
+    }
+
+
+def _cpu_of(code: str) -> float:
+    before = os.times()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def _join(cluster: Cluster, host: str, runner: "subprocess.Popen[bytes]") -> float:
+    before = _cpu(runner.pid)
+    cluster.add(host)
+    _until_ended(cluster)
+    time.sleep(SENT_SECONDS)
+    if cluster.workers()[host]["status"] != "ready":
+        raise SystemExit(f"bench: {host} did not become ready")
+    return _cpu(runner.pid) - before
+
+
+def _until_ended(cluster: Cluster) -> None:
+    until(
+        lambda: all(one["status"] not in ("accepted", "running") for one in cluster.operations()), 300, "it has ended"
+    )
+
+
+@contextlib.contextmanager
+def _watching(cluster: Cluster, changes: Mapping[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """A runner that stays; it is stopped until it is its turn."""
+    variables = {**inherited(), **cluster.variables, "GPUAAS_WATCH_SECONDS": str(PASS_SECONDS), **changes}
+    runner = subprocess.Popen([COMMAND, "run", "--watch"], env=variables, stderr=subprocess.DEVNULL)
+    try:
+        os.kill(runner.pid, signal.SIGSTOP)
+        yield runner
+    finally:
+        os.kill(runner.pid, signal.SIGCONT)
+        runner.terminate()
+        runner.wait(120)
+
+
+@contextlib.contextmanager
+def _awake(runner: "subprocess.Popen[bytes]") -> Iterator[None]:
+    os.kill(runner.pid, signal.SIGCONT)
+    try:
+        yield
+    finally:
+        os.kill(runner.pid, signal.SIGSTOP)
+
+
+def _cpu(process: int) -> float:
+    """CPU seconds of the process and of its children that have ended: Ansible, ssh and the agent."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")

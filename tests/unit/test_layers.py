@@ -48,6 +48,7 @@ APPS_WORDS = re.compile(
 ALLOWED_TEXT = {
     "gpuaas-slurm": "the program's name: in messages, the User-Agent, directories and idempotency keys",
     "node_exporter": "a program of Prometheus, which reads the file with metrics",
+    "cicd.worker.id": "an attribute of spans in OpenTelemetry's conventions, for who does the work",
     "slurm-reference": "the default of GPUAAS_APP_SLUG in settings.py, which is part of the interface",
 }
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 FIELDS = {
     *(name for kind in (MemberNotes, ControllerNotes, WorkerNotes, InstanceNotes) for name in kind.model_fields),
     *(name for kind in (ControllerNotes, StatusDetail) for name in kind.FORMER),
-} - {"correlation_id"}  # instances, operations and events have a field of this name too
+} - {"correlation_id", "trace_id"}  # records of the platform and results have fields of these names too
 RECORDS = (
     "runner/model/records.py",
     "runner/model/member_notes.py",

@@ -29,7 +29,12 @@ def test_a_new_member_begins_with_its_first_number() -> None:
     body = {
         "component_key": "worker",
         "allocation_id": str(allocation),
-        "adapter_detail": {"phase": "requested", "correlation_id": asked.correlation_id, "fence": 1},
+        "adapter_detail": {
+            "phase": "requested",
+            "correlation_id": asked.correlation_id,
+            "trace_id": None,
+            "fence": 1,
+        },
     }
     key = idempotency_key("member", asked.id, allocation)
     assert platform.sent == [(INSTANCE, body, {"key": key})]

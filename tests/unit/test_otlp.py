@@ -238,3 +238,15 @@ def test_without_an_endpoint_nothing_of_opentelemetry_is_loaded() -> None:
         [sys.executable, "-c", code], cwd=ROOT, env=VALUES, capture_output=True, text=True, check=False
     )
     assert done.stdout.splitlines() == ["[] False 1", "True [] 1"], done.stderr
+
+
+def test_the_sdk_writes_nothing_itself() -> None:
+    code = (
+        "from runner.telemetry.otlp import Sender; from runner.telemetry.span import Span\n"
+        f"sender = Sender('http://127.0.0.1:1/v1/traces', 'no header,authorization={SECRET}', {{}})\n"
+        "sender.send(Span('x', 'a' * 32, 'b' * 16, None, 1, 2)); sender.close()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=VALUES, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == "" and done.stdout.count("\n") == 1 and SECRET not in done.stdout, done

@@ -19,7 +19,7 @@ from runner.model.names import host_name
 from runner.model.plan import Play, operations_of
 from runner.model.trace import span_id_of
 from runner.model.world import World
-from runner.telemetry.labels import known, play_result
+from runner.telemetry.labels import one_of, play_result
 from runner.telemetry.span import Known, Span, Value, Work, ids, work_of
 from runner.telemetry.tracer import TracedPlay
 from runner.translate import Event, PlayEvent
@@ -118,7 +118,7 @@ class PlaySpans(TracedPlay):
             "gpuaas.member_id": str(host.member_id),
         }
         failed = status in ("failed", "unreachable", UNFINISHED)
-        error = (known(code, self._names.error_codes) if code else status) if failed else None
+        error = (one_of(code, self._names.error_codes) if code else status) if failed else None
         place = (host.cause.trace_id, span_id_of("task", parent, task.task_id, times), parent)
         self._send(Span(name or path or "task", *place, start, end, shown, error))
 
@@ -144,7 +144,7 @@ class PlaySpans(TracedPlay):
                 "gpuaas.fence": host.fence,
                 "cicd.pipeline.task.run.result": result,
             }
-            error = known(problem.code, self._names.error_codes) if problem else None
+            error = one_of(problem.code, self._names.error_codes) if problem else None
             place = (host.cause.trace_id, self._host_span_id(host), self.span_id(host.cause))
             last = end if unfinished else host.last or end
             self._send(Span(f"host {name}", *place, host.first or start, last, shown, error))
@@ -152,7 +152,7 @@ class PlaySpans(TracedPlay):
 
     def _end_play(self, start: int, end: int, parent: Callable[[Cause], str]) -> None:
         result = play_result(self.result)
-        playbook = known(self._step.playbook, self._names.playbooks)
+        playbook = one_of(self._step.playbook, self._names.playbooks)
         places = [(one.trace_id, self._ids[work_of(one)]) for one in self.causes]
         for cause, place in zip(self.causes, places, strict=True):
             # The first one names the others, and each of them the first.

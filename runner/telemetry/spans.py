@@ -21,7 +21,7 @@ from runner.model.plan import Finish, Play, Refuse, SetInstance, Step
 from runner.model.platform import AppInstance, InstanceStatus, Operation, OperationStatus
 from runner.model.trace import span_id_of
 from runner.model.world import World
-from runner.telemetry.labels import METHODS, known
+from runner.telemetry.labels import METHODS, one_of
 from runner.telemetry.play_spans import PlaySpans
 from runner.telemetry.span import Attributes, Known, Span, Value, Work, ids, work_of
 from runner.telemetry.tracer import TracedCall, TracedPlay, TracedTick, Tracer
@@ -154,7 +154,7 @@ class SpanTracer(Tracer):
         try:
             yield call
         finally:
-            verb = known(method, METHODS)
+            verb = one_of(method, METHODS)
             host, port = self._peers.get(peer, (None, None))
             shown = {
                 "http.request.method": verb,
@@ -206,8 +206,8 @@ class SpanTracer(Tracer):
             "gpuaas.attempt": operation.attempt,
             "gpuaas.app_instance_id": str(before.id),
         }
-        verb, result = known(operation.operation, self._names.verbs), known(status, ENDED)
-        error = known(code, self._names.error_codes) if code else None
+        verb, result = one_of(operation.operation, self._names.verbs), one_of(status, ENDED)
+        error = one_of(code, self._names.error_codes) if code else None
         cause = causes.of_operation(operation)
         self._ended(cause, verb, ENDED.get(result, "error"), error, shown, operation.created_at, now)
 

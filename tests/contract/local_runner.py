@@ -19,8 +19,8 @@ while not os.path.exists({flag!r}):
 """
 # Whoever has root on a host answers what they like.
 SAYS = """
-said["stdout"] = said["msg"] = {secret!r}
-said["token"] = {{"password": {secret!r}}}
+result["stdout"] = result["msg"] = {secret!r}
+result["token"] = {{"password": {secret!r}}}
 """
 
 
@@ -29,7 +29,7 @@ def run() -> None:
     local = LocalPlays(Path(directory), pytest.MonkeyPatch())
     local.module("converge_host", WAIT.format(flag=flag) + STUBS["converge_host"])
     shutil.copy(ROOT / "plugins" / "lookup" / "runtime_secret.py", local.bundle / "plugins" / "lookup")
-    local.every_host = SAYS.format(secret=secret)
+    local.of_every_host = SAYS.format(secret=secret)
     sys.argv[1:] = ["run"]
     main.main()
 

@@ -24,7 +24,7 @@ from runner.telemetry.span import ALLOWED, TEXT_BYTES, Known, Span
 from runner.telemetry.spans import SpanTracer
 from runner.telemetry.tracer import TracedPlay
 from runner.translate import RunResult
-from tests.lies import EVERY_LIE
+from tests.forged_answers import EVERY_FORGERY
 from tests.unit.local_plays import LocalPlays
 from tests.unit.worlds import NOW, add, controller, instance, worker, world
 
@@ -109,8 +109,8 @@ def test_each_host_is_in_the_trace_of_its_own_operation_under_its_own_play(local
 
 def test_spans_show_nothing_that_a_host_said(local: LocalPlays) -> None:
     step, seen = joining(asked(2))
-    said = f"said['msg'] = said['stdout'] = {SECRET!r}\nsaid['adapter_error'] = {{'code': 'canary_code'}}\n"
-    local.every_host = f"{said}said['failed'] = True\n"
+    forged = f"result['msg'] = result['stdout'] = {SECRET!r}\nresult['adapter_error'] = {{'code': 'canary_code'}}\n"
+    local.of_every_host = f"{forged}result['failed'] = True\n"
     traced = Traced()
     with traced.play(step, seen) as play:
         play.result = local.play(step, seen, traced=play)
@@ -120,11 +120,11 @@ def test_spans_show_nothing_that_a_host_said(local: LocalPlays) -> None:
     assert {one.shown["error.type"] for one in traced.named("host") if one.error} == {"other"}
 
 
-def test_a_host_that_lies_changes_no_span(local: LocalPlays) -> None:
+def test_forged_answers_change_no_span(local: LocalPlays) -> None:
     step, seen = joining(asked(2))
-    liar = step.members[1]
+    attacker = step.members[1]
     given = {"CONTROLLER": host_name(step.members[0]), "VICTIM": "victim", "MARK": str(local.bundle / "owned")}
-    local.lies(liar, "\n".join([*(f"{key} = {value!r}" for key, value in given.items()), EVERY_LIE]))
+    local.forgeries(attacker, "\n".join([*(f"{key} = {value!r}" for key, value in given.items()), EVERY_FORGERY]))
     traced = Traced()
     with traced.play(step, seen) as play:
         play.result = local.play(step, seen, traced=play)

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 import structlog
 
 from runner.model.cause import Cause
+from runner.model.platform import AppInstance
 
 _ATTRIBUTE = "gpuaas_cause"
 IDS = ("correlation_id", "operation_id")
@@ -35,6 +36,18 @@ def bound(cause: Cause) -> Iterator[None]:
         _current.reset(token)
         structlog.contextvars.unbind_contextvars(*IDS)
         structlog.contextvars.bind_contextvars(**{name: outer[name] for name in IDS if name in outer})
+
+
+@contextlib.contextmanager
+def for_instance(instance: AppInstance) -> Iterator[None]:
+    """Do the work of the block on this instance."""
+    with structlog.contextvars.bound_contextvars(
+        org_id=str(instance.org_id),
+        project_id=str(instance.project_id),
+        app_slug=instance.app_slug,
+        app_instance_id=str(instance.id),
+    ):
+        yield
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ the event is not planned any more. So every event is posted, and once, without a
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import datetime
 
 from runner.model import events
 from runner.model.plan import Announce, Detail, Finish, Refuse, SetInstance, SetMember, Step
@@ -14,6 +15,7 @@ from runner.model.platform import AppInstance, Health, InstanceStatus, Operation
 from runner.model.times import stamp
 from runner.slurm import notes
 from runner.slurm.components import CONTROLLER
+from runner.slurm.decide.repair import MENDED
 from runner.slurm.notes import ControllerNotes, InstanceNotes
 from runner.slurm.world import World
 
@@ -24,6 +26,8 @@ OF_VERB = {
     "rollback": events.UPGRADED,
     "rotate_credentials": events.CHANGED,
 }
+# How many codes an event of a cluster that is healthy again names.
+REASONS = 10
 # The cause of what a deploy does: an instance is deployed once, and every retry has a note.
 DEPLOY = "deploy"
 CONTEXT = (
@@ -68,11 +72,23 @@ def _of_report(world: World, step: SetInstance) -> Iterator[Announce]:
         if step.status == InstanceStatus.FAILED and written.reasons:
             more["error_code"] = written.reasons[0].code
         yield _event(world, step, events.of_status(step.status), _cause(instance, step.operation), more)
-    since = notes.instance(instance).not_healthy_since
-    if since and step.status == InstanceStatus.RUNNING and step.health == Health.HEALTHY:
-        before = [one.code for one in instance.notes.reasons or []]
-        more = {"not_healthy_since": stamp(since), "reasons": before}
+    if step.status == InstanceStatus.RUNNING and step.health == Health.HEALTHY and (healed := _healed(world)):
+        since, codes = healed
+        more = {"since": stamp(since), "reason_codes": codes[:REASONS]}
         yield _event(world, step, events.HEALED, f"healed/{stamp(since)}", more)
+
+
+def _healed(world: World) -> tuple[datetime, list[str]] | None:
+    """Since when a cluster was not healthy that is now, and what was wrong; also if one tick saw and repaired it."""
+    reported = notes.instance(world.instance)
+    if reported.not_healthy_since:
+        return reported.not_healthy_since, [one.code for one in reported.reasons or []]
+    repairs = [one for member in world.members if (one := notes.of(member).repair) and one.outcome == MENDED]
+    new = [one for one in repairs if one.last_at and reported.observed_at and one.last_at > reported.observed_at]
+    if not new:
+        return None
+    codes = sorted({str(one.last_error) for one in new})
+    return max(one.last_at for one in new if one.last_at), codes
 
 
 def _of_configuration(world: World, step: SetMember) -> Iterator[Announce]:

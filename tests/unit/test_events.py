@@ -214,9 +214,9 @@ class Events:
 
 def post(answer: PlatformError | None, event: Announce = EVENT) -> tuple[Events, list[Any]]:
     client, now = Events(answer), world(instance=instance())
-    own = Settings(base_url="http://127.0.0.1:1", project_id=now.instance.project_id)  # type: ignore[arg-type]
+    own: Any = {"base_url": "http://127.0.0.1:1", "project_id": now.instance.project_id}
     with capture_logs() as lines:
-        Reporter(cast(Any, client), own, now, SLURM).apply(event, now)
+        Reporter(cast(Any, client), Settings(**own), now, SLURM).apply(event, now)
     return client, [line for line in lines if line["log_level"] == "warning"]
 
 

@@ -11,6 +11,7 @@ import structlog
 
 from runner.model import trace
 from runner.model.cause import Cause
+from runner.model.platform import AppInstance
 
 _ATTRIBUTE = "gpuaas_cause"
 IDS = ("correlation_id", "operation_id", "trace_id", "span_id")
@@ -71,6 +72,18 @@ def within(spans: Spans) -> Iterator[None]:
             yield
     finally:
         _spans.reset(token)
+
+
+@contextlib.contextmanager
+def for_instance(instance: AppInstance) -> Iterator[None]:
+    """Do the work of the block on this instance."""
+    with structlog.contextvars.bound_contextvars(
+        org_id=str(instance.org_id),
+        project_id=str(instance.project_id),
+        app_slug=instance.app_slug,
+        app_instance_id=str(instance.id),
+    ):
+        yield
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ from pydantic import AnyHttpUrl, BaseModel, Field, SecretStr, ValidationError, c
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from runner.model import events
+
 # Read once at start, then removed from the environment, so that child processes do not inherit them.
 SECRET_VARIABLES = (
     *("GPUAAS_CLIENT_SECRET", "GPUAAS_OPERATOR_TOKEN", "VAULT_SECRET_ID", "VAULT_TOKEN"),
@@ -100,6 +102,9 @@ class Settings(BaseSettings):
     min_free_mb: int = Field(
         1024, ge=0, le=1_048_576, description="free space on the lead's host, in MiB, below which it is nearly full"
     )
+    assumed_events: str = Field(
+        events.NONE, description="types of events to post that the platform has not stated: none, all or a list"
+    )
     artifact_policy: Literal["platform", "none"] = Field(
         "platform", description="who says where the app's packages come from; none: the platform has no such policy"
     )
@@ -134,6 +139,12 @@ class Settings(BaseSettings):
     otel_traces_exporter: str = Field("otlp", validation_alias="OTEL_TRACES_EXPORTER")
     log_format: Literal["auto", "json", "text"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("assumed_events")
+    @classmethod
+    def _known_events(cls, text: str) -> str:
+        events.read_assumed(text)
+        return text
 
     @field_validator("metrics_listen")
     @classmethod

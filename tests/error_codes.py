@@ -186,8 +186,8 @@ def _codes(node: ast.AST) -> Iterator[tuple[ast.expr, str | None]]:
             place = CODE_AT[name]
             if place is not None and len(args) > place:
                 yield args[place], None
-        # `code=` in a call.
-        case ast.keyword(arg="code", value=value):
+        # `code=` in a call, and `error_code=` of a log line.
+        case ast.keyword(arg="code" | "error_code", value=value):
             yield value, None
         # `code: str = "..."` in a class or in a function.
         case ast.AnnAssign(target=ast.Name(id="code"), value=ast.Constant() as value):

@@ -19,7 +19,7 @@ def delete_secrets(step: ForgetSecrets, world: World, client: Client, settings: 
     try:
         Vault(settings, app.runtime_secrets, client.meter, client.tracer).delete_secrets(world.instance.id)
     except SecretsError as error:
-        log.get().warning("secrets not deleted", problem=error.message)
+        log.get().warning("secrets not deleted", error_code=error.code, problem=error.message)
         return world.later(not_forgotten=AdapterError(error.code, error.message, "retryable"))
     return world.after(step)
 

@@ -55,10 +55,12 @@ def for_manual_command(
     except PolicyPresent:
         raise
     except PlatformError as error:
-        log.get().warning("package policy could not be queried: nothing can be installed", problem=str(error))
+        log.get().warning(
+            "package policy could not be queried: nothing can be installed", error_code=error.code, problem=str(error)
+        )
         return _environment(instance, {"denied": f"package policy could not be queried: {error.code}"}), None
     except IntentError as denial:
-        log.get().warning("package policy: nothing can be installed", code=denial.code, problem=denial.message)
+        log.get().warning("package policy: nothing can be installed", error_code=denial.code, problem=denial.message)
         return _environment(instance, {"denied": f"rule {package_source.rule_of(resolution)}"}), None
     terms = source.terms() if source else None
     return _environment(instance, terms), source.credential_id if source else None

@@ -27,6 +27,8 @@ from runner.translate import Event, MemberEvent, PlayEvent, RunResult, add_event
 class PlayError(Exception):
     """Ansible itself failed: nothing is known about any host."""
 
+    code = "play_failed"
+
 
 def play(
     step: Play,

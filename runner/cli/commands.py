@@ -4,9 +4,15 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+import typer
+
 from runner import log, settings
+from runner.act.vault import SecretsError
+from runner.loop import manual
+from runner.loop.process_lock import AnotherRunner
+from runner.model.errors import PlatformError, RequestError
 from runner.platform.client import Client
-from runner.settings import Settings
+from runner.settings import Settings, SettingsError
 from runner.slurm.app import SLURM
 
 OK, FAILED, CANNOT_RUN, HELD_BY_OTHER, TIME_OVER = 0, 1, 2, 3, 4
@@ -18,6 +24,7 @@ def load() -> Settings:
     settings.clear_secrets()
     _clear_ansible_settings()
     log.configure(loaded)
+    log.capture()
     return loaded
 
 
@@ -25,6 +32,47 @@ def _clear_ansible_settings() -> None:
     """Only the bundle's own file configures Ansible: exported settings may make plays print or keep secrets."""
     for name in [one for one in os.environ if one.startswith("ANSIBLE_")]:
         del os.environ[name]
+
+
+# What ends a command with a sentence and an exit code, and never with a traceback.
+EXPECTED: dict[type[Exception], int] = {
+    SettingsError: CANNOT_RUN,
+    AnotherRunner: HELD_BY_OTHER,
+    manual.MemberHeld: HELD_BY_OTHER,
+    PlatformError: CANNOT_RUN,
+    RequestError: CANNOT_RUN,
+    SecretsError: CANNOT_RUN,
+    FileNotFoundError: CANNOT_RUN,
+}
+_NAMED = {SettingsError: "settings_invalid", AnotherRunner: "another_runner"}
+
+
+def exit_code(error: Exception) -> int:
+    return next(code for kind, code in EXPECTED.items() if isinstance(error, kind))
+
+
+def problems(error: Exception) -> list[str]:
+    return error.problems if isinstance(error, SettingsError) else [str(error)]
+
+
+@contextlib.contextmanager
+def as_service() -> Iterator[bool]:
+    """Report what ends the command in its log, if the log is wanted as JSON: a collector reads nothing else.
+
+    Yields whether it is so. Without that, sentences on stderr are for a person.
+    """
+    only_lines = os.environ.get("GPUAAS_LOG_FORMAT") == "json"
+    try:
+        yield only_lines
+    except tuple(EXPECTED) as error:
+        if not only_lines:
+            raise
+        if isinstance(error, SettingsError):
+            log.configure_json()
+        code = log.error_code(error, _NAMED.get(type(error)))
+        for problem in problems(error):
+            log.get().error("run ended with an error", problem=problem, **code)
+        raise typer.Exit(exit_code(error)) from None
 
 
 @contextlib.contextmanager

@@ -10,9 +10,8 @@ from uuid import UUID
 import typer
 
 from runner.act import bundle
-from runner.act.vault import SecretsError
 from runner.cli import access, configure, follow, instance_operations, live, member_operations, requests, trust, view
-from runner.cli.commands import CANNOT_RUN, FAILED, HELD_BY_OTHER, OK, as_reader, load
+from runner.cli.commands import CANNOT_RUN, EXPECTED, FAILED, OK, as_reader, as_service, exit_code, load, problems
 from runner.cli.explain import explain
 from runner.cli.options import MEMBER_NAMES, Form, Json, OneOrAll, Output, Which, chosen_form, split_list
 from runner.cli.tables import INSTANCES, MEMBERS, OPERATIONS, PLAN, Section
@@ -20,15 +19,15 @@ from runner.loop import hardening, manual
 from runner.loop import run as loop
 from runner.loop.dry_run import dry_run
 from runner.loop.live_look import look
-from runner.loop.process_lock import AnotherRunner, ProcessLock
+from runner.loop.process_lock import ProcessLock
 from runner.loop.run import select_instances
-from runner.loop.shared import Signals
-from runner.model.errors import PlatformError, RequestError
+from runner.loop.shared import Signals, Summary
+from runner.model.errors import RequestError
 from runner.model.platform import AppInstance, Member
 from runner.observe.find import find_instance, find_member
 from runner.observe.world import observe
 from runner.platform.client import Client
-from runner.settings import Settings, SettingsError
+from runner.settings import Settings
 from runner.slurm.app import SLURM
 from runner.telemetry.start import metering, tracing
 
@@ -72,16 +71,10 @@ def main() -> None:
         app.add_typer(sandbox, name="sandbox")
     try:
         app()
-    except SettingsError as error:
-        for problem in error.problems:
+    except tuple(EXPECTED) as error:
+        for problem in problems(error):
             view.err.print(f"error: {view.plain(problem)}")
-        sys.exit(CANNOT_RUN)
-    except (AnotherRunner, manual.MemberHeld) as error:
-        view.err.print(f"error: {view.plain(str(error))}")
-        sys.exit(HELD_BY_OTHER)
-    except (PlatformError, RequestError, SecretsError, FileNotFoundError) as error:
-        view.err.print(f"error: {view.plain(str(error))}")
-        sys.exit(CANNOT_RUN)
+        sys.exit(exit_code(error))
 
 
 @app.command()
@@ -98,6 +91,16 @@ def run(
     Exit code 0: nothing failed; 1: an operation failed; 2: could not run; 3: the platform sends no ETags and another
     runner holds the lock on this machine.
     """
+    with as_service() as only_lines:
+        total = _run(instance, watch=watch, progress=progress)
+    if as_json:
+        view.print_json(vars(total))
+    for problem in [] if watch or only_lines else total.problems:  # the log has them
+        view.err.print(f"error: {view.plain(problem)}")
+    raise typer.Exit(CANNOT_RUN if total.problems and not watch else FAILED if total.failed_operations else OK)
+
+
+def _run(instance: str | None, *, watch: bool, progress: bool) -> Summary:
     loaded = load()
     signals = Signals()
     signals.install()
@@ -109,7 +112,7 @@ def run(
     ):
         only = find_instance(client, loaded, instance).id if instance else None
         with view.Progress() if progress else contextlib.nullcontext() as shown:
-            total = loop.run(
+            return loop.run(
                 client,
                 loaded,
                 SLURM,
@@ -119,11 +122,6 @@ def run(
                 on_progress=shown.show if shown else None,
                 process_lock=process_lock,
             )
-    if as_json:
-        view.print_json(vars(total))
-    for problem in [] if watch else total.problems:
-        view.err.print(f"error: {view.plain(problem)}")
-    raise typer.Exit(CANNOT_RUN if total.problems and not watch else FAILED if total.failed_operations else OK)
 
 
 @app.command()

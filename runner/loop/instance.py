@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import structlog
-
 from runner import context, log
 from runner.act.plays import PlayError
 from runner.loop.shared import Shared, Summary
@@ -33,12 +31,8 @@ def tick_instance(
     summary = Summary()
     tick_id = f"{shared.settings.runner_id}/{stamp(client.now())}"
     with (
-        structlog.contextvars.bound_contextvars(
-            org_id=str(instance.org_id),
-            project_id=str(instance.project_id),
-            app_slug=instance.app_slug,
-            app_instance_id=str(instance.id),
-        ),
+        context.for_instance(instance),
+        log.with_regions(),
         context.bound(cause.of_tick(instance, tick_id)),
         shared.instance_slots,
         shared.tracer.ticking(instance, tick_id) as traced,
@@ -59,10 +53,10 @@ def _report_error(error: Exception, instance: AppInstance, summary: Summary) -> 
     """A bug that one instance reveals must not stop the others; the log and the exit code show it."""
     lost = isinstance(error, Conflict) and (error.status == 412 or error.code == "lease_held")
     if lost or isinstance(error, LostLease):
-        log.get().warning("left to another runner", problem=str(error))
+        log.get().warning("left to another runner", problem=str(error), **log.error_code(error))
     elif isinstance(error, PlatformError | PlayError):
-        log.get().error("tick ended early", problem=str(error))
+        log.get().error("tick ended early", error_code=error.code, problem=str(error))
         summary.problems.append(f"instance {instance.id}: {error}")
     else:
-        log.get().exception("tick failed")
+        log.get().exception("tick failed", error_code="tick_failed")
         summary.problems.append(f"instance {instance.id}: {type(error).__name__}: {error}")

@@ -78,6 +78,7 @@ def execute(
     own = settings.model_copy(update={"runner_id": f"exec/{default_runner_id()}"[:128]})
     started = f"{own.runner_id}/{stamp(client.now())}"
     with contextlib.ExitStack() as stack:
+        stack.enter_context(context.for_instance(instance))
         stack.enter_context(context.bound(cause.of_tick(instance, started, ROUTINE)))
         source, credential = package_policy.for_manual_command(client, own, app, instance, read_only=read_only)
         claimed = claim_members(client, own, app, instance, pick, read_only=read_only, started=started)

@@ -112,7 +112,7 @@ class _Run:
         except PlatformError as error:
             if self._first and not self._forever:
                 raise
-            log.get().error("tick could not start", problem=str(error))
+            log.get().error("tick could not start", error_code=error.code, problem=str(error))
             self._total.problems += [str(error)] if self._forever else []
             return
         self._shared.meter.passed(instances)

@@ -62,7 +62,7 @@ class Tick:
         self._play_slot: PlaySlot | None = None
         self._warned: list[Warn] = []
         self._world = self._observe(instance, read_at).later(tick_id=tick_id)
-        shared.meter.saw(self._world)
+        self._saw()
         self._report = Reporter(client, self._settings, self._world, self._app)
         if self.has_requested_work:
             on_work_found()
@@ -241,7 +241,11 @@ class Tick:
     def _adopt(self, world: World) -> None:
         self._world = world.keeping(self._world)
         self._report.writer.adopt(self._world)
+        self._saw()
+
+    def _saw(self) -> None:
         self._shared.meter.saw(self._world)
+        log.know_regions(self._world.regions(self._app.components))
 
     def _play(self, step: Play, slot: PlaySlot, traced: TracedPlay) -> RunResult:
         def on_member_event(event: MemberEvent) -> None:
@@ -273,7 +277,7 @@ class Tick:
             # No host was touched: every member of the play has the same error.
             problem = error.for_member
             write = log.get().warning if problem.klass == "retryable" else log.get().error
-            write("cannot obtain machine credentials", code=error.code, problem=error.message)
+            write("cannot obtain machine credentials", error_code=error.code, problem=error.message)
             if error.code == SPENT:
                 # An alarm: it shows in the exit code also if there is no operation that could fail.
                 self._summary.problems.append(f"instance {self._world.instance.id}: {error.code}: {error.message}")

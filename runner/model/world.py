@@ -10,6 +10,7 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 from typing_extensions import TypeVar
 
 from runner.model import claims
+from runner.model.components import Components
 from runner.model.member_notes import MemberNotes
 from runner.model.neighbours import Neighbours
 from runner.model.plan import (
@@ -67,6 +68,8 @@ class Policy(Generic[SettingsT]):
     observe_seconds: int = 45
     repair: bool = True
     min_free_mb: int = 1024
+    # Types of events that are posted though the platform has not stated them: see runner/model/events.py.
+    assumed_events: frozenset[str] = frozenset()
     # The app's own settings; None: their defaults.
     app: SettingsT | None = None
 
@@ -146,6 +149,16 @@ class World(Generic[SnapshotT, SettingsT]):
     def allocation_of(self, member: Member) -> Allocation | None:
         """The member's allocation. None: it was not read, so it may exist."""
         return self.allocations.get(member.allocation_id) if member.allocation_id else None
+
+    def regions(self, components: Components) -> dict[str, str | None]:
+        """Where each member is, by its id, and where the instance is, which is where its lead is."""
+        found: dict[str, str | None] = {}
+        for member in self.members:
+            allocation = self.allocation_of(member)
+            found[str(member.id)] = allocation.region if allocation else None
+            if components.is_lead(member) and member.status != MemberStatus.DELETED:
+                found[str(self.instance.id)] = found[str(member.id)]
+        return found
 
     def is_not_found(self, allocation_id: UUID) -> bool:
         """Whether the platform answered 404 for this allocation."""

@@ -38,7 +38,10 @@ def _is_gone(client: Client, instance: UUID) -> bool:
         return True
     except PlatformError as error:
         log.get().warning(
-            "instance that a host is marked for not readable", marked_for=str(instance), problem=error.message
+            "instance that a host is marked for not readable",
+            marked_for=str(instance),
+            error_code=error.code,
+            problem=error.message,
         )
         return False
 

@@ -36,7 +36,9 @@ def read(client: Client, instance: AppInstance) -> Neighbours:
         if isinstance(members, Forbidden | NotFound):
             continue
         if isinstance(members, PlatformError):
-            log.get(neighbour=str(other.id)).warning("member list not readable", problem=str(members))
+            log.get(neighbour=str(other.id)).warning(
+                "member list not readable", error_code=members.code, problem=str(members)
+            )
             unreadable += [f"the member list of instance {other.id}"] if other.app_slug != instance.app_slug else []
             continue
         if other.app_slug == instance.app_slug:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
-from runner.model import neighbours
+from runner.model import events, neighbours
 from runner.model.app import App
 from runner.model.neighbours import Neighbours
 from runner.model.platform import OPEN, Allocation, AppInstance, InstanceStatus, Operation
@@ -82,6 +82,7 @@ def _policy(settings: Settings, app: App) -> Policy:
         observe_seconds=settings.observe_seconds,
         repair=settings.repair,
         min_free_mb=settings.min_free_mb,
+        assumed_events=events.read_assumed(settings.assumed_events),
         app=settings.of_app(app.settings),
     )
 

@@ -83,7 +83,13 @@ class Transport:
             delay = retry_delay(attempt, result, self._clock.now())
             if not isinstance(result, Unavailable) or time.monotonic() + delay > deadline:
                 raise result
-            log.get().info("call retried", call=f"{method} {path}", problem=result.code, wait_s=round(delay, 2))
+            log.get().info(
+                "call retried",
+                call=f"{method} {path}",
+                error_code=result.code,
+                problem=result.code,
+                wait_s=round(delay, 2),
+            )
             time.sleep(delay)
         raise AssertionError("unreachable: patience ends first")
 

@@ -61,7 +61,7 @@ class Claims:
         try:
             write(*arguments)
         except (PlatformError, LostLease, Outdated) as error:
-            log.get().warning("claim not released; its lease will expire", problem=str(error))
+            log.get().warning("claim not released; its lease will expire", problem=str(error), **log.error_code(error))
 
     def _expiry(self) -> datetime:
         return self._writer.client.now() + self._lease

@@ -12,6 +12,8 @@ from runner.model.errors import PlatformError
 class LostLease(Exception):
     """Another runner holds the claim now: stop before the next write."""
 
+    code = "lease_lost"
+
 
 class OperationEnded(LostLease):
     """A person cancelled the operation while it was carried out."""
@@ -64,13 +66,17 @@ class Renewal:
                 self._good_until = sent_at + self._lease_seconds
             except PlatformError as error:
                 with context.bound_to(error):
-                    log.get().warning("lease not renewed", problem=error.message)
+                    log.get().warning("lease not renewed", error_code=error.code, problem=error.message)
                 if time.monotonic() >= self._good_until:
                     self._lost.set()  # expired: another runner may have the claims already
                     return
             except Exception as problem:
                 # LostLease, or a bug: without renewal the claims are as good as lost.
                 with context.bound_to(problem):
-                    log.get().error("lease lost", problem=str(problem) or type(problem).__name__)
+                    log.get().error(
+                        "lease lost",
+                        **log.error_code(problem, "lease_lost"),
+                        problem=str(problem) or type(problem).__name__,
+                    )
                 self._lost.set()
                 return

@@ -5,7 +5,8 @@ import functools
 from runner import context, log
 from runner.model import cause, limits
 from runner.model.app import App
-from runner.model.errors import Conflict, PlatformError
+from runner.model.errors import Conflict, Forbidden, NotFound, PlatformError, Rejected
+from runner.model.instance_notes import StatusDetail
 from runner.model.member_notes import MemberNotes
 from runner.model.plan import (
     Announce,
@@ -20,7 +21,7 @@ from runner.model.plan import (
     Step,
     shown,
 )
-from runner.model.platform import AppInstance, Member, MemberStatus, Operation, OperationStatus
+from runner.model.platform import AppInstance, InstanceStatus, Member, MemberStatus, Operation, OperationStatus
 from runner.model.world import World
 from runner.platform.client import Client
 from runner.report.claims import Claims
@@ -48,7 +49,9 @@ class Reporter:
     def start(self, step: Step) -> None:
         """Log the step, and check that we still hold the lease."""
         row = shown(step)
-        _log(step).info(row["step"], subject=row["subject"], why=row["why"])
+        code, logger = _error_code(step), _log(step)
+        write = logger.warning if code else logger.info
+        write(row["step"], subject=row["subject"], why=row["why"], **({"error_code": code} if code else {}))
         self.check_lease()
 
     @property
@@ -103,7 +106,7 @@ class Reporter:
             with self.writer.using(self._impatient):
                 self.writer.write_member(member.id, status, changes)
         except (PlatformError, Outdated) as error:
-            log.get(member_id=member.id).warning("progress not shown", problem=str(error))
+            log.get(member_id=member.id).warning("progress not shown", problem=str(error), **log.error_code(error))
 
     def _announce(self, step: Announce) -> None:
         instance = self.writer.instance
@@ -114,6 +117,10 @@ class Reporter:
             if conflict.code != "idempotency_conflict":
                 raise
             log.get().info("event already posted with other data", event_type=step.kind)
+        except (Rejected, NotFound, Forbidden) as refusal:
+            # The report that follows is the truth, and must not wait for it. It is not planned again after that.
+            problem = {"error_code": refusal.code, "problem": refusal.message}
+            log.get().warning("event refused by the platform", event_type=step.kind, **problem)
 
     def _refuse(self, step: Refuse) -> None:
         error = {"code": step.code, "message": limits.short(step.why)}
@@ -138,6 +145,20 @@ def _traced() -> Detail:
     """For the result of an operation: the trace in which its spans are, if it has one."""
     found = context.trace_id()
     return {"trace_id": found} if found else {}
+
+
+def _error_code(step: Step) -> str | None:
+    """The code of the failure that the step reports."""
+    match step:
+        case Refuse(code=code):
+            return code
+        case Finish(error=dict(error)):
+            return str(error.get("code"))
+        case SetMember(status=MemberStatus.FAILED, detail=detail):
+            return MemberNotes.read(detail).error_code
+        case SetInstance(status=InstanceStatus.FAILED, detail=detail):
+            return next((one.code for one in StatusDetail.read(detail).reasons or []), None)
+    return None
 
 
 def _log(step: Step) -> log.Logger:

@@ -105,6 +105,8 @@ class ConfigTrial(Attempts):
     next_at: Annotated[Time | None, _stored_as("next_attempt_at", "next_at")] = None
     # What was on trial before may have gone live, and no run has reported it.
     unsure: StrictBool | None = None
+    # It tells this trial from an earlier one of the same configuration.
+    begun_at: Time | None = None
 
 
 class RefusedConfig(Record):
@@ -148,6 +150,7 @@ class InstanceNotes(StatusDetail):
 
     versions: Fact[Versions] = None
     workers: Fact[dict[str, Count]] = None  # how many, by status
+    not_healthy_since: Fact[Time] = None  # of a running cluster that is degraded or unhealthy
 
 
 class SlurmNotes(MemberNotes):

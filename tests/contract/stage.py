@@ -82,10 +82,12 @@ class Stage:
         )
         for number in range(1, 9):
             connection = {"host": f"192.0.2.{number}", "port": 22, "username": "ops", "host_keys": [HOST_KEY]}
-            control.put_allocation(project_id, allocation(number), connection=connection, gpus=0)
+            control.put_allocation(project_id, allocation(number), connection=connection, region="eu-1", gpus=0)
         self.project.allocation_ids = [allocation(number) for number in range(1, 9)]
         self._variables = {
             **environment(self.project, GPUAAS_RETRY_SECONDS="0", GPUAAS_MAX_ATTEMPTS="9"),
+            "GPUAAS_ASSUMED_EVENTS": "all",
+            "GPUAAS_LOG_FORMAT": "json",
             "GPUAAS_OBSERVE_SECONDS": "3600",  # no routine look, however old the beginning is
             "TMPDIR": str(self._temporary),
             "HOME": str(directory),

@@ -15,6 +15,7 @@ from sandbox.fleet.hosts import HostSpec
 from tests.commands import ends
 from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES
+from tests.log_lines import named, read_lines
 from tests.platform_process import Doc
 from tests.runner_process import COMMAND, answer
 
@@ -31,6 +32,7 @@ class Life:
     processes: dict[str, str] = field(default_factory=dict)
     jobs: dict[str, int] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
+    log: str = ""  # of every run so far
 
     # -- what a Slurm user does --
 
@@ -65,7 +67,9 @@ class Life:
         return asked
 
     def run(self, **changes: str) -> int:
-        return self.cluster.run(**changes).returncode
+        done = self.cluster.run(**changes)
+        self.log += done.stderr
+        return done.returncode
 
     def worker(self, host: str) -> Doc:
         return self.cluster.workers()[host]
@@ -330,3 +334,8 @@ def test_a_worker_whose_host_is_gone_is_removed_and_not_called_clean(life: Life)
     assert gone["status"] == "deleted" and gone["adapter_detail"]["host_cleaned"] is False
     assert gone["adapter_detail"]["host_left"], f"after {time.monotonic() - began:.0f} s"
     assert "gs-5" not in life.slurm("sinfo", "-hNo", "%N").split()
+
+
+def test_every_line_of_the_runners_log_is_as_its_schema_has_it(life: Life) -> None:
+    lines = read_lines(life.log)
+    assert len(named(lines, "play")) > 5 and any("error_code" in line for line in lines)

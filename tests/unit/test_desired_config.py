@@ -62,7 +62,9 @@ def test_nothing_is_done_for_a_config_that_is_live() -> None:
 
 def test_a_changed_config_is_noted_first_and_then_put_live_on_the_controller() -> None:
     now, steps, play = settle(running(CONFIG, serving(2)), decide)
-    assert of_kind(steps, SetMember)[0].detail == {"change": {"digest": digest_of(CONFIG), "attempt": 0}}
+    assert of_kind(steps, SetMember)[0].detail == {
+        "change": {"digest": digest_of(CONFIG), "attempt": 0, "begun_at": stamp(NOW)}
+    }
     assert play is not None
     assert (play.playbook, [one.component_key for one in play.members]) == ("deploy", ["controller"])
     assert desired_config.is_pending(now.instance, the_controller(now))

@@ -14,9 +14,10 @@ from uuid import UUID
 
 import pytest
 
-from runner.model.plan import AdapterError, Finish, Refuse
+from runner.model import events
+from runner.model.plan import AdapterError, Announce, Finish, Refuse
 from runner.model.platform import Member, Operation
-from runner.model.world import World
+from runner.model.world import Policy, World
 from runner.slurm.decide import decide
 from tests.unit.fake_keys import FakeKeys, Killed
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
@@ -41,6 +42,8 @@ class ScenarioRun:
     ended: dict[UUID, str] = field(default_factory=dict)
     results: dict[UUID, dict[str, Any]] = field(default_factory=dict)
     deaths: int = 0
+    # As the platform keeps them: the same type with the same cause is one event.
+    events: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
 
     def run(self) -> "ScenarioRun":
         self.slurm.moment = self.moment
@@ -67,6 +70,8 @@ class ScenarioRun:
                 check_accepted(self.world, step)
                 self.moment()
                 self.world = self.world.after(step)
+                if isinstance(step, Announce):
+                    self.events.setdefault((step.kind, step.cause), step.data)
                 if isinstance(step, Finish):
                     self.ended[step.operation.id] = step.status
                     self.results[step.operation.id] = {key: step.result.get(key) for key in ("from", "to", "workers")}
@@ -82,6 +87,7 @@ class ScenarioRun:
         return {
             "operations": self.ended,
             "results": self.results,
+            "events": [kind for kind, _ in self.events],
             "open": [str(one.id) for one in (*self.world.operations, *self.world.instance_operations)],
             "members": sorted(
                 (
@@ -111,7 +117,8 @@ def _cluster(*operations: Operation, instance: tuple[Operation, ...] = ()) -> tu
     slurm = FakeSlurm(
         {name: FakeNode() for name in names}, keys=FakeKeys(live=dict.fromkeys(("controller", *names), "key-0"))
     )
-    return cluster(*members, operations=operations).later(instance_operations=instance), slurm
+    policy = Policy(assumed_events=events.ASSUMED)
+    return cluster(*members, operations=operations).later(instance_operations=instance, policy=policy), slurm
 
 
 def _member(number: int) -> Any:
@@ -252,6 +259,17 @@ ENDS = {add: "succeeded", drain: "succeeded", remove: "succeeded", replace: "suc
     rotate_with_a_host_in_the_way: "failed",
     rotate_with_an_unreachable_host: "failed",
 }
+EVENTS = {
+    drain_given_up: ["operation_failed"],
+    restart: ["running"],
+    retry: ["running"],
+    rollback: ["upgraded"],
+    rotate: ["changed"],
+    rotate_then_add: ["changed"],
+    rotate_with_a_host_in_the_way: ["operation_failed"],
+    rotate_with_an_unreachable_host: ["operation_failed"],
+    upgrade: ["upgraded"],
+}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
@@ -259,6 +277,7 @@ def test_a_scenario_cut_off_at_any_moment_ends_like_one_that_was_not(scenario: C
     whole = scenario().run()
     assert whole.ended[OPERATION] == ENDS[scenario]
     assert whole.outcome()["open"] == []
+    assert [kind.removeprefix(events.PREFIX) for kind, _ in whole.events] == EVENTS.get(scenario, [])
     assert whole.moments > 5
     for moment in range(1, whole.moments + 1):
         cut = scenario()

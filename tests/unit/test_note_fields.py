@@ -32,6 +32,7 @@ OTHERS = {
     "runner/cli/explain.py::lines": "the output of the command",
     "runner/cli/request_state.py": "rows of a table",
     "runner/cli/view.py": "rows of a table",
+    "runner/slurm/decide/events.py": "data of an event",
     "runner/model/world.py::_claimed": "an operation's own fields",
     "runner/report/claims.py::claim_operation": "an operation's own fields",
     "runner/report/claims.py::release": "an operation's own fields",

@@ -78,7 +78,7 @@ EXAMPLES: dict[type[Record], st.SearchStrategy[Any]] = {
     PinnedKeys: st.builds(PinnedKeys, keys=st.lists(texts, min_size=1, max_size=5), at=texts, address=texts),
     ChangedKey: st.builds(ChangedKey, expected=texts, at=texts),
     Repair: st.builds(Repair, **ATTEMPTS, outcome=st.none() | texts),
-    ConfigTrial: st.builds(ConfigTrial, **ATTEMPTS, digest=texts, unsure=st.none() | st.booleans()),
+    ConfigTrial: st.builds(ConfigTrial, **ATTEMPTS, digest=texts, unsure=st.none() | st.booleans(), begun_at=times),
     RefusedConfig: st.builds(RefusedConfig, digest=texts, code=texts, message=texts, at=st.none() | times),
     RotationLeftOut: st.builds(RotationLeftOut, operation_id=st.uuids(), code=texts),
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner import settings
+from runner.model import events
 from runner.model.world import Policy
 from runner.observe.world import _policy
 from runner.slurm.app import SLURM
@@ -85,8 +86,10 @@ def test_the_manual_lists_every_setting_of_vault_and_of_ours() -> None:
 def test_every_number_of_the_policy_comes_from_its_setting(clean: pytest.MonkeyPatch) -> None:
     of_app = SlurmSettings().model_dump()
     defaults = {name: value for name, value in asdict(Policy()).items() if name != "app"} | of_app
-    changed = {name: not value if isinstance(value, bool) else value + 1 for name, value in defaults.items()}
-    use(clean, **{f"GPUAAS_{name.upper()}": str(value) for name, value in changed.items()})
+    numbers = {name: value for name, value in defaults.items() if name != "assumed_events"}
+    changed = {name: not value if isinstance(value, bool) else value + 1 for name, value in numbers.items()}
+    use(clean, **{f"GPUAAS_{name.upper()}": str(value) for name, value in changed.items()}, GPUAAS_ASSUMED_EVENTS="all")
+    changed["assumed_events"] = events.ASSUMED
     policy = _policy(settings.load(SlurmSettings), SLURM)
     assert isinstance(policy.app, SlurmSettings)
     assert {**asdict(policy), **policy.app.model_dump()} == {**changed, "app": policy.app}

@@ -2,7 +2,8 @@
 
 No I/O and no clock but world.now. It is called again after each round of writes and after the play, so it never
 assumes that an earlier step worked: it looks at what is. The tables below are the order of all decisions: INSTANCE,
-then CLUSTER unless a row of INSTANCE ended the plan, then BEFORE_A_PLAY for the play of either.
+then CLUSTER unless a row of INSTANCE ended the plan, then BEFORE_A_PLAY for the play of either. At the end
+runner/slurm/decide/events.py adds the events of the steps that are left.
 runner/slurm/decide/rules.py says how they are read.
 """
 
@@ -11,7 +12,7 @@ from functools import partial
 from runner.model.plan import Plan, Step
 from runner.model.platform import Member
 from runner.slurm.controller import find_controller
-from runner.slurm.decide import claims, controller, looks, repair, status
+from runner.slurm.decide import claims, controller, events, looks, repair, status
 from runner.slurm.decide.guards import host_keys, instance_status, packages, scope
 from runner.slurm.decide.instance import (
     configure,
@@ -99,7 +100,8 @@ def decide(world: World) -> Plan:
     steps, ended = ask(INSTANCE, world)
     if not ended:
         steps += _cluster(world)
-    return apply_checks(BEFORE_A_PLAY, world, Plan(tuple(steps)))
+    plan = apply_checks(BEFORE_A_PLAY, world, Plan(tuple(steps)))
+    return Plan(tuple(events.announce(world, plan.steps)))
 
 
 def serve(world: World) -> list[Step]:

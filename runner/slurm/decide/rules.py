@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Generic, ParamSpec
 
 from runner.model.plan import (
-    Announce,
     Claim,
     Pin,
     Plan,
@@ -22,7 +21,7 @@ from runner.slurm.world import World
 
 P = ParamSpec("P")
 # Steps that only wait or report: rules below may still have something to do. SetMember is not among them.
-REPORTS_ONLY = (Wait, SetInstance, Announce)
+REPORTS_ONLY = (Wait, SetInstance)
 
 
 @dataclass(frozen=True)

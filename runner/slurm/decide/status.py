@@ -5,15 +5,15 @@ from datetime import timedelta
 from runner.intent import host_keys
 from runner.model import claims
 from runner.model.member_notes import MemberNotes
-from runner.model.plan import AdapterError, Announce, Detail, Play, SetInstance, SetMember, Step, Wait
-from runner.model.platform import UNFINISHED, AppInstance, Health, InstanceStatus, Member, MemberStatus
+from runner.model.plan import AdapterError, Detail, Play, SetInstance, SetMember, Step, Wait
+from runner.model.platform import UNFINISHED, Health, InstanceStatus, Member, MemberStatus
 from runner.model.world import Outcome
 from runner.slurm import access_bundle, detail, notes
 from runner.slurm.controller import controllers
 from runner.slurm.decide.members import fail, unreadable_note
 from runner.slurm.decide.workers.operations import end_all
 from runner.slurm.health import health
-from runner.slurm.notes import SlurmNotes
+from runner.slurm.notes import InstanceNotes, SlurmNotes
 from runner.slurm.readiness import controller_problem, worker_problem
 from runner.slurm.world import World
 
@@ -21,7 +21,7 @@ LOOKED_AT = "last_runtime_observed_at"
 # What the controller's health does not take back.
 STANDING = (*host_keys.CODES, *claims.NOTE_CODES)
 NEWS = timedelta(minutes=5)
-ANNOUNCED = (InstanceStatus.RUNNING, InstanceStatus.FAILED, InstanceStatus.DELETING, InstanceStatus.DELETED)
+NOT_HEALTHY = (Health.DEGRADED, Health.UNHEALTHY)
 
 
 def is_running(world: World, _controller: Member) -> bool:
@@ -105,13 +105,21 @@ def set_instance(
     world: World, status: InstanceStatus, health: Health, written: Detail, bundle: Detail | None
 ) -> list[Step]:
     instance = world.instance
+    written = _with_since(world, status, health, written)
     same = instance.status == status and instance.health == health
     if same and (instance.status_detail or {}) == written and bundle is None:
         return []
-    steps: list[Step] = []
-    if instance.status != status and status in ANNOUNCED:
-        steps.append(Announce(f"the instance is {status}", f"apps.instance.{status}", "deploy", _context(instance)))
-    return [*steps, SetInstance(f"it is {status}, {health}", status, health, written, bundle)]
+    return [SetInstance(f"it is {status}, {health}", status, health, written, bundle)]
+
+
+def _with_since(world: World, status: InstanceStatus, health: Health, written: Detail) -> Detail:
+    """The report with the time since when the cluster is not healthy; a health that is not known ends nothing."""
+    since = None
+    if status == InstanceStatus.RUNNING and health != Health.HEALTHY:
+        since = notes.instance(world.instance).not_healthy_since
+        since = since or (world.now if health in NOT_HEALTHY else None)
+    rest = {name: value for name, value in written.items() if name not in InstanceNotes(not_healthy_since=None).changes}
+    return rest | (InstanceNotes(not_healthy_since=since).changes if since else {})
 
 
 def instance_fails(world: World, error: AdapterError) -> list[Step]:
@@ -127,18 +135,3 @@ def instance_fails(world: World, error: AdapterError) -> list[Step]:
     steps += end_all(world, error.code, f"the deploy failed: {error.message}")
     failed = detail.of_failed_instance(world.instance, [error.as_reason()])
     return [*steps, *set_instance(world, InstanceStatus.FAILED, Health.UNHEALTHY, failed, None)]
-
-
-def _context(instance: AppInstance) -> Detail:
-    fields = (
-        "org_id",
-        "project_id",
-        "app_slug",
-        "app_version",
-        "operating_mode",
-        "control_plane_scope",
-        "runtime_backend",
-    )
-    return {"app_instance_id": str(instance.id)} | {
-        name: str(value) for name in fields if (value := getattr(instance, name)) is not None
-    }

@@ -41,13 +41,13 @@ def settle(world: World, controller: Member) -> list[Step]:
         return []
     if trial and desired_config.is_refused(world.instance, controller):
         # What is on trial is not desired any more, and what is desired was refused: the host goes back to what it had.
-        back = ControllerNotes(change=ConfigTrial(digest=live))
+        back = ControllerNotes(change=ConfigTrial(digest=live, begun_at=world.now))
         return [] if trial.digest == live else [_set("back to what was live", controller, back)]
     problem = _problem(world, controller) if desired != live else None
     if problem:
         return [refuse(world, controller, desired, problem, change=trial)]
     # What was on trial before may have gone live, and no run has reported it.
-    begun = ConfigTrial(digest=desired, unsure=True if trial else None)
+    begun = ConfigTrial(digest=desired, unsure=True if trial else None, begun_at=world.now)
     return [_set("the desired configuration changed", controller, ControllerNotes(change=begun))]
 
 
@@ -160,7 +160,7 @@ def _conclude(world: World, controller: Member, trial: ConfigTrial) -> list[Step
     if outcome is None:
         return []  # its result is unknown: the next tick looks
     if outcome.error and outcome.error.code in REFUSALS:
-        ask_again = ConfigTrial(digest=str(stored.applied_config)) if trial.unsure else None
+        ask_again = ConfigTrial(digest=str(stored.applied_config), begun_at=world.now) if trial.unsure else None
         return [refuse(world, controller, trial.digest, outcome.error, change=ask_again)]
     reported = ControllerNotes.read(outcome.detail)
     if not outcome.error and reported.applied_config:

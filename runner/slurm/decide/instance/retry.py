@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from runner.intent.errors import IntentError
 from runner.model.instance_notes import Reason, StatusDetail
 from runner.model.member_notes import MemberNotes
-from runner.model.plan import AdapterError, Announce, Play, Refuse, SetInstance, SetMember, Step
+from runner.model.plan import AdapterError, Play, Refuse, SetInstance, SetMember, Step
 from runner.model.platform import UNFINISHED, Health, InstanceStatus, Member, MemberStatus, Operation
 from runner.slurm.components import CONTROLLER, WORKER
 from runner.slurm.decide.instance import queue, whole_cluster
@@ -115,10 +115,9 @@ def _ours(operation: Operation, steps: list[Step]) -> list[Step]:
         if isinstance(step, Refuse):
             ours.append(step)
             continue
-        ends = isinstance(step, SetInstance) and step.status == InstanceStatus.FAILED
-        if (ends or isinstance(step, Announce)) and not any(isinstance(one, Refuse) for one in ours):
-            last = next(one for one in steps if isinstance(one, SetInstance))
-            (reason, *_) = StatusDetail.read(last.detail).reasons or [NO_REASON]
+        refused = any(isinstance(one, Refuse) for one in ours)
+        if isinstance(step, SetInstance) and step.status == InstanceStatus.FAILED and not refused:
+            (reason, *_) = StatusDetail.read(step.detail).reasons or [NO_REASON]
             ours.append(Refuse(reason.message, operation, reason.code))
         ours.append(step)
     return ours

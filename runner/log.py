@@ -91,9 +91,9 @@ def with_regions() -> Iterator[None]:
 
 def know_regions(found: Mapping[str, str | None]) -> None:
     """Where the instance at hand and its members are, by id, as far as the platform says so."""
-    known = _regions.get()
-    if known is not None:
-        known.update({one: region for one, region in found.items() if region and REGION.fullmatch(region)})
+    regions = _regions.get()
+    if regions is not None:
+        regions.update({one: region for one, region in found.items() if region and REGION.fullmatch(region)})
 
 
 def _resource_name(event: structlog.typing.EventDict) -> str | None:

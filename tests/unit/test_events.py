@@ -167,8 +167,8 @@ def test_a_cluster_that_is_healthy_again_is_one_event_with_the_time_since_when_i
 
 def test_a_stop_ends_the_count_of_a_cluster_that_is_not_healthy() -> None:
     now = cluster(*both_ready())
-    known = (now.instance.status_detail or {}) | {"not_healthy_since": "2026-01-02T03:00:00Z"}
-    now = now.later(instance=now.instance.model_copy(update={"status_detail": known, "health": "degraded"}))
+    detail = (now.instance.status_detail or {}) | {"not_healthy_since": "2026-01-02T03:00:00Z"}
+    now = now.later(instance=now.instance.model_copy(update={"status_detail": detail, "health": "degraded"}))
     now, steps, _ = whole("stop", now)
     assert names(steps) == ["stopped"]
     assert now.instance.status == "stopped" and "not_healthy_since" not in (now.instance.status_detail or {})

@@ -259,17 +259,9 @@ ENDS = {add: "succeeded", drain: "succeeded", remove: "succeeded", replace: "suc
     rotate_with_a_host_in_the_way: "failed",
     rotate_with_an_unreachable_host: "failed",
 }
-EVENTS = {
-    drain_given_up: ["operation_failed"],
-    restart: ["running"],
-    retry: ["running"],
-    rollback: ["upgraded"],
-    rotate: ["changed"],
-    rotate_then_add: ["changed"],
-    rotate_with_a_host_in_the_way: ["operation_failed"],
-    rotate_with_an_unreachable_host: ["operation_failed"],
-    upgrade: ["upgraded"],
-}
+EVENTS = {upgrade: ["upgraded"], rollback: ["upgraded"], restart: ["running"], retry: ["running"]}
+EVENTS |= dict.fromkeys((rotate, rotate_then_add), ["changed"])
+EVENTS |= dict.fromkeys((one for one, end in ENDS.items() if end == "failed"), ["operation_failed"])
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

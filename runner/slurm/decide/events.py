@@ -125,8 +125,8 @@ def _cause(instance: AppInstance, operation: Operation | None) -> str:
 
 
 def _context(instance: AppInstance) -> Detail:
-    known = {name: str(value) for name in CONTEXT if (value := getattr(instance, name)) is not None}
-    return {"app_instance_id": str(instance.id)} | known
+    fields = {name: str(value) for name in CONTEXT if (value := getattr(instance, name)) is not None}
+    return {"app_instance_id": str(instance.id)} | fields
 
 
 def _request(operation: Operation | None) -> Detail:

@@ -260,8 +260,8 @@ ENDS = {add: "succeeded", drain: "succeeded", remove: "succeeded", replace: "suc
     rotate_with_an_unreachable_host: "failed",
 }
 EVENTS = {upgrade: ["upgraded"], rollback: ["upgraded"], restart: ["running"], retry: ["running"]}
-EVENTS |= dict.fromkeys((rotate, rotate_then_add), ["changed"])
-EVENTS |= dict.fromkeys((one for one, end in ENDS.items() if end == "failed"), ["operation_failed"])
+EVENTS |= {one: ["changed"] for one in (rotate, rotate_then_add)}
+EVENTS |= {one: ["operation_failed"] for one, end in ENDS.items() if end == "failed"}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

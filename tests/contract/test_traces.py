@@ -1,4 +1,7 @@
-"""Traces of real work on a real platform. A collector holds the spans, as real protobuf."""
+"""Traces of real work on a real platform. A collector holds the spans, as real protobuf.
+
+Over 300 lines, because each way in which work or the collector can fail needs its own run.
+"""
 
 import contextlib
 import json

@@ -69,7 +69,7 @@ def upgrade(
     wait: Wait = False,
     timeout: Timeout = None,
 ) -> None:
-    """Move Slurm's packages to a newer version, controller first; jobs run on.
+    """Move Slurm's packages to a newer version, controller first; jobs continue.
 
     Within a series a failed upgrade is undone; across series it stops and names its backup.
     """
@@ -77,11 +77,9 @@ def upgrade(
     request("upgrade", target, Answer(as_json, wait, timeout), given(terms, parameter))
 
 
-def rollback(
-    target: Target, parameter: Parameter = None, as_json: Json = False, wait: Wait = False, timeout: Timeout = None
-) -> None:
+def rollback(target: Target, as_json: Json = False, wait: Wait = False, timeout: Timeout = None) -> None:
     """Return to the packages and the configuration from before the last upgrade or change."""
-    request("rollback", target, Answer(as_json, wait, timeout), given({}, parameter))
+    request("rollback", target, Answer(as_json, wait, timeout), {})
 
 
 def add_to(app: typer.Typer, op: typer.Typer) -> None:

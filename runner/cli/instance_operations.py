@@ -32,11 +32,9 @@ def stop(
     request("stop", target, Answer(as_json, wait, timeout), given(terms, parameter))
 
 
-def start(
-    target: Target, parameter: Parameter = None, as_json: Json = False, wait: Wait = False, timeout: Timeout = None
-) -> None:
+def start(target: Target, as_json: Json = False, wait: Wait = False, timeout: Timeout = None) -> None:
     """Bring a stopped cluster back with the nodes it had."""
-    request("start", target, Answer(as_json, wait, timeout), given({}, parameter))
+    request("start", target, Answer(as_json, wait, timeout), {})
 
 
 def restart(
@@ -49,7 +47,7 @@ def restart(
     wait: Wait = False,
     timeout: Timeout = None,
 ) -> None:
-    """Restart slurmdbd, slurmctld and every slurmd. Running jobs run on."""
+    """Restart slurmdbd, slurmctld and every slurmd. Running jobs continue."""
     request("restart", target, Answer(as_json, wait, timeout), given({"patience_seconds": patience}, parameter))
 
 
@@ -57,7 +55,7 @@ def decommission(
     target: Target,
     deadline: Deadline = None,
     on_deadline: Annotated[
-        str | None, typer.Option(help="At the deadline: give_up (default; jobs run on) or cancel the running jobs.")
+        str | None, typer.Option(help="At the deadline: give_up (default; jobs continue) or cancel the running jobs.")
     ] = None,
     keep_logs: Annotated[bool, typer.Option("--keep-logs", help="Keep the daemons' logs on the hosts.")] = False,
     remove_homes: RemoveHomes = False,
@@ -91,7 +89,7 @@ def retry(target: Target, as_json: Json = False, wait: Wait = False, timeout: Ti
 
 
 def rotate_credentials(target: Target, as_json: Json = False, wait: Wait = False, timeout: Timeout = None) -> None:
-    """Give every host of a running cluster a new munge key at the same moment. Jobs run on."""
+    """Give every host of a running cluster a new munge key at the same moment. Jobs continue."""
     request("rotate_credentials", target, Answer(as_json, wait, timeout), {})
 
 

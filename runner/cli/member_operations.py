@@ -105,7 +105,6 @@ def op_add(
     target: Target,
     allocations: Allocations,
     component: Component = "worker",
-    parameter: Parameter = None,
     as_json: Json = False,
     wait: Wait = False,
     timeout: Timeout = None,
@@ -117,7 +116,7 @@ def op_add(
         Answer(as_json, wait, timeout),
         component=component,
         allocations=allocations,
-        parameters=read_pairs(parameter),
+        parameters={},
     )
 
 

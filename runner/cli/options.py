@@ -61,12 +61,12 @@ Reason = Annotated[str, typer.Option(help="A reason; it is part of the node's dr
 Deadline = Annotated[int | None, typer.Option(help="Seconds to wait for jobs that are in the way; default: no limit.")]
 OnDeadline = Annotated[
     str | None,
-    typer.Option(help="At the deadline: give_up (default; jobs run on), requeue or cancel the jobs. Needs --deadline."),
+    typer.Option(help="At the deadline: give_up (default; jobs continue), requeue or cancel them. Needs --deadline."),
 ]
 OnLeavingDeadline = Annotated[
     str | None,
     typer.Option(
-        help="At the deadline: give_up (default; jobs run on), requeue or cancel the jobs. Needs --deadline. If a"
+        help="At the deadline: give_up (default; jobs continue), requeue or cancel the jobs. Needs --deadline. If a"
         " waiting job names the node, requeue clears its required nodes and cancel cancels it."
     ),
 ]

@@ -21,6 +21,7 @@ from runner.model.names import host_name
 from runner.model.plan import Step, operations_of, shown
 from runner.model.platform import Allocation, AppInstance, Member, Operation
 from runner.slurm import notes, waiting
+from runner.slurm.app import SLURM
 from runner.translate import MemberEvent
 
 # Names and messages come from an API, so nothing in them is markup. Only tables are folded.
@@ -62,6 +63,7 @@ def instance_row(instance: AppInstance) -> Row:
         "status": instance.status,
         "health": instance.health,
         "workers": _counts(stored.workers),
+        "cluster": SLURM.metrics.cluster(instance),
         "app": instance.app_version,
         **_versions(stored.versions or notes.Versions()),
         "why": "; ".join([*_under_way(stored.operation), *(one.message for one in stored.reasons or [])]) or None,

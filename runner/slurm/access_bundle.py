@@ -44,10 +44,11 @@ PATHS = {
     },
 }
 LOGS = {
-    "controller": "sudo journalctl --no-pager --lines=50 --unit=slurmctld --unit=slurmdbd --unit=mariadb --unit=munge",
-    "worker": "sudo journalctl --no-pager --lines=50 --unit=slurmd --unit=munge",
+    "controller": "journalctl --no-pager --lines=50 --unit=slurmctld --unit=slurmdbd --unit=mariadb --unit=munge",
+    "worker": "journalctl --no-pager --lines=50 --unit=slurmd --unit=munge",
 }
 NOTES = [
+    "logs: the journal of a daemon is readable as root and for members of the group systemd-journal.",
     "munge: all hosts of the cluster share one key, which the adapter keeps in Vault; their clocks must agree.",
     "slurmdbd and its MariaDB run on the controller and are queried by Slurm's commands; nothing else needs them.",
     "Hosts know each other by address; a node's name is its host's own short name.",

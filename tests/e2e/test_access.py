@@ -49,12 +49,12 @@ def test_every_command_of_the_bundle_works_as_it_is_written(equipped: Equipped) 
     bundle = equipped.cluster.instance()["access"]
     samples: list[Doc] = [*bundle["commands"], *bundle["health"]]
     submit = [bundle["submit"]["batch"], bundle["submit"]["interactive"]]
-    outputs = works(equipped, [*(one["command"] for one in samples), *submit, bundle["logs"]["controller"]])
+    outputs = works(equipped, [*(one["command"] for one in samples), *submit, f"sudo {bundle['logs']['controller']}"])
     assert outputs[submit[0]].startswith("Submitted batch job ")
     # Srun may have printed before that it waits for its node.
     assert outputs[submit[1]].splitlines()[-1] in equipped.cluster.workers()
     assert "UP" in outputs["scontrol ping"]
-    assert "slurmctld" in outputs[bundle["logs"]["controller"]]
+    assert "slurmctld" in outputs[f"sudo {bundle['logs']['controller']}"]
     equipped.cluster.on("gs-2", *bundle["logs"]["worker"].split())
 
 

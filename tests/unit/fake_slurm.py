@@ -22,7 +22,7 @@ from tests.unit.worlds import NOW, UNREACHABLE, after, snapshot
 
 __all__ = ["FakeNode", "FakeSlurm"]
 
-BROKEN = AdapterError("unit_failed", "it does not stop", "retryable")
+BROKEN = AdapterError("host_lock_busy", "another call holds the host's lock", "retryable")
 DAEMON_STARTS = timedelta(seconds=2)
 
 

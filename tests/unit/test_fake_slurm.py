@@ -1,6 +1,7 @@
 """The stand-in for Slurm is held to what was recorded of Slurm 22.05 and 24.11, and to facts of its documents."""
 
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from runner.model.plan import Play
+from tests.error_codes import classes
 from tests.unit.fake_node import FakeNode
 from tests.unit.fake_packages import FIRST, NEXT
 from tests.unit.fake_slurm import FakeSlurm
@@ -159,3 +161,11 @@ def test_a_move_that_is_cut_off_after_its_packages_shows_daemons_that_are_outdat
     seen = slurm.seen()
     assert seen and seen.controller.outdated == ["slurmdbd", "slurmctld"]
     assert (seen.controller.package_version, seen.controller.slurm_version) == (NEXT, "22.05.8")
+
+
+@pytest.mark.parametrize("module", ["fake_keys.py", "fake_packages.py", "fake_slurm.py"])
+def test_the_stand_in_raises_codes_with_classes_that_they_have(module: str) -> None:
+    text = (Path(__file__).parent / module).read_text()
+    raised = re.findall(r'AdapterError\("(\w+)", f?"[^"]*"(?:, "(\w+)")?', text)
+    assert raised
+    assert [one for one in raised if (one[1] or "intervention") not in classes()[one[0]]] == []

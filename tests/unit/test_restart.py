@@ -1,4 +1,4 @@
-"""Every daemon of a cluster is restarted once, jobs run on, and it ends within its bound: on a cluster in memory."""
+"""Every daemon of a cluster is restarted once, jobs continue, and it ends within its bound: on a cluster in memory."""
 
 import json
 from datetime import datetime, timedelta

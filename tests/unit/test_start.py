@@ -83,7 +83,7 @@ def test_each_worker_ends_by_itself_and_the_result_shows_how() -> None:
     (finish,) = of_kind(steps, Finish)
     assert (finish.status, finish.error["code"]) == ("failed", "partly_failed")
     assert (the(now, one).status, the(now, other).status) == ("ready", "failed")
-    assert finish.result["members"][str(other.id)]["error"]["code"] == "unit_failed"
+    assert finish.result["members"][str(other.id)]["error"]["code"] == "host_lock_busy"
     assert reported(now)[:2] == ("running", "degraded")
 
 

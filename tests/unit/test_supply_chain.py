@@ -175,9 +175,21 @@ def test_systemd_accepts_the_units_and_finds_little_exposure(tmp_path: Path) -> 
     units = [str(tmp_path / f"gpuaas-slurm.{kind}") for kind in ("service", "timer")]
     checked = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
     assert "gpuaas-slurm" not in checked.stderr, checked.stderr
+    (tmp_path / "gpuaas-slurm.service.d").mkdir()
+    (tmp_path / "watch.conf").rename(tmp_path / "gpuaas-slurm.service.d" / "watch.conf")
+    watching = subprocess.run(["systemd-analyze", "verify", units[0]], capture_output=True, text=True, check=False)
+    assert "gpuaas-slurm" not in watching.stderr and "watch.conf" not in watching.stderr, watching.stderr
     command = ["systemd-analyze", "security", "--offline=yes", "--threshold=30", units[0]]
     exposed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert exposed.returncode == 0, exposed.stdout[-600:]
+
+
+def test_watching_is_the_same_service_that_does_not_end_and_is_started_again() -> None:
+    service, watching = unit("gpuaas-slurm.service"), (ROOT / "deploy" / "systemd" / "watch.conf").read_text()
+    assert f"ExecStart=\nExecStart={service['ExecStart']} --watch\n" in watching, "the first ExecStart is taken away"
+    assert unit("watch.conf").items() >= {"Type": "exec", "Restart": "always", "WantedBy": "multi-user.target"}.items()
+    settings = {one for one in unit("watch.conf") if one in service} - {"ExecStart", "Type"}
+    assert not settings, "everything else is that of the service"
 
 
 def cronjob() -> Any:
@@ -214,6 +226,17 @@ def test_the_cronjob_runs_one_at_a_time_without_root_and_without_a_writable_disk
     assert not [one for one in container["env"] if re.search("SECRET|TOKEN", one["name"])]
 
 
+def test_the_pod_for_a_person_has_the_image_settings_and_rights_of_the_cronjob() -> None:
+    by_hand = yaml.safe_load((ROOT / "deploy" / "kubernetes" / "by-hand.yaml").read_text())["spec"]
+    job = cronjob()["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (own,), (runner,) = by_hand["containers"], job["containers"]
+    for name in ("image", "securityContext", "volumeMounts", "resources"):
+        assert own[name] == runner[name], name
+    for name in ("securityContext", "volumes", "automountServiceAccountToken", "enableServiceLinks"):
+        assert by_hand[name] == job[name], name
+    assert own["workingDir"].endswith("/share/gpuaas-slurm") and own["env"] == runner["env"][:1]
+
+
 def test_memory_is_enough_for_twice_the_plays_at_once_the_runner_and_tmp() -> None:
     pod = cronjob()["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -241,3 +264,8 @@ def test_what_the_image_copies_is_what_the_wheel_is_made_of() -> None:
     shared = set(re.findall(r'^"([\w.]+)" = "share/gpuaas-slurm/', wheel, re.M))
     copied = {source for line in re.findall(r"^COPY (?!--)(.*)$", text, re.M) for source in line.split()[:-1]}
     assert shared | {"runner", "sandbox"} <= copied
+
+
+def test_an_installed_runner_has_what_plays_by_hand_need() -> None:
+    installed = re.findall(r'^"([\w.]+)" = "share/gpuaas-slurm/\1"$', (ROOT / "pyproject.toml").read_text(), re.M)
+    assert {"ansible.cfg", "gpuaas.yml", "inventory_plugins", "playbooks", "plugins", "roles"} <= set(installed)

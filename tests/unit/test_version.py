@@ -29,6 +29,6 @@ def test_the_changelog_begins_with_this_version() -> None:
 
 
 def test_deployment_files_name_the_image_of_this_version() -> None:
-    for file in ("deploy/Containerfile", "deploy/kubernetes/cronjob.yaml"):
+    for file in ("deploy/Containerfile", "deploy/kubernetes/cronjob.yaml", "deploy/kubernetes/by-hand.yaml"):
         named = re.findall(r"gpuaas-slurm:(\d\S*)", (ROOT / file).read_text())
         assert named and set(named) == {MANIFEST}, file

@@ -28,7 +28,7 @@ Units = list[dict[str, Any]]
 BACK = Patience(round=300)
 RESTORE = (
     "gpuaas-slurm exec --instance INSTANCE -- ansible-playbook -i gpuaas.yml playbooks/restore_backup.yml"
-    " --limit INSTANCE-GROUP -e backup={name}"
+    " --limit GROUP -e backup={name}"
 )
 
 

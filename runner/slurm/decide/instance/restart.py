@@ -1,4 +1,4 @@
-"""Restart: slurmdbd, slurmctld and each slurmd, in one run; jobs run on, and it ends within a bound.
+"""Restart: slurmdbd, slurmctld and each slurmd, in one run; jobs continue, and it ends within a bound.
 
 A daemon that started later than `after` in the note, by the controller's clock, has been restarted and is left alone,
 so a killed runner's successor does only what is left. A worker that did not serve before is excused.

@@ -84,5 +84,8 @@ def test_plays_that_cannot_be_read_are_replaced_and_the_rest_of_the_result_stays
 def test_a_play_without_any_report_was_stopped() -> None:
     silent = HostRun(outcome="no_report")
     ok, failed = HostRun(outcome="ok"), HostRun(outcome="task_failed")
-    results = [play_history.result_of(dict(enumerate(one))) for one in ([silent], [ok, silent], [failed], [ok, failed])]
+    results = [
+        play_history.result_of({str(n): host for n, host in enumerate(one)})
+        for one in ([silent], [ok, silent], [failed], [ok, failed])
+    ]
     assert results == ["stopped", "ok", "failed", "partly_failed"]

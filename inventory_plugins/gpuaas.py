@@ -93,6 +93,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
                         fences=fences,
                         first=manual.new_members(members),
                         on_record=record,
+                        correlation=manual.read_correlation(os.environ.get(manual.CORRELATION_VARIABLE), members),
                     )
                     for member_id, problem in problems.items():
                         self.display.warning(f"member {member_id} left out: {problem.message}")

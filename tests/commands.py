@@ -26,6 +26,9 @@ _PATTERNS = (
     re.compile(r"""(?<=client_secret['"]: ['"])[^'"]+|(?<=operator_token=['"])[^'"]+"""),
 )
 
+# The command for work by hand, which has to say why.
+EXEC = ("exec", "--reason", "a test")
+
 
 @dataclass
 class Call:

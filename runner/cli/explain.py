@@ -1,25 +1,29 @@
-"""gpuaas-slurm explain: everything about one request, from the API alone.
+"""gpuaas-slurm explain: the whole story of one request, from the API alone; a log file adds its lines.
 
-Five questions: which instance, which operation, which members, which correlation id, and what the runtime shows.
+Five questions: which instance, which operation, which members, which correlation id, and what the runtime shows. Then,
+in time order: who asked, what was decided and why, which plays ran on which hosts, and how it ended.
 """
 
+import textwrap
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
-from runner.cli import requests, view
+from runner.cli import follow, log_lines, requests, story, view
 from runner.cli.commands import as_reader
 from runner.cli.options import Json
-from runner.model import claims
+from runner.cli.request_state import next_step
+from runner.cli.story import Entry, Found
+from runner.cli.tables import MOST_COLUMNS
 from runner.model.errors import RequestError
 from runner.model.names import host_name
 from runner.model.plan import Detail
-from runner.model.platform import AppInstance, Member, Operation
+from runner.model.platform import AppInstance, Operation
 from runner.platform.client import Client
+from runner.settings import Settings
 from runner.slurm import notes
 
-SHORTEST = 6
 RUNTIME = (
     "phase",
     "node_state",
@@ -31,60 +35,58 @@ RUNTIME = (
     "last_runtime_observed_at",
 )
 RUNTIME_OF_INSTANCE = {"observed_at", "config_version", "versions", "workers"}
+MEMBERS_SHOWN = 20
+INDENT = " " * 13
 
 
 def explain(
     correlation: Annotated[str, typer.Argument(help="A correlation id, or its start (six characters or more).")],
+    logs: Annotated[
+        list[str] | None,
+        typer.Option("--log", help="Add the lines of this log of the runner (JSON lines); repeatable; - is stdin."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Everything about one request: its instance, operations and members, and what the runtime shows of them."""
+    """The story of one request, in time order: who asked, what was decided and why, which plays ran on which hosts,
+    what the runtime shows, how it ended, and what to do next.
+
+    Also of work by hand (exec, trust) and of routine work (a look, a repair), by the id of that work.
+    """
     with as_reader() as (client, loaded):
         found = [
-            account
+            one
             for instance in client.instances(app_slug=loaded.app_slug)
-            if (account := _account(client, instance, correlation))
+            if (one := _found(client, loaded, instance, correlation))
         ]
+    lines = log_lines.read(logs or [], correlation)
     if not found:
+        also = f" The log has {len(lines)} lines with it." if lines else ""
         raise RequestError(
-            f"no record of this project has the correlation id {correlation}. gpuaas-slurm get operations lists them"
+            f"no record of this project has the correlation id {correlation}.{also} gpuaas-slurm get operations lists"
+            " them. The id of routine work stays on record until later work of its kind takes its place; the platform's"
+            " audit and the runner's log (--log) have it longer"
         )
+    accounts = [account(one, lines if len(found) == 1 else ()) for one in found]
     if as_json:
-        view.print_json(found)
+        view.print_json(accounts)
     else:
-        view.out.print("\n\n".join("\n".join(lines(one)) for one in found), markup=False, soft_wrap=True)
+        shown = "\n\n".join("\n".join(text(one)) for one in accounts)
+        view.out.print(view.plain(shown), markup=False, soft_wrap=True)
 
 
-def _account(client: Client, instance: AppInstance, correlation: str) -> Detail | None:
-    operations = requests.operations(client, instance)
-    requested = [one for one in operations if matches(one.correlation_id, correlation)]
-    own = matches(instance.correlation_id, correlation)
-    if not requested and not own:
-        return None
-    # A platform may give the operations that a deploy seeds the deploy's own id: then this is about the whole instance.
-    members = [one for one in client.members(instance.id) if own or is_about(one, requested, correlation)]
-    events = [one for one in client.events(instance.id) if matches(str(one.get("correlation_id")), correlation)]
-    return explanation(instance, requested, members, events)
+def _found(client: Client, settings: Settings, instance: AppInstance, correlation: str) -> Found | None:
+    operations: Sequence[Operation] = requests.operations(client, instance)
+    records = follow.read_records(client, settings, instance, operations)
+    return story.find(records, client.events(instance.id), correlation)
 
 
-def matches(correlation_id: str, start: str) -> bool:
-    return correlation_id == start or (len(start) >= SHORTEST and correlation_id.startswith(start))
-
-
-def is_about(member: Member, operations: Sequence[Operation], correlation: str) -> bool:
-    """Whether one of the operations made the member, names it, or drains or removes it."""
-    return matches(member.correlation_id or "", correlation) or any(
-        claims.is_about(operation, member) for operation in operations
-    )
-
-
-def explanation(
-    instance: AppInstance, operations: Sequence[Operation], members: Sequence[Member], events: Sequence[Detail]
-) -> Detail:
-    shown = notes.instance(instance)
+def account(found: Found, log: Sequence[Entry]) -> Detail:
+    """Everything about the id, as `--json` prints it."""
+    instance, shown = found.instance, notes.instance(found.instance)
     runtime = {key: value for key, value in shown.stored_fields(RUNTIME_OF_INSTANCE).items() if value is not None}
-    carried = {one.correlation_id for one in operations} or {instance.correlation_id}
+    next_steps = [step for code in story.codes(found) if (step := next_step(code))]
     return {
-        "correlation_ids": sorted(carried),
+        "correlation_ids": found.correlation_ids,
         "instance": {
             "id": str(instance.id),
             "name": instance.name,
@@ -103,7 +105,7 @@ def explanation(
                 "created_at": str(one.created_at) if one.created_at else None,
                 "error": one.error,
             }
-            for one in operations
+            for one in found.asked
         ],
         "members": [
             {
@@ -112,40 +114,61 @@ def explanation(
                 "host": notes.of(one).hostname,
                 "status": one.status,
                 "error": error.stored() if (error := one.notes.last_adapter_error) else None,
-                "runtime": _runtime(one),
+                "runtime": story.runtime_of(one, RUNTIME),
             }
-            for one in members
+            for one in found.members
         ],
         "runtime": runtime,
-        "events": [{"type": one.get("type"), "at": one.get("created_at")} for one in events],
+        "events": [{"type": one.get("type"), "at": one.get("created_at")} for one in found.events],
+        "story": [one.shown() for one in story.merged(story.entries(found), log)],
+        "end": story.ending(found),
+        "next": next_steps[0] if next_steps else story.without_error(found),
     }
 
 
-def _runtime(member: Member) -> Detail:
-    seen = notes.of(member).stored_fields(RUNTIME)
-    return {key: seen[key] for key in RUNTIME if key in seen}
-
-
-def lines(account: Detail) -> list[str]:
-    """The explanation as lines of text: the five answers, each with its error if there is one."""
-    instance = account["instance"]
-    shown = [f"correlation  {', '.join(account['correlation_ids'])}"]
-    shown += [f"instance     {instance['id']} {instance['name'] or ''} is {instance['status']}, {instance['health']}"]
-    shown += [line for reason in instance["reasons"] for line in _error_lines(reason)]
-    for one in account["operations"]:
-        shown += [
-            f"operation    {one['operation']} {one['of']} {one['id']} is {one['status']}",
-            *_error_lines(one["error"]),
-        ]
-    for one in account["members"]:
-        shown += [f"member       {one['name']} on {one['host'] or 'an unknown host'} is {one['status']}"]
-        shown += _error_lines(one["error"])
-        shown += [f"             {key}: {value}" for key, value in one["runtime"].items()]
-    shown += [f"runtime      {key}: {value}" for key, value in account["runtime"].items()] or [
-        "runtime      not seen yet"
+def text(made: Detail) -> list[str]:
+    """The account as lines of at most 100 columns: the five answers, the story, its end and the next step."""
+    instance, members = made["instance"], made["members"]
+    shown = [_line("correlation", ", ".join(made["correlation_ids"]))]
+    shown += [
+        _line("instance", f"{instance['id']} {instance['name'] or ''} is {instance['status']}, {instance['health']}")
     ]
-    return shown + [f"event        {one['at']} {one['type']}" for one in account["events"]]
+    shown += [_error(reason) for reason in instance["reasons"]]
+    for one in made["operations"]:
+        shown += [_line("operation", f"{one['operation']} {one['of']} {one['id']} is {one['status']}")]
+        shown += [_error(one["error"])] if one["error"] else []
+    for one in members[:MEMBERS_SHOWN]:
+        shown += [_line("member", f"{one['name']} on {one['host'] or 'an unknown host'} is {one['status']}")]
+        shown += [_error(one["error"])] if one["error"] else []
+        shown += [_line("", "; ".join(f"{key}: {value}" for key, value in one["runtime"].items()))]
+    if len(members) > MEMBERS_SHOWN:
+        shown += [_line("member", f"and {len(members) - MEMBERS_SHOWN} more: --json has them")]
+    seen = [_line("runtime", f"{key}: {_flat(value)}") for key, value in made["runtime"].items()]
+    shown += [*(seen or [_line("runtime", "not seen yet")]), ""]
+    shown += [_told(one) for one in made["story"]]
+    shown += ["", _line("end", made["end"]), _line("next", made["next"])]
+    return [line for one in shown for line in one.split("\n")]
 
 
-def _error_lines(error: Any) -> list[str]:
-    return [f"             {error.get('code')}: {error.get('message')}"] if isinstance(error, dict) else []
+def _told(one: Detail) -> str:
+    """One entry of the story: its time, its kind and its text; below a play its hosts."""
+    at = str(one["at"] or "no time")[:19].replace("T", " ")
+    hosts = [_wrapped(f"{'':32}{host}", 34) for host in one.get(story.HOSTS, [])]
+    return "\n".join([_wrapped(f"{at:<19}  {one['kind']:<8} {one['text']}", 30), *hosts])
+
+
+def _line(name: str, value: str) -> str:
+    return _wrapped(f"{name:<13}{value}", len(INDENT))
+
+
+def _error(error: Any) -> str:
+    return _line("", f"{error.get('code')}: {error.get('message')}") if isinstance(error, dict) else ""
+
+
+def _flat(value: Any) -> str:
+    return ", ".join(f"{key} {one}" for key, one in value.items() if one) if isinstance(value, dict) else str(value)
+
+
+def _wrapped(line: str, indent: int) -> str:
+    flat = " ".join(line.splitlines()) if "\n" in line else line
+    return textwrap.fill(flat, MOST_COLUMNS, subsequent_indent=" " * indent, break_on_hyphens=False)

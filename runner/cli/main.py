@@ -13,10 +13,22 @@ from runner.act import bundle
 from runner.cli import access, configure, follow, instance_operations, live, member_operations, requests, trust, view
 from runner.cli.commands import CANNOT_RUN, EXPECTED, FAILED, OK, as_reader, as_service, exit_code, load, problems
 from runner.cli.explain import explain
-from runner.cli.options import MEMBER_NAMES, Form, Json, OneOrAll, Output, Which, chosen_form, split_list
+from runner.cli.options import (
+    MEMBER_NAMES,
+    AsServiceAccount,
+    ByHandReason,
+    Form,
+    Json,
+    OneOrAll,
+    Output,
+    Which,
+    chosen_form,
+    split_list,
+)
 from runner.cli.tables import INSTANCES, MEMBERS, OPERATIONS, PLAN, Section
 from runner.loop import hardening, manual
 from runner.loop import run as loop
+from runner.loop.by_hand import hand
 from runner.loop.dry_run import dry_run
 from runner.loop.live_look import look
 from runner.loop.process_lock import ProcessLock
@@ -195,17 +207,22 @@ def _everything(client: Client, one: AppInstance) -> dict[str, Any]:
 @app.command("exec", context_settings={"ignore_unknown_options": True, "allow_extra_args": False})
 def exec_with_access(
     command: Annotated[list[str], typer.Argument(help="What to run, after --, for example ansible-playbook ...")],
+    reason: ByHandReason,
     instance: Which = None,
     members: Annotated[str, typer.Option(help=f"Claim only these members, comma separated: {MEMBER_NAMES}.")] = "",
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Claim nothing: for a command that changes no host.")
     ] = False,
+    as_service_account: AsServiceAccount = False,
 ) -> None:
     """Run a command with this instance's ssh key in a private agent and its secrets available to plays.
 
-    Its members are claimed while the command runs, so that no runner changes them. Package policy is queried first, and
-    its answer holds for plays. Exit code: the command's; 3: another runner holds a member and nothing was run,
-    or the claim was lost and the command was ended.
+    Your token (GPUAAS_OPERATOR_TOKEN) puts it on record first, with the reason; `explain` shows the record by the
+    correlation id that is printed.
+
+    The instance's members are claimed while the command runs, so that no runner changes them. Package policy is queried
+    first, and its answer holds for plays. Exit code: the command's; 3: another runner holds a member and nothing was
+    run, or the claim was lost and the command was ended.
     """
     # The command gets the operator's own settings whole: the inventory plugin calls the platform with them.
     environment = dict(os.environ)
@@ -215,7 +232,8 @@ def exec_with_access(
     def pick(alive: Sequence[Member]) -> Sequence[Member]:
         return [find_member(alive, name, SLURM) for name in names] if names else alive
 
-    with Client(loaded) as client:
-        one = find_instance(client, loaded, instance)
-        code = manual.execute(client, loaded, SLURM, one, command, environment, pick, read_only=read_only)
+    with hand(loaded, reason, view.err.print, as_service_account=as_service_account) as person:
+        one = find_instance(person.client, loaded, instance)
+        with Client(loaded) as client:
+            code = manual.execute(client, loaded, SLURM, one, person, command, environment, pick, read_only=read_only)
     raise typer.Exit(code)

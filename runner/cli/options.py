@@ -58,6 +58,13 @@ Allocations = Annotated[str, typer.Option(help="Allocations, comma separated: id
 Component = Annotated[str, typer.Option("--component", help="component_key of the members.")]
 Parameter = Annotated[list[str] | None, typer.Option("--parameter", "-p", help="A parameter KEY=VALUE, repeatable.")]
 Reason = Annotated[str, typer.Option(help="A reason; it is part of the node's drain reason.")]
+ByHandReason = Annotated[str, typer.Option("--reason", help="Why; the record of this command keeps it.")]
+AsServiceAccount = Annotated[
+    bool,
+    typer.Option(
+        "--as-service-account", help="In an emergency, without a token of your own: the record names no person."
+    ),
+]
 Deadline = Annotated[int | None, typer.Option(help="Seconds to wait for jobs that are in the way; default: no limit.")]
 OnDeadline = Annotated[
     str | None,

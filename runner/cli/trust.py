@@ -8,13 +8,15 @@ import typer
 
 from runner import context
 from runner.cli import view
-from runner.cli.commands import load
-from runner.cli.options import MEMBER_NAMES, Which
+from runner.cli.commands import OK, load
+from runner.cli.options import MEMBER_NAMES, AsServiceAccount, ByHandReason, Which
 from runner.intent import host_keys
 from runner.intent.connection import read_address
-from runner.model import cause
+from runner.loop.by_hand import hand
+from runner.model.cause import Cause
 from runner.model.errors import RequestError
 from runner.model.member_notes import MemberNotes
+from runner.model.names import host_name
 from runner.model.plan import Detail, stamp
 from runner.model.platform import Allocation, Member
 from runner.observe.find import find_instance, find_member
@@ -25,18 +27,27 @@ from runner.slurm.app import SLURM
 def trust(
     member: Annotated[str, typer.Argument(help=f"The member: {MEMBER_NAMES}.")],
     key: Annotated[str, typer.Option(help="The host's public key, as in /etc/ssh/ssh_host_ed25519_key.pub.")],
+    reason: ByHandReason,
     instance: Which = None,
+    as_service_account: AsServiceAccount = False,
 ) -> None:
-    """Identify a member's host by this ssh key from now on. Take the key from the machine itself, not over ssh."""
+    """Identify a member's host by this ssh key from now on. Take the key from the machine itself, not over ssh.
+
+    Your token (GPUAAS_OPERATOR_TOKEN) puts it on record first, with the reason; `explain` shows the record by the
+    correlation id that is printed.
+    """
     loaded = load()
-    with Client(loaded) as client:
-        one = find_instance(client, loaded, instance)
-        found = find_member(client.members(one.id), member, SLURM)
-        allocation = next((each for each in client.allocations() if each.id == found.allocation_id), None)
-        body = {"adapter_detail": with_key(found, allocation, key)}
-        with context.bound(cause.of_marked(found, one)):
-            client.patch_member(found, body, key=uuid.uuid4().hex)
-        view.out.print(f"the host of {member} is identified by {host_keys.fingerprint(key.split()[1])} from now on")
+    with hand(loaded, reason, view.err.print, as_service_account=as_service_account) as person:
+        one = find_instance(person.client, loaded, instance)
+        with Client(loaded) as client, context.bound(Cause(person.correlation_id)):
+            found = find_member(client.members(one.id), member, SLURM)
+            allocation = next((each for each in client.allocations() if each.id == found.allocation_id), None)
+            detail = with_key(found, allocation, key) | MemberNotes(correlation_id=person.correlation_id).changes
+            pinned = host_keys.fingerprint(key.split()[1])
+            with person.recorded(one, "trust", f"trust {host_name(found)} --key {pinned}", [found]) as ending:
+                client.patch_member(found, {"adapter_detail": detail}, key=uuid.uuid4().hex)
+                ending.exit_code = OK
+        view.out.print(f"the host of {member} is identified by {pinned} from now on")
 
 
 def with_key(member: Member, allocation: Allocation | None, key: str) -> Detail:

@@ -6,22 +6,26 @@ inventory plugin gives them to the hosts; without them a host of a cluster refus
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from runner import context
 from runner.act import package_policy, play_secrets
 from runner.intent.errors import IntentError
-from runner.model import cause, claims
+from runner.loop.by_hand import Hand
+from runner.model import claims
 from runner.model.app import App
+from runner.model.cause import Cause
 from runner.model.claims import concerns, other_holder
 from runner.model.errors import RequestError
 from runner.model.names import host_name
 from runner.model.plan import Claim, stamp
 from runner.model.platform import UNFINISHED, AppInstance, Member, MemberStatus, OperationStatus
+from runner.model.shown_command import shown_command
 from runner.model.world import World
 from runner.observe.world import observe
 from runner.platform.client import Client
@@ -32,10 +36,10 @@ from runner.settings import Settings, default_runner_id
 # Chooses the members that a command is for.
 Pick = Callable[[Sequence[Member]], Sequence[Member]]
 CLAIMS_VARIABLE = "GPUAAS_CLAIMS"
+CORRELATION_VARIABLE = "GPUAAS_CORRELATION_ID"
 # An environment variable holds 128 KiB, and a member takes up to 55 bytes of it.
 MAX_MEMBERS = 2000
-# Begins the correlation id of a command's calls and claims.
-ROUTINE = "exec"
+CORRELATION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _NEXT_STEP = (
     "Wait until it has ended, name other members with --members, or use --read-only for a command that changes nothing"
 )
@@ -66,49 +70,50 @@ def execute(
     settings: Settings,
     app: App,
     instance: AppInstance,
+    hand: Hand,
     command: Sequence[str],
     environment: Mapping[str, str],
     pick: Pick,
     *,
     read_only: bool,
 ) -> int:
-    """Run a command with the instance's ssh key, secrets and claims, and return its exit code."""
+    """Run a command with the instance's ssh key, secrets and claims, and return its exit code.
+
+    What is being done stands on the platform before the first claim; see runner/report/hand_record.py.
+    """
     package_policy.refuse_override(app, command)
     # Not the id of a runner on this machine: that runner would take these claims for its own.
     own = settings.model_copy(update={"runner_id": f"exec/{default_runner_id()}"[:128]})
-    started = f"{own.runner_id}/{stamp(client.now())}"
-    with contextlib.ExitStack() as stack:
+    with context.bound(Cause(hand.correlation_id)), contextlib.ExitStack() as stack:
         stack.enter_context(context.for_instance(instance))
-        stack.enter_context(context.bound(cause.of_tick(instance, started, ROUTINE)))
+        world = None if read_only else observe(client, instance, own, app, everything=True)
+        chosen = choose(world.members if world else client.members(instance.id), pick)
+        if world:
+            _check_free(world, chosen)
+        shown = shown_command(command)
+        ending = stack.enter_context(hand.recorded(instance, "exec", shown, chosen, read_only=read_only))
         source, credential = package_policy.for_manual_command(client, own, app, instance, read_only=read_only)
-        claimed = claim_members(client, own, app, instance, pick, read_only=read_only, started=started)
-        held = stack.enter_context(claimed)
+        held = ManualClaims({})
+        if world:
+            world = world.later(by_hand=hand.correlation_id)
+            held = stack.enter_context(claim_members(client, own, app, world, chosen))
         access = stack.enter_context(play_secrets.access(client, own, app, instance, credential))
+        known = {CORRELATION_VARIABLE: hand.correlation_id, **held.environment}
         try:
-            code = run(command, {**environment, **access, **held.environment, **source}, held)
+            ending.exit_code = run(command, {**environment, **access, **known, **source}, held)
         except OSError as error:
             raise RequestError(f"{command[0]}: {error.strerror}") from None
         if held.is_lost:
             check = "Check the hosts it worked on before you run it again."
             raise MemberHeld(f"The claim was lost, so the command was ended. {check}")
-    return code
+        return ending.exit_code
 
 
 @contextlib.contextmanager
 def claim_members(
-    client: Client, own: Settings, app: App, instance: AppInstance, pick: Pick, *, read_only: bool, started: str
+    client: Client, own: Settings, app: App, world: World, chosen: Sequence[Member]
 ) -> Iterator[ManualClaims]:
-    """Hold the members that `pick` chooses while the context lasts. Raises MemberHeld if another runner has one.
-
-    `started` names this command among others: the correlation id of its claims is made from it.
-    """
-    if read_only:
-        yield ManualClaims({})
-        return
-    world = observe(client, instance, own, app, everything=True).later(tick_id=started, routine=ROUTINE)
-    chosen = _chosen(world, pick)
-    for member in chosen:
-        _check_free(world, member)
+    """Hold these members while the context lasts. Raises MemberHeld if another runner takes one first."""
     report = Reporter(client, own, world, app)
     try:
         for member in chosen:
@@ -124,8 +129,9 @@ def claim_members(
         report.claims.release()
 
 
-def _chosen(world: World, pick: Pick) -> list[Member]:
-    alive = [one for one in world.members if one.status != MemberStatus.DELETED]
+def choose(members: Iterable[Member], pick: Pick) -> list[Member]:
+    """The members that the command is for."""
+    alive = [one for one in members if one.status != MemberStatus.DELETED]
     found = pick(alive)
     if len(found) > MAX_MEMBERS:
         raise RequestError(
@@ -135,7 +141,13 @@ def _chosen(world: World, pick: Pick) -> list[Member]:
     return list({one.id: one for one in found}.values())
 
 
-def _check_free(world: World, member: Member) -> None:
+def _check_free(world: World, members: Iterable[Member]) -> None:
+    """Raise MemberHeld if another runner has one of these members."""
+    for member in members:
+        _check_member(world, member)
+
+
+def _check_member(world: World, member: Member) -> None:
     holder = other_holder(world.runner_id, world.now, *claims.lease(member))
     for operation in (*world.operations, *world.instance_operations):
         if holder or operation.status != OperationStatus.RUNNING or not concerns(operation, member):
@@ -180,6 +192,11 @@ def read_claims(text: str | None) -> dict[UUID, int]:
     except (ValueError, TypeError, AttributeError):
         message = f"{CLAIMS_VARIABLE} is not what gpuaas-slurm exec sets: unset it, and use exec"
         raise IntentError("claims_invalid", message) from None
+
+
+def read_correlation(text: str | None, members: Sequence[Member]) -> dict[UUID, str] | None:
+    """The correlation id that `exec` sets, for each member; None without it."""
+    return dict.fromkeys((one.id for one in members), text) if text and CORRELATION_ID.fullmatch(text) else None
 
 
 def new_members(members: Sequence[Member]) -> frozenset[UUID]:

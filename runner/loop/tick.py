@@ -32,6 +32,7 @@ from runner.observe.world import SETTLED, observe
 from runner.platform.answers import Listing
 from runner.platform.client import Client
 from runner.report.leases import LostLease, Outdated
+from runner.report.play_log import RunningPlay
 from runner.report.reporter import Reporter
 from runner.telemetry.tracer import TracedPlay
 from runner.translate import MemberEvent, RunResult, name_refused_secret
@@ -125,6 +126,7 @@ class Tick:
             raise AssertionError("the plan does not settle: this is a bug in decide")
         finally:
             self._leave_play_slot()
+            self._report.plays.flush()
             self._report.claims.release()
             self._shared.meter.saw(self._world)
             self._summary.failed_operations += self._report.failed_operations
@@ -211,8 +213,9 @@ class Tick:
                 self._instance_slot_released(),
                 self._shared.meter.playing(step.playbook) as ended,
                 self._shared.tracer.playing(step, self._world) as traced,
+                self._report.plays.playing(step, self._world) as noted,
             ):
-                traced.result = result = ended(self._play(step, slot, traced))
+                traced.result = result = noted.ended(ended(self._play(step, slot, traced, noted)))
                 self._leave_play_slot()
             result = left_over.name_left_over_hosts(self._client, result)
             self._report.check_lease()
@@ -247,8 +250,9 @@ class Tick:
         self._shared.meter.saw(self._world)
         log.know_regions(self._world.regions(self._app.components))
 
-    def _play(self, step: Play, slot: PlaySlot, traced: TracedPlay) -> RunResult:
+    def _play(self, step: Play, slot: PlaySlot, traced: TracedPlay, noted: RunningPlay) -> RunResult:
         def on_member_event(event: MemberEvent) -> None:
+            noted.saw(event, self._client.now())
             with context.bound(cause.of_member(step, event.member_id, self._world)):
                 self._report.show_progress(event)
             if self._shared.on_progress:

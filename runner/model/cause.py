@@ -66,6 +66,8 @@ def of_instance(instance: AppInstance) -> Cause:
 
 def of_world(world: World) -> Cause:
     """The cause of what no operation requests."""
+    if world.by_hand:
+        return Cause(world.by_hand)
     return of_tick(world.instance, world.tick_id, world.routine)
 
 

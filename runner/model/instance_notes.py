@@ -27,8 +27,12 @@ from runner.model.records import (
     Text,
 )
 from runner.model.times import Time
+from runner.model.work_notes import HandNotes, PlayHistory
 
 NOTE = "lifecycle"
+# Kept at every write, whatever becomes of the instance.
+OWN_PLAYS, BY_HAND = "own_plays", "by_hand"
+FOR_PEOPLE = frozenset({OWN_PLAYS, BY_HAND})
 SHOWN_CHARS = 1000
 # A sentence for people: one that is too long is cut, and never makes the record unwritable.
 Shown = Annotated[str, AfterValidator(lambda text: text[:SHOWN_CHARS])]
@@ -137,12 +141,28 @@ class StatusDetail(Notes):
     # The configuration that went live last, or was refused.
     config_digest: Fact[Text] = None
     lifecycle: Any = None  # as it is stored; `operation` reads it
+    # For people; nothing is decided by them: plays that no operation asked for, and commands of persons.
+    own_plays: Any = None  # read by `plays`
+    by_hand: Any = None  # read by `hand_notes`
 
     @property
     def operation(self) -> OperationNote | None:
         """The operation that is or was last under way, as far as it can be read without the app."""
         note = read_note(self.lifecycle)
         return note if isinstance(note, OperationNote) else None
+
+    @property
+    def plays(self) -> PlayHistory:
+        """The plays that no operation asked for. Those that cannot be read are not shown."""
+        try:
+            return PlayHistory.read("own_plays", self.own_plays or {})
+        except RecordError:
+            return PlayHistory()
+
+    @property
+    def hand_notes(self) -> HandNotes:
+        """Work by hand. RecordError if the note cannot be read: it is not written over."""
+        return HandNotes.read("by_hand", {} if self.by_hand is None else self.by_hand)
 
     @property
     def has_bad_note(self) -> bool:

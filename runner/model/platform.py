@@ -188,6 +188,16 @@ class Allocation(PlatformRecord):
     name: str | None = None
 
 
+class Caller(BaseModel):
+    """Whose token it is, as the platform knows it."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    # Both go into records and onto terminals.
+    subject: Annotated[str, StringConstraints(pattern=r"^[!-~]{1,128}$")]
+    actor_type: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")] = "unknown"
+
+
 class Delivery(BaseModel):
     """A wrapped access credential: no secret in it, only the way to fetch it once."""
 

@@ -111,6 +111,8 @@ class World(Generic[SnapshotT, SettingsT]):
     # Names the tick, and the rule that asked for its routine work: see runner/model/cause.py.
     tick_id: str = ""
     routine: str = ""
+    # The correlation id of the command by which a person works on it.
+    by_hand: str = ""
 
     def keeping(self, before: "World[SnapshotT]") -> Self:
         """This world, just read from the platform, with what the tick has done and found out before."""

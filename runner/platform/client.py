@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from runner import context, log
 from runner.intent.errors import first_problem
 from runner.model.errors import NotFound, Unavailable
-from runner.model.platform import Allocation, AppInstance, Delivery, Member, Operation, Resolution, Unreadable
+from runner.model.platform import Allocation, AppInstance, Caller, Delivery, Member, Operation, Resolution, Unreadable
 from runner.platform import wire
 from runner.platform.answers import Listing, T, differs, id_of, read, text_of
 from runner.platform.auth import TokenSource
@@ -73,6 +73,11 @@ class Client:
         self.close()
 
     # -- reads ---------------------------------------------------------------------------------------------
+
+    def me(self) -> Caller:
+        """Whose token this is."""
+        answer = self._transport.call("GET", wire.ME, project=self.project)
+        return read("GET", wire.ME, Caller, answer.body)
 
     def instances(self, **filters: str | None) -> Listing[AppInstance]:
         return self._list("app_instance", wire.instances(self.project), AppInstance, filters)

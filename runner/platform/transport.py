@@ -7,6 +7,7 @@ import uuid
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import httpx
 
@@ -61,12 +62,14 @@ class Transport:
         key: str | None = None,
         match: str | None = None,
         anonymous: bool = False,
+        project: UUID | None = None,
     ) -> Answer:
         """Send until there is an answer or patience ends. Retries carry the same Idempotency-Key.
 
-        The correlation id is that of the work at hand: see runner/context.py.
+        The correlation id is that of the work at hand: see runner/context.py. `project` is for a path without one.
         """
         optional = {wire.IDEMPOTENCY_KEY: key, wire.IF_MATCH: match, wire.CORRELATION_ID: context.correlation_id()}
+        optional[wire.PROJECT] = str(project) if project else None
         headers = {name: value for name, value in optional.items() if value}
         deadline = time.monotonic() + self._settings.api_patience_seconds
         fresh_token_tried = False

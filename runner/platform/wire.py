@@ -17,8 +17,10 @@ TRACEPARENT: Final = "traceparent"
 ETAG: Final = "ETag"
 RETRY_AFTER: Final = "Retry-After"
 DATE: Final = "Date"
+PROJECT: Final = "X-Project-ID"
 
 TOKEN: Final = f"{BASE}/auth/service-account/token"
+ME: Final = f"{BASE}/me"
 
 
 def instances(project: UUID) -> str:
@@ -62,7 +64,7 @@ _ANY: Final = UUID(int=0)
 _LISTS: Final = tuple(
     paths(_ANY, _ANY) for paths in (members, member_operations, instance_operations, events, resolutions)
 )
-_PATHS: Final = (TOKEN, instances(_ANY), instance(_ANY, _ANY), allocations(_ANY), deliveries(_ANY, _ANY), *_LISTS)
+_PATHS: Final = (TOKEN, ME, instances(_ANY), instance(_ANY, _ANY), allocations(_ANY), deliveries(_ANY, _ANY), *_LISTS)
 ROUTES: Final = frozenset(
     _ID.sub("{id}", path.removeprefix(BASE))
     for path in (*_PATHS, f"{allocations(_ANY)}/{_ANY}", *(f"{path}/{_ANY}" for path in _LISTS[:3]))

@@ -27,6 +27,7 @@ from runner.platform.client import Client
 from runner.report.claims import Claims
 from runner.report.keys import idempotency_key
 from runner.report.leases import Outdated
+from runner.report.play_log import PlayLog
 from runner.report.writes import RecordWriter, marked
 from runner.settings import Settings
 from runner.translate import MemberEvent
@@ -39,6 +40,7 @@ class Reporter:
         self._client = client
         self.writer = RecordWriter(client, settings, world, app)
         self.claims = Claims(self.writer, settings)
+        self.plays = PlayLog(client, self.writer, lambda: self._impatient)
         self.failed_operations = 0
 
     @functools.cached_property
@@ -124,13 +126,14 @@ class Reporter:
 
     def _refuse(self, step: Refuse) -> None:
         error = {"code": step.code, "message": limits.short(step.why)}
-        traced = _traced()
+        result = self.plays.in_result(step.operation, _traced())
         self._end(
-            step.operation, {"status": OperationStatus.FAILED, "error": error, **({"result": traced} if traced else {})}
+            step.operation, {"status": OperationStatus.FAILED, "error": error, **({"result": result} if result else {})}
         )
 
     def _finish(self, step: Finish) -> None:
-        body: Detail = {"status": step.status, "result": step.result | _traced()}
+        result = self.plays.in_result(step.operation, step.result | _traced())
+        body: Detail = {"status": step.status, "result": result}
         if step.error:
             body["error"] = {**step.error, "message": limits.short(str(step.error.get("message")))}
         self._end(self.writer.claimed.get(step.operation.id, step.operation), body)

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from runner import context
-from runner.model import claims, limits
+from runner.model import claims, limits, play_history
 from runner.model.app import App
 from runner.model.errors import Conflict
+from runner.model.instance_notes import OWN_PLAYS, StatusDetail
 from runner.model.member_notes import MemberNotes
 from runner.model.plan import Detail, NewMember, SetInstance, stamp
 from runner.model.platform import AppInstance, Member, Operation, OperationStatus
+from runner.model.work_notes import PlayHistory
 from runner.model.world import World
 from runner.platform.client import Client
 from runner.report.keys import idempotency_key, update_key
@@ -39,6 +41,8 @@ class RecordWriter:
         self.instance: AppInstance = world.instance
         self.members: dict[UUID, Member] = {member.id: member for member in world.members}
         self.claimed: dict[UUID, Operation] = {}
+        # Plays that no operation asked for, with those that are not written yet; None if all are.
+        self.own_plays: PlayHistory | None = None
         self.lock = threading.RLock()
 
     def adopt(self, world: World) -> None:
@@ -159,16 +163,46 @@ class RecordWriter:
         return self.client.patch_operation(self.instance.id, operation, body, key=key)
 
     def set_instance(self, step: SetInstance) -> AppInstance:
-        body: Detail = {"status": step.status, "health": step.health, "status_detail": step.detail}
+        """Write what is reported of the instance. What people keep there stays; see `_merged`."""
+        body: Detail = {"status": step.status, "health": step.health, "status_detail": self._with_plays(step.detail)}
         if step.access is not None:
             body["access"] = step.access
         limits.check(f"instance {self.instance.id}", body)
         try:
+            if self.instance.etag is None:
+                # The platform would not notice that a person's note came in between.
+                newest = self.client.instance(self.instance.id)
+                body["status_detail"] = self._merged(newest, step)
             self.instance = self._patch_instance(self.instance, body)
         except Conflict:
             newest = self.client.instance(self.instance.id)
             self.instance = self._patch_instance(newest, {**body, "status_detail": self._merged(newest, step)})
+        self.own_plays = None
         return self.instance
+
+    def write_own_plays(self) -> None:
+        """Put the plays that no operation asked for into the newest status_detail, and change nothing else."""
+        instance = self.instance
+        for _ in range(WRITE_TRIES):
+            body = {"status_detail": self._with_plays(instance.status_detail or {})}
+            limits.check(f"instance {instance.id}", body)
+            try:
+                written = self._patch_instance(instance, body)
+            except Conflict:
+                instance = self.client.instance(instance.id)
+                continue
+            if instance is self.instance:  # else the next report has to notice what others changed
+                self.instance = written
+            self.own_plays = None
+            return
+        raise Outdated(f"instance {instance.id} could not be written: other clients keep changing it")
+
+    def _with_plays(self, detail: Detail) -> Detail:
+        """With the plays that nobody asked for, if they fit beside what decisions need."""
+        if not self.own_plays:
+            return detail
+        left = limits.RECORD_BYTES - limits.size({**detail, OWN_PLAYS: None})
+        return detail | StatusDetail(own_plays=play_history.fitted(self.own_plays, left)).changes
 
     def _patch_instance(self, instance: AppInstance, body: Detail) -> AppInstance:
         return self.client.patch_instance(instance, body, key=update_key("instance", instance, body))
@@ -183,4 +217,4 @@ class RecordWriter:
             raise Outdated("another runner continued the instance operation")
         gone = before.keys() - step.detail.keys()
         kept = {key: value for key, value in now.items() if key not in gone}
-        return kept | {key: value for key, value in step.detail.items() if before.get(key) != value}
+        return self._with_plays(kept | {key: value for key, value in step.detail.items() if before.get(key) != value})

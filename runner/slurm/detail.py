@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from runner.model.instance_notes import NOTE, OperationNote, Reason
+from runner.model.instance_notes import FOR_PEOPLE, NOTE, OperationNote, Reason
 from runner.model.limits import SAMPLE, fit_reasons
 from runner.model.plan import Detail
 from runner.model.platform import UNFINISHED, AppInstance, Member, MemberStatus
@@ -151,9 +151,9 @@ def of_instance(
 
 
 def of_failed_instance(instance: AppInstance, reasons: Sequence[Reason]) -> Detail:
-    """status_detail once a deploy has failed: the reasons, and what this version cannot read."""
+    """status_detail once a deploy has failed: the reasons, what people read there, and what we cannot read."""
     kept = InstanceNotes.renamed(instance.status_detail or {})
-    readable = set(InstanceNotes.model_fields) - ({NOTE} if instance.notes.has_bad_note else set())
+    readable = set(InstanceNotes.model_fields) - FOR_PEOPLE - ({NOTE} if instance.notes.has_bad_note else set())
     unread = {key: value for key, value in kept.items() if key not in readable}
     return unread | InstanceNotes(reasons=list(reasons)).changes
 

@@ -214,7 +214,8 @@ class Api:
 
     @staticmethod
     def _admit(call: Call) -> None:
-        call.permit()
+        if call.operation.needs_action_key:
+            call.permit()
         instance_id = call.given.path.get("app_instance_id")
         if instance_id is not None:
             call.instance = call.tx.get("app_instance", instance_id, project=call.project)

@@ -36,11 +36,18 @@ FIELDS: dict[str, Any] = {
     },
     "instance_operations": VERBS,
     "member_operations": {"type": "object", "propertyNames": KEY, "additionalProperties": VERBS},
+    "operator_notes": VERBS,
     "deploy_input": {"type": "object"},
     "action_keys": {"type": "object", "additionalProperties": {"type": "string", "minLength": 1}},
 }
+OPTIONAL = ("operator_notes",)
 MANIFEST = compile_schema(
-    {"type": "object", "properties": FIELDS, "required": list(FIELDS), "additionalProperties": False}
+    {
+        "type": "object",
+        "properties": FIELDS,
+        "required": [name for name in FIELDS if name not in OPTIONAL],
+        "additionalProperties": False,
+    }
 )
 CATALOG_FIELDS = (
     "app_slug",

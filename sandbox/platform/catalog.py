@@ -1,4 +1,4 @@
-"""Calls: the token exchange and the catalog."""
+"""Calls: the token exchange, the caller, and the catalog."""
 
 from sandbox.platform import apps, auth
 from sandbox.platform.api import Call, Reply, operation
@@ -9,6 +9,13 @@ from sandbox.platform.pages import Listing, read
 def issue_token(call: Call) -> Reply:
     body = call.given.body
     return Reply(auth.exchange(call.tx, body["service_account_id"], body["key_id"], body["client_secret"]))
+
+
+@operation("getMe")
+def get_me(call: Call) -> Reply:
+    caller = call.caller
+    body = {"subject": caller.id, "actor_type": caller.actor_type, "org_id": caller.org_id}
+    return Reply({**body, "project_ids": [caller.project_id], "action_keys": sorted(caller.action_keys)})
 
 
 @operation("listApps")

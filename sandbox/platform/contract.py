@@ -82,6 +82,7 @@ class Operation:
     method: str
     template: str
     public: bool
+    needs_action_key: bool
     parameters: tuple[Parameter, ...]
     body: Draft202012Validator | None
     body_required: bool
@@ -208,6 +209,7 @@ class Contract:
             method=method.upper(),
             template=template,
             public=spec.get("security") == [],
+            needs_action_key=spec.get("x-needs-action-key", True),
             parameters=tuple(
                 Parameter(
                     name=node["name"].lower() if node["in"] == "header" else node["name"],

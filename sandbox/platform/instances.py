@@ -105,10 +105,28 @@ def get_instance(call: Call) -> Reply:
 
 @operation("updateAppInstance")
 def update(call: Call) -> Reply:
-    """The adapter writes the observed state, an operator the desired state; neither may write the other's."""
-    if not call.caller.is_service_account and set(call.given.body) <= DESIRED:
-        return _configure(call)
+    """The adapter writes the observed state, an operator the desired state; neither may write the other's.
+
+    An operator may also leave notes, where the app's manifest has a place for them.
+    """
+    if not call.caller.is_service_account:
+        if set(call.given.body) <= DESIRED:
+            return _configure(call)
+        if set(call.given.body) == {"status_detail"}:
+            return _leave_notes(call)
     return _report(call)
+
+
+def _leave_notes(call: Call) -> Reply:
+    row, written = call.current, call.given.body["status_detail"]
+    call.check_if_match(row)
+    check_size("status_detail", written)
+    known, written = row.doc["status_detail"] or {}, written or {}
+    differ = {name for name in known.keys() | written.keys() if known.get(name) != written.get(name)}
+    foreign = differ - set(apps.get(call.tx, row.doc["app_slug"]).doc.get("operator_notes", []))
+    if foreign:
+        raise ApiError(403, "ownership_required", "only the adapter writes this status_detail", fields=sorted(foreign))
+    return shown(call.tx.save(row, {"status_detail": written}), kind=KIND, changes=call.given.body)
 
 
 def _configure(call: Call) -> Reply:

@@ -18,6 +18,7 @@ import httpx
 import hvac
 from hvac import exceptions
 
+from runner.model import play_history
 from runner.model.plan import AdapterError
 from sandbox.fleet.keys import KeyPair
 from sandbox.platform.app import DATABASE_FILE
@@ -84,7 +85,7 @@ class Stage:
             connection = {"host": f"192.0.2.{number}", "port": 22, "username": "ops", "host_keys": [HOST_KEY]}
             control.put_allocation(project_id, allocation(number), connection=connection, region="eu-1", gpus=0)
         self.project.allocation_ids = [allocation(number) for number in range(1, 9)]
-        self._variables = {
+        self.variables = {
             **environment(self.project, GPUAAS_RETRY_SECONDS="0", GPUAAS_MAX_ATTEMPTS="9"),
             "GPUAAS_ASSUMED_EVENTS": "all",
             "GPUAAS_LOG_FORMAT": "json",
@@ -156,6 +157,12 @@ class Stage:
         hosts.save(self._hosts)
         self.ask_whole("retry")
 
+    def lose_host(self, number: int) -> None:
+        """The machine with that number does not answer any more."""
+        hosts = FileHosts.load(self._hosts)
+        hosts.hosts_down.add(f"w{number}")
+        hosts.save(self._hosts)
+
     def start_job(self, number: int) -> None:
         hosts = FileHosts.load(self._hosts)
         hosts.nodes[f"w{number}"].jobs.add(number)
@@ -200,6 +207,7 @@ class Stage:
         log = self._log.with_suffix(".only")
         lines = ""
         for _ in range(TICKS):
+            log.unlink(missing_ok=True)
             self._tick(ScenarioRun({}), NEVER, ("only",), **changes)
             lines += log.read_text()
             if self._is_settled():
@@ -211,7 +219,7 @@ class Stage:
         watched = bool(control.faults())
         started = []
         for name in runners:
-            variables = {**self._variables, "GPUAAS_RUNNER_ID": f"{name}-{uuid4()}", **changes}
+            variables = {**self.variables, "GPUAAS_RUNNER_ID": f"{name}-{uuid4()}", **changes}
             log = self._log.with_suffix(f".{name}")
             lasts = 0.1 if len(runners) > 1 else 0
             started.append((killable_runner.start(variables, self._hosts, log, dies_at, lasts), log))
@@ -247,7 +255,12 @@ class Stage:
             "access": sorted(instance["access"] or {}),
             "members": sorted(_shown(one) for one in self.read("/members")),
             "operations": [
-                (one["operation"], one["status"], (one["error"] or {}).get("code"), _plain(one["result"]))
+                (
+                    one["operation"],
+                    one["status"],
+                    (one["error"] or {}).get("code"),
+                    _plain(_without_plays(one["result"])),
+                )
                 for one in [*self.read("/member-operations"), *self.read("/operations")]
             ],
             "events": [one["type"] for one in self.read("/events")],
@@ -264,7 +277,7 @@ class Stage:
 
     def _secrets(self) -> tuple[Doc, int]:
         vault = hvac.Client(url=self.platform.base_url)
-        login = {name: self._variables[f"VAULT_{name.upper()}"] for name in ("role_id", "secret_id")}
+        login = {name: self.variables[f"VAULT_{name.upper()}"] for name in ("role_id", "secret_id")}
         vault.auth.approle.login(**login)
         path = f"projects/{self.project.project_id}/app-instances/{self.made['id']}"
         try:
@@ -317,6 +330,12 @@ def allocation(number: int) -> str:
 
 def _kind(row: Doc) -> str:
     return f"{row['method']} {row['template'] or _ID.sub('{id}', row['path'])}"
+
+
+def _without_plays(result: Doc | None) -> str:
+    """How often a play ran differs after a kill: a play that was killed ran again."""
+    others = {key: value for key, value in (result or {}).items() if key not in play_history.FIELDS}
+    return _plain(others or None)
 
 
 def _plain(value: Any) -> str:

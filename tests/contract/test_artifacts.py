@@ -12,6 +12,7 @@ from runner.act.vault import SecretsError, Vault
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
 from sandbox.fleet.keys import KeyPair
+from tests.commands import EXEC
 from tests.contract.simulated_hosts import Hosts, work
 from tests.platform_process import Doc, Project
 from tests.runner_process import answer, environment, gpuaas_slurm, settings
@@ -136,7 +137,7 @@ def test_the_setting_none_is_refused_where_the_platform_answers(
     assert "artifact_policy_present" in problem and "Unset GPUAAS_ARTIFACT_POLICY" in problem and hosts.runs == []
     (controller,) = dialable.shown(made, "/members")
     assert controller["status"] == "reconciling" and not controller["adapter_detail"].get("claimed_by")
-    ran = gpuaas_slurm(environment(dialable, GPUAAS_ARTIFACT_POLICY="none"), "exec", "--", "true")
+    ran = gpuaas_slurm(environment(dialable, GPUAAS_ARTIFACT_POLICY="none"), *EXEC, "--", "true")
     assert ran.returncode == 2 and "GPUAAS_ARTIFACT_POLICY is none" in ran.stderr
     if effect == "allow":
         assert work(dialable) == [], "once the setting is right the deploy goes on"
@@ -151,7 +152,15 @@ def test_a_command_by_hand_gets_the_policy_answer_and_no_secret(
     control.put_credential(dialable.project_id, dialable.credential_id, username="ops", private_key=key)
     made = dialable.deploy(workers=0)
     assert work(dialable) == []
-    shows = ("exec", "--instance", made["id"], "--", "sh", "-c", 'printf %s "$GPUAAS_PACKAGE_SOURCE"')
+    shows = (
+        *EXEC,
+        "--instance",
+        made["id"],
+        "--",
+        "sh",
+        "-c",
+        'printf %s "$GPUAAS_PACKAGE_SOURCE"',
+    )
 
     def package_source() -> Any:
         ran = gpuaas_slurm(environment(dialable), *shows, own_process=True)
@@ -161,7 +170,14 @@ def test_a_command_by_hand_gets_the_policy_answer_and_no_secret(
     assert package_source() == {"instance": made["id"], "source": None}
     rule("frozen", **(DENY | {"scope": "project"}))
     assert package_source() == {"instance": made["id"], "source": {"denied": "rule frozen"}}
-    override = ("exec", "--", "ansible-playbook", "-e", "slurm_package_source=null", "playbooks/deploy.yml")
+    override = (
+        *EXEC,
+        "--",
+        "ansible-playbook",
+        "-e",
+        "slurm_package_source=null",
+        "playbooks/deploy.yml",
+    )
     refused = gpuaas_slurm(environment(dialable), *override)
     assert refused.returncode == 2 and "slurm_package_source" in refused.stderr
 

@@ -28,7 +28,7 @@ from runner.platform.client import Client
 from runner.slurm.app import SLURM
 from sandbox.fleet.keys import KeyPair
 from tests.canaries import Canaries, Watcher, here, privately
-from tests.commands import ends
+from tests.commands import EXEC, ends
 from tests.contract.test_runner_without_hosts import everything
 from tests.otlp import collecting
 from tests.platform_process import Project
@@ -282,7 +282,14 @@ def test_a_refused_login_to_vault_shows_no_secret_to_a_play_that_asks(canary_pro
     )
     python = str(Path(COMMAND).with_name("python"))
     done = canary_project.run(
-        "exec", "--instance", canary_project.instance_id, "--", python, "-c", ask, canary_project.instance_id
+        *EXEC,
+        "--instance",
+        canary_project.instance_id,
+        "--",
+        python,
+        "-c",
+        ask,
+        canary_project.instance_id,
     )
     assert done.stderr.count(expected) == len(SLURM.runtime_secrets), done.stderr
 

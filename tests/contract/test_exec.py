@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
@@ -14,13 +15,21 @@ import pytest
 
 from runner.intent.errors import IntentError
 from runner.loop import manual
+from runner.model import limits
 from runner.model.errors import RequestError
-from runner.model.plan import stamp
+from runner.model.plan import SetInstance, stamp
+from runner.model.work_notes import HandNote, HandNotes, PlayHistory, PlayRun
+from runner.observe.world import observe
+from runner.platform.client import Client
+from runner.report import hand_record
+from runner.report.reporter import Reporter
+from runner.slurm.app import SLURM
 from sandbox.fleet.keys import KeyPair
-from tests.commands import ends
+from tests.commands import EXEC, ends
 from tests.platform_process import Doc, Project
-from tests.runner_process import COMMAND, environment, gpuaas_slurm
+from tests.runner_process import COMMAND, answer, environment, gpuaas_slurm, settings
 from tests.unit.lifecycle import cluster, serving
+from tests.unit.worlds import NOW
 from tests.waits import until
 
 SHOW = (sys.executable, "-c", "import os; print(os.environ['GPUAAS_CLAIMS'])")
@@ -55,12 +64,12 @@ class Operator:
         return min(name for name in self.members() if name.startswith("worker"))
 
     def exec(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return gpuaas_slurm(self.variables, "exec", *arguments)
+        return gpuaas_slurm(self.variables, *EXEC, *arguments)
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("GPUAAS_", "VAULT_"))}
         return subprocess.Popen(
-            [COMMAND, "exec", *arguments],
+            [COMMAND, *EXEC, *arguments],
             env={**inherited, **self.variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -75,6 +84,11 @@ class Operator:
         answer = self.project.adapter.patch(f"{self.path}/members/{member['id']}", {"adapter_detail": detail})
         assert answer.status_code == 200
         return until_when
+
+    def notes(self) -> list[Doc]:
+        """Work by hand, as it is on record."""
+        detail = self.project.operator.get(self.path).json()["status_detail"] or {}
+        return list(detail.get("by_hand", {}).get("notes", []))
 
     def claimed(self) -> dict[str, str]:
         found = {name: one["adapter_detail"].get("claimed_by") for name, one in self.members().items()}
@@ -107,7 +121,7 @@ def test_exec_claims_only_the_named_members_and_none_for_reading(operator: Opera
     ends(reading, 0)
     assert json.loads(reading.stdout) == {}
     sent = operator.project.platform.control.requests(mark)["requests"]
-    assert [row for row in sent if row["method"] == "PATCH"] == []
+    assert {row["path"] for row in sent if row["method"] == "PATCH"} == {f"/api/v1{operator.path}"}, "its record only"
 
 
 def test_exec_is_refused_and_names_the_runner_that_holds_a_member(operator: Operator) -> None:
@@ -177,12 +191,133 @@ def _children(pid: int, command: str) -> list[str]:
     return found
 
 
+def test_exec_is_on_record_under_the_persons_name_before_a_host_is_touched(operator: Operator) -> None:
+    show = f"{sys.executable} -c 'import os; print(os.environ[\"GPUAAS_CORRELATION_ID\"])'"
+    before = len(operator.project.platform.control.audit())
+    done = operator.exec("--", "env", "TOKEN=hunter2", "sh", "-c", f"{show} --password hunter2")
+    ends(done, 0)
+    (note,) = operator.notes()
+    assert note["correlation_id"] == done.stdout.strip() and note["correlation_id"] in done.stderr
+    assert (note["verb"], note["why"], note["exit_code"]) == ("exec", "a test", 0)
+    assert set(note["hosts"]) == set(operator.members()) and note["hosts_count"] == 3
+    assert "hunter2" not in str(note) and "TOKEN=***" in note["command"] and note["started_at"] <= note["ended_at"]
+    rows = [row for row in operator.project.platform.control.audit()[before:] if row["project_id"] in operator.path]
+    assert {row["correlation_id"] for row in rows} == {note["correlation_id"]}, "claims, too"
+    first, *_, last = rows
+    assert (first["action"], last["action"]) == ("updateAppInstance", "updateAppInstance")
+    assert note["who"] == f"{first['actor_type']}/{first['actor_id']}" and first["actor_type"] != "service_account"
+    marks = {one["adapter_detail"]["correlation_id"] for one in operator.members().values()}
+    assert marks == {note["correlation_id"]}
+
+
+def test_a_killed_exec_has_a_start_on_record_and_no_end(operator: Operator) -> None:
+    started = operator.start("--read-only", "--", "sleep", "100")
+    until(lambda: _children(started.pid, "sleep"), 60, "the command runs")
+    (note,) = operator.notes()
+    os.killpg(started.pid, signal.SIGKILL)
+    started.communicate(timeout=60)
+    assert operator.notes() == [note] and note["read_only"] and not {"ended_at", "exit_code"} & note.keys()
+    (shown,) = answer(operator.variables, "explain", note["correlation_id"])
+    assert [one["kind"] for one in shown["story"]] == ["by hand"] and "killed" in shown["end"]
+
+
+def test_a_command_that_does_not_start_says_so_on_record(operator: Operator) -> None:
+    ends(operator.exec("--", "/no/such/command"), 2)
+    (note,) = operator.notes()
+    assert "/no/such/command" in note["problem"] and note["ended_at"]
+    assert "exit_code" not in note
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "says"),
+    [
+        ({"GPUAAS_OPERATOR_TOKEN": ""}, "why", "GPUAAS_OPERATOR_TOKEN"),
+        ({}, " ", "--reason is empty"),
+    ],
+)
+def test_without_a_name_or_a_reason_nothing_is_run(
+    operator: Operator, tmp_path: Path, changes: dict[str, str], reason: str, says: str
+) -> None:
+    variables = {name: value for name, value in {**operator.variables, **changes}.items() if value}
+    mark = tmp_path / "ran"
+    refused = gpuaas_slurm(variables, "exec", "--reason", reason, "--", "touch", str(mark))
+    ends(refused, 2)
+    assert says in refused.stderr and not mark.exists() and operator.notes() == []
+
+
+def test_a_record_that_cannot_be_written_lets_nothing_run(operator: Operator, tmp_path: Path) -> None:
+    control, mark = operator.project.platform.control, tmp_path / "ran"
+    newer = {"status_detail": {"by_hand": {"format": 9, "notes": "of a newer runner"}}}
+    assert operator.project.adapter.patch(operator.path, newer).status_code == 200
+    refused = operator.exec("--read-only", "--", "touch", str(mark))
+    ends(refused, 2)
+    assert "by_hand has format 9" in " ".join(refused.stderr.split())
+    assert operator.project.adapter.patch(operator.path, {"status_detail": {}}).status_code == 200
+    control.inject_fault("status", f"{operator.path}$", method="PATCH", status=403)
+    refused = operator.exec("--read-only", "--", "touch", str(mark))
+    ends(refused, 2)
+    assert "nothing was run" in " ".join(refused.stderr.split()) and not mark.exists()
+
+
+def test_in_an_emergency_the_service_account_stands_in_and_the_record_shows_it(operator: Operator) -> None:
+    variables = {name: value for name, value in operator.variables.items() if name != "GPUAAS_OPERATOR_TOKEN"}
+    ends(gpuaas_slurm(variables, *EXEC, "--as-service-account", "--read-only", "--", "true"), 0)
+    (note,) = operator.notes()
+    assert note["who"].startswith("service_account/") and note["exit_code"] == 0
+
+
+def test_an_operator_writes_only_the_record_of_work_by_hand(operator: Operator) -> None:
+    def write(detail: Doc) -> int:
+        return operator.project.operator.patch(operator.path, {"status_detail": detail}).status_code
+
+    known = operator.project.operator.get(operator.path).json()["status_detail"] or {}
+    assert write({**known, "by_hand": {"notes": []}}) == 200
+    assert write({**known, "by_hand": {"notes": []}, "reasons": []}) == 403
+    assert write({}) == (200 if not known else 403)
+
+
+@pytest.mark.parametrize("etags", [True, False])
+def test_a_runner_that_reports_meanwhile_keeps_the_record(operator: Operator, etags: bool) -> None:
+    own = settings(operator.project)
+    with Client(own) as client:
+        if not etags:
+            operator.project.platform.control.inject_fault("strip_etags", operator.path, times=50)
+        world = observe(client, client.instance(UUID(operator.path[-36:])), own, SLURM, everything=True)
+        ends(operator.exec("--read-only", "--", "true"), 0)
+        report = Reporter(client, own, world, SLURM)
+        report.apply(SetInstance("it is deploying", "deploying", "progressing", {"unsettled": True}), world)
+        report.writer.own_plays = PlayHistory(plays=[PlayRun(playbook="observe", started_at=NOW)])
+        report.writer.write_own_plays()
+    detail = operator.project.operator.get(operator.path).json()["status_detail"]
+    assert detail["unsettled"] and detail["own_plays"]["plays"] and detail["by_hand"]["notes"][0]["exit_code"] == 0
+
+
+def test_two_persons_at_once_both_have_their_records(operator: Operator) -> None:
+    with ThreadPoolExecutor() as pool:
+        done = list(pool.map(lambda _: operator.exec("--read-only", "--", "true"), range(4)))
+    assert [one.returncode for one in done] == [0] * 4
+    assert [one["exit_code"] for one in operator.notes()] == [0] * 4
+
+
+def test_the_oldest_records_of_work_by_hand_are_dropped_and_counted() -> None:
+    notes = HandNotes()
+    for number in range(40):
+        note = HandNote(
+            correlation_id=f"c{number}", verb="exec", who="user/x", why="é" * 500, command="é" * 500, started_at=NOW
+        )
+        notes = hand_record.with_note(notes, note)
+    assert notes.notes[-1].correlation_id == "c39" and notes.more + len(notes.notes) == 40
+    assert limits.size(notes.stored()) <= hand_record.NOTES_BYTES
+    ended = hand_record.with_note(notes, notes.notes[0].but(exit_code=3))
+    assert [one.exit_code for one in ended.notes] == [3, *[None] * (len(notes.notes) - 1)]
+
+
 def test_a_command_is_not_given_more_claims_than_its_environment_can_hold() -> None:
     largest = manual.ManualClaims({UUID(int=2**127 + number): 2**40 for number in range(manual.MAX_MEMBERS)})
     ends(subprocess.run(["true"], env=largest.environment, check=False, capture_output=True, text=True), 0)
     many = cluster(*(serving(2) for _ in range(manual.MAX_MEMBERS)))
     with pytest.raises(RequestError, match="--members"):
-        manual._chosen(many, lambda alive: alive)
+        manual.choose(many.members, lambda alive: alive)
 
 
 def test_the_inventory_has_numbers_only_from_exec() -> None:

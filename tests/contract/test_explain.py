@@ -1,5 +1,6 @@
 """`explain` answers from the API alone, by the correlation id that every requester gets."""
 
+from runner.cli import request_state
 from tests.commands import ends
 from tests.platform_process import Platform, Project
 from tests.runner_process import answer, environment, gpuaas_slurm
@@ -23,6 +24,10 @@ def test_a_request_is_explained_by_its_correlation_id(platform: Platform, projec
     ends(shown, 0)
     for word in ("correlation ", "instance ", "operation ", "member ", "runtime ", controller["error"]["code"]):
         assert word in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 100
+    assert explained["next"] == request_state.next_step(controller["error"]["code"])
+    times = [one["at"][:19] for one in explained["story"] if one["at"]]
+    assert times == sorted(times) and explained["story"][0]["kind"] == "asked"
 
 
 def test_a_later_request_is_explained_by_its_own_id_with_its_own_members(platform: Platform, project: Project) -> None:

@@ -109,10 +109,12 @@ def test_trust_replaces_the_pinned_key_of_a_host(
     shows(monkeypatch, lambda: KEYS[0])
     assert work(project) == []
     (controller,) = project.shown(made, "/members")
-    done = gpuaas_slurm(environment(project), "trust", controller["id"], "--key", f"{KEYS[2]} root@gs-1")
+    done = gpuaas_slurm(
+        environment(project), "trust", controller["id"], "--reason", "a test", "--key", f"{KEYS[2]} root@gs-1"
+    )
     ends(done, 0)
     (controller,) = project.shown(made, "/members")
     assert keys_of(controller) == [KEYS[2]]
-    wrong = gpuaas_slurm(environment(project), "trust", controller["id"], "--key", "no key")
+    wrong = gpuaas_slurm(environment(project), "trust", controller["id"], "--reason", "a test", "--key", "no key")
     ends(wrong, 2)
     assert "not an ssh public key" in wrong.stderr, wrong.stderr

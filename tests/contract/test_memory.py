@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.fleet.keys import KeyPair
+from tests.commands import EXEC
 from tests.e2e.cluster import until
 from tests.platform_process import Project
 from tests.runner_process import COMMAND, environment
@@ -73,7 +74,7 @@ def test_what_a_runner_starts_may_leave_no_core_either(project: Project, tmp_pat
     control.put_credential(project.project_id, project.credential_id, username="ops", private_key=key)
     project.deploy()
     asked = subprocess.run(
-        [COMMAND, "exec", "--", "sh", "-c", "ulimit -S -c; ulimit -H -c"],
+        [COMMAND, *EXEC, "--", "sh", "-c", "ulimit -S -c; ulimit -H -c"],
         env=watching(project),
         preexec_fn=may_leave_cores,
         capture_output=True,

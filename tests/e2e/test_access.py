@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import ends
+from tests.commands import EXEC, ends
 from tests.e2e.cluster import by_hand
 from tests.e2e.conftest import Equipped
 from tests.platform_process import Doc
@@ -28,7 +28,7 @@ def through_ssh(equipped: Equipped, commands: list[str], *, trusted: bool = True
         line = ssh["command"].replace("ssh ", f"ssh -o UserKnownHostsFile={file} -o GlobalKnownHostsFile=/dev/null ", 1)
         script = "\n".join(f"{line} {shlex.quote(one)} </dev/null 2>&1; printf '\\n<rc %s>\\n' $?" for one in commands)
         instance = equipped.cluster.instance_id
-        done = by_hand(equipped.cluster, COMMAND, "exec", "--instance", instance, "--", "sh", "-c", script)
+        done = by_hand(equipped.cluster, COMMAND, *EXEC, "--instance", instance, "--", "sh", "-c", script)
     results = []
     rest = done.stdout
     for _ in commands:

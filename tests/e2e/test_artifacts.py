@@ -15,7 +15,7 @@ import pytest
 
 from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.hosts import HostSpec
-from tests.commands import ends
+from tests.commands import EXEC, ends
 from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named
 from tests.e2e.private_repository import USER, Repository, serve
 from tests.platform_process import Doc
@@ -104,7 +104,7 @@ class Scenario:
         instance = self.cluster.instance_id
         play = ("ansible-playbook", "-i", "gpuaas.yml", "playbooks/add_worker.yml", "--limit")
         group = f"instance_{instance.replace('-', '_')}"
-        done = by_hand(self.cluster, COMMAND, "exec", "--instance", instance, "--", *play, group)
+        done = by_hand(self.cluster, COMMAND, *EXEC, "--instance", instance, "--", *play, group)
         there = self.on("dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}", LOST, codes=(0, 1))
         self.by_hand[turn] = (done.returncode, done.stdout + done.stderr, there)
 

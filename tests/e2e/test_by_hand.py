@@ -8,7 +8,7 @@ import pytest
 from runner.act import inventory, package_policy
 from runner.model.platform import Allocation, AppInstance, Member
 from runner.slurm.app import SLURM
-from tests.commands import ends, fails
+from tests.commands import EXEC, ends, fails
 from tests.e2e.cluster import Cluster, by_hand, in_vault
 from tests.e2e.conftest import Deployed
 from tests.platform_process import Doc
@@ -83,7 +83,7 @@ def test_a_person_runs_a_playbook_with_the_instances_key_and_nothing_else(deploy
     one = deployed.split
     group = f"instance_{one.instance_id.replace('-', '_')}"
     play = ("ansible-playbook", "-i", "gpuaas.yml", "playbooks/observe.yml", "--limit", group)
-    done = by_hand(one, COMMAND, "exec", "--instance", one.instance_id, "--", *play)
+    done = by_hand(one, COMMAND, *EXEC, "--instance", one.instance_id, "--", *play)
     ends(done, 0)
     assert f"controller-{one.controller()['id'][:8]}" in done.stdout
     assert "failed=0" in done.stdout
@@ -91,7 +91,20 @@ def test_a_person_runs_a_playbook_with_the_instances_key_and_nothing_else(deploy
 
 
 def test_exec_passes_the_commands_exit_code_through(cluster: Cluster) -> None:
-    ends(by_hand(cluster, COMMAND, "exec", "--instance", cluster.instance_id, "--", "sh", "-c", "exit 7"), 7)
+    ends(
+        by_hand(
+            cluster,
+            COMMAND,
+            *EXEC,
+            "--instance",
+            cluster.instance_id,
+            "--",
+            "sh",
+            "-c",
+            "exit 7",
+        ),
+        7,
+    )
 
 
 def test_a_jwt_key_deleted_in_vault_is_replaced_and_earlier_tokens_are_refused(
@@ -106,7 +119,7 @@ def test_a_jwt_key_deleted_in_vault_is_replaced_and_earlier_tokens_are_refused(
     in_vault(one, {name: secret for name, secret in before.items() if name != "jwt_key"})
     play = ("ansible-playbook", "-i", "gpuaas.yml", "playbooks/deploy.yml", "--limit")
     controller = f"controller-{one.controller()['id'][:8]}"
-    done = by_hand(one, COMMAND, "exec", "--instance", one.instance_id, "--", *play, controller)
+    done = by_hand(one, COMMAND, *EXEC, "--instance", one.instance_id, "--", *play, controller)
     ends(done, 0)
     after = in_vault(one)
     assert {name for name in after if after[name] != before[name]} == {"jwt_key"}

@@ -19,7 +19,7 @@ from runner.act.vault import Vault
 from runner.settings import Settings
 from runner.slurm.app import SLURM
 from tests.canaries import Canaries, Found, Watcher, here, privately
-from tests.commands import ends, fails
+from tests.commands import EXEC, ends, fails
 from tests.e2e.cluster import Cluster, by_hand, fleet_named
 from tests.platform_process import ROOT, ApiClient
 from tests.runner_process import COMMAND, answer, own_processes
@@ -71,7 +71,7 @@ class Scenario:
     def playbook(self, name: str, *hosts: str) -> "subprocess.CompletedProcess[str]":
         """By hand, at Ansible's highest verbosity."""
         command = ("ansible-playbook", "-vvvv", "-i", "gpuaas.yml", f"playbooks/{name}.yml", "--limit", ",".join(hosts))
-        return by_hand(self.cluster, COMMAND, "exec", "--instance", self.cluster.instance_id, "--", *command)
+        return by_hand(self.cluster, COMMAND, *EXEC, "--instance", self.cluster.instance_id, "--", *command)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.commands import ends
+from tests.commands import EXEC, ends
 from tests.e2e.cluster import Cluster, by_hand, kill, until
 from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
@@ -77,7 +77,7 @@ class Whole:
     def play(self, playbook: str, *more: str) -> tuple[int, str]:
         """What a person types, with the inventory plugin and nothing of the runner's; its output if it failed."""
         play = ("ansible-playbook", "-i", "gpuaas.yml", f"playbooks/{playbook}.yml", *more)
-        done = by_hand(self.cluster, COMMAND, "exec", "--instance", self.cluster.instance_id, "--", *play)
+        done = by_hand(self.cluster, COMMAND, *EXEC, "--instance", self.cluster.instance_id, "--", *play)
         return done.returncode, "" if done.returncode == 0 else done.stdout + done.stderr
 
     # -- what the API reports --

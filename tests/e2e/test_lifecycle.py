@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from sandbox.fleet.hosts import HostSpec
-from tests.commands import ends
+from tests.commands import EXEC, ends
 from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES
 from tests.log_lines import named, read_lines
@@ -102,7 +102,7 @@ def play_by_hand(life: Life, playbook: str, host: str, *more: str) -> str:
     """What a person at 3 a.m. types, with the inventory plugin and nothing of the runner's."""
     limit = f"worker-{life.worker(host)['id'][:8]},controller-{life.cluster.controller()['id'][:8]}"
     play = ("ansible-playbook", "-i", "gpuaas.yml", f"playbooks/{playbook}.yml", "--limit", limit, *more)
-    done = by_hand(life.cluster, COMMAND, "exec", "--instance", life.cluster.instance_id, "--", *play)
+    done = by_hand(life.cluster, COMMAND, *EXEC, "--instance", life.cluster.instance_id, "--", *play)
     ends(done, 0)
     return done.stdout
 
@@ -194,6 +194,23 @@ def test_a_drain_given_up_at_its_deadline_loses_nothing(life: Life) -> None:
     assert life.worker("gs-4")["status"] == "ready"
     life.let_go("gs-4")
     until(lambda: life.state(job) == "COMPLETED", 30, "the job completes")
+
+
+def test_the_story_of_a_failed_drain_and_of_work_by_hand_is_told_by_their_ids(life: Life) -> None:
+    variables = life.cluster.variables
+    drain = next(one for one in reversed(life.cluster.operations()) if one["status"] == "failed")
+    (told,) = answer(variables, "explain", drain["correlation_id"])
+    plays = [one["play"] for one in told["story"] if one["kind"] == "play"]
+    assert "drain_worker" in {one["playbook"] for one in plays} and "drain_deadline" in told["end"]
+    for host in (host for play in plays for host in play["hosts"].values()):
+        assert host["outcome"] == "ok" and host["first_at"] <= host["last_at"]
+    (member,) = told["members"]
+    assert member["host"] == "gs-4" and member["runtime"]["node_state"] and told["next"]
+    notes = life.cluster.instance()["status_detail"]["by_hand"]["notes"]
+    assert [(one["verb"], one["why"], one["exit_code"]) for one in notes] == [("exec", "a test", 0)] * 2
+    assert "drain_reason=***" in notes[0]["command"] and len(notes[0]["hosts"]) == 4
+    (by_hand_told,) = answer(variables, "explain", notes[0]["correlation_id"])
+    assert [one["kind"] for one in by_hand_told["story"]] == ["by hand", "ended"]
 
 
 def test_a_cancelled_drain_is_undone(life: Life) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.fleet.fleet import Fleet
-from tests.commands import ends
+from tests.commands import EXEC, ends
 from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, until
 from tests.e2e.host_picture import difference, picture
 from tests.platform_process import Doc
@@ -162,12 +162,24 @@ def test_a_play_without_a_claim_is_refused_and_names_exec(neighbours: Neighbours
     first = neighbours.first
     before = processes(first, TAKEN)
     play = ("ansible-playbook", "-i", "gpuaas.yml", "playbooks/restart.yml", "--limit", group(first))
-    done = by_hand(first, "gpuaas-slurm", "exec", "--read-only", "--instance", first.instance_id, "--", *play)
+    done = by_hand(first, "gpuaas-slurm", *EXEC, "--read-only", "--instance", first.instance_id, "--", *play)
     assert done.returncode != 0 and "claim_required" in done.stdout
-    assert f"gpuaas-slurm exec --instance {first.instance_id} -- " in " ".join(done.stdout.split())
+    assert f"gpuaas-slurm exec --instance {first.instance_id} --reason 'WHY' -- " in " ".join(done.stdout.split())
     assert processes(first, TAKEN) == before
     emergency = (*play, "-e", "gpuaas_unfenced=true")
-    ends(by_hand(first, "gpuaas-slurm", "exec", "--read-only", "--instance", first.instance_id, "--", *emergency), 0)
+    ends(
+        by_hand(
+            first,
+            "gpuaas-slurm",
+            *EXEC,
+            "--read-only",
+            "--instance",
+            first.instance_id,
+            "--",
+            *emergency,
+        ),
+        0,
+    )
     assert processes(first, TAKEN) != before
 
 
@@ -232,7 +244,7 @@ def clean(cluster: Cluster, host: str, instance: str, temporary: Path) -> "subpr
     """The documented command. The ssh key comes from exec's agent; a person has one of their own."""
     play = ["ansible-playbook", *at(cluster, host, temporary), "playbooks/clean_host.yml"]
     named = ["-e", f"gpuaas_clean_instance={instance}"]
-    agent = ("gpuaas-slurm", "exec", "--read-only", "--instance", cluster.instance_id, "--")
+    agent = ("gpuaas-slurm", *EXEC, "--read-only", "--instance", cluster.instance_id, "--")
     return by_hand(cluster, *agent, *play, *named)
 
 
@@ -246,5 +258,5 @@ def late(cluster: Cluster, host: str, claim: Doc, temporary: Path) -> "subproces
     }
     address = at(cluster, host, temporary)
     call = ["ansible", "all", *address, "-b", "-m", "converge_host", "-a", "owner=worker/munge packages=munge"]
-    agent = ("gpuaas-slurm", "exec", "--read-only", "--instance", cluster.instance_id, "--")
+    agent = ("gpuaas-slurm", *EXEC, "--read-only", "--instance", cluster.instance_id, "--")
     return by_hand(cluster, *agent, *call, "-e", json.dumps(variables))

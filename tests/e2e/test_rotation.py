@@ -17,7 +17,7 @@ from runner import settings
 from runner.act.vault import Vault
 from runner.slurm.app import SLURM
 from tests.canaries import Canaries, Watcher
-from tests.commands import ends, fails
+from tests.commands import EXEC, ends, fails
 from tests.e2e.cluster import Cluster, by_hand, until
 from tests.e2e.conftest import SUITES
 from tests.platform_process import Doc
@@ -69,7 +69,7 @@ class Scenario:
 
     def play(self, *command: str) -> "subprocess.CompletedProcess[str]":
         """What a person types, with the instance's own ssh key."""
-        return by_hand(self.cluster, COMMAND, "exec", "--instance", self.cluster.instance_id, "--", *command)
+        return by_hand(self.cluster, COMMAND, *EXEC, "--instance", self.cluster.instance_id, "--", *command)
 
     @property
     def group(self) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.fleet.fleet import Fleet
-from tests.commands import ends
+from tests.commands import EXEC, ends
 from tests.e2e.cluster import Cluster, Runner, by_hand, deploy, fleet_named, log_lines, nothing_is_claimed, until
 from tests.e2e.host_picture import difference, picture
 from tests.platform_process import Doc
@@ -102,7 +102,7 @@ def test_a_removal_waits_for_the_holder_while_its_lease_stands(pair: Pair) -> No
     assert worker["status"] == "ready"
     waiting = [one for one in steps if one["step"] == "wait" and "runner repairer holds it until" in one["why"]]
     assert any(worker["id"][:8] in one["subject"] for one in waiting), steps
-    refused = by_hand(pair.cluster, COMMAND, "exec", "--instance", pair.cluster.instance_id, "--", "true")
+    refused = by_hand(pair.cluster, COMMAND, *EXEC, "--instance", pair.cluster.instance_id, "--", "true")
     ends(refused, 3)
     assert "repairer" in refused.stderr
 

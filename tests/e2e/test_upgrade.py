@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from sandbox.fleet.hosts import HostSpec
-from tests.commands import ends, fails
+from tests.commands import EXEC, ends, fails
 from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, until
 from tests.e2e.conftest import SUITES
 from tests.e2e.private_repository import BREAK, HOLD, serve_openly, use
@@ -84,7 +84,7 @@ class Scenario:
         """The restore play, as its message and docs/usage/changes.md have it."""
         group = f"instance_{self.cluster.instance_id.replace('-', '_')}"
         play = ("ansible-playbook", "-i", "gpuaas.yml", "playbooks/restore_backup.yml", "--limit", group, *more)
-        done = by_hand(self.cluster, COMMAND, "exec", "--instance", self.cluster.instance_id, "--", *play)
+        done = by_hand(self.cluster, COMMAND, *EXEC, "--instance", self.cluster.instance_id, "--", *play)
         return ends(done, code).stdout
 
     def note(self) -> Doc:

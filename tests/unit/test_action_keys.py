@@ -33,10 +33,12 @@ RUNNER = {
     "act/package_policy",
     "act/play_secrets",
     "cli/trust",
+    "loop/manual",
     "inventory_plugins/gpuaas",
 }
 PERSON = {"cli/requests"}
-EITHER = {"cli/main", "cli/member_operations", "cli/follow", "cli/explain", "observe/find"}
+# The record of work by hand: with a person's token, in an emergency with the service account's.
+EITHER = {"cli/main", "cli/member_operations", "cli/follow", "cli/explain", "observe/find", "report/hand_record"}
 SAMPLES: dict[Any, Any] = {
     UUID: UUID(int=5),
     AppInstance: instance(),

@@ -83,8 +83,8 @@ def test_a_command_by_hand_does_not_take_a_member_whose_claim_cannot_be_read(not
     (name,) = note
     one = serving(2, adapter_detail=THEIR_CLAIM | note)
     with pytest.raises(MemberHeld, match=rf"adapter_detail\.{name}.* Correct it first"):
-        _check_free(cluster(one).later(now=NOW + timedelta(minutes=2)), one)
-    _check_free(cluster(one), serving(3, adapter_detail={"leave": "?"}))
+        _check_free(cluster(one).later(now=NOW + timedelta(minutes=2)), [one])
+    _check_free(cluster(one), [serving(3, adapter_detail={"leave": "?"})])
 
 
 def test_an_error_that_does_not_fit_beside_a_large_note_is_only_logged() -> None:

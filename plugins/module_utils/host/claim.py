@@ -199,7 +199,7 @@ def _claim_required(instance: str) -> AdapterError:
     return AdapterError(
         "claim_required",
         f"The host serves instance {instance}, and the play has no claim on it. Nothing was changed. Run it as"
-        f" `{NAME} exec --instance {instance} -- ansible-playbook -i gpuaas.yml ...`; in an emergency add"
-        f" `-e gpuaas_app_instance_id={instance} -e gpuaas_unfenced=true`.",
+        f" `{NAME} exec --instance {instance} --reason 'WHY' -- ansible-playbook -i gpuaas.yml ...`; in an emergency"
+        f" add `-e gpuaas_app_instance_id={instance} -e gpuaas_unfenced=true`.",
         INTERVENTION,
     )

@@ -27,7 +27,8 @@ Units = list[dict[str, Any]]
 # For slurmdbd of the former version, which converts nothing.
 BACK = Patience(round=300)
 RESTORE = (
-    "gpuaas-slurm exec --instance INSTANCE -- ansible-playbook -i gpuaas.yml playbooks/restore_backup.yml"
+    "gpuaas-slurm exec --instance INSTANCE --reason 'WHY' --"
+    " ansible-playbook -i gpuaas.yml playbooks/restore_backup.yml"
     " --limit GROUP -e backup={name}"
 )
 

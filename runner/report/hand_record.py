@@ -1,0 +1,119 @@
+"""Puts on record what a person does by hand, before a host is touched: in the instance's `status_detail`.
+
+The person's own token writes it, so the platform's audit names the person. If it cannot be written, nothing is run. A
+command that was killed has no end on record.
+"""
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runner import context, log
+from runner.model import limits
+from runner.model.cause import Cause
+from runner.model.errors import Conflict, Forbidden, NotFound, PlatformError, RequestError
+from runner.model.instance_notes import BY_HAND, StatusDetail
+from runner.model.platform import AppInstance
+from runner.model.records import RecordError
+from runner.model.shown_command import shown_text
+from runner.model.work_notes import WHY_CHARS, HandNote, HandNotes
+from runner.platform.client import Client
+
+# Of status_detail; the oldest notes are dropped.
+NOTES_BYTES, MOST_NOTES = 2560, 10
+WRITE_TRIES = 6
+NO_REASON = "--reason is empty: say why in a few words; the record of this command keeps it"
+
+
+@dataclass
+class Ending:
+    """How the command ended: with an exit code, or why it did not run or was ended."""
+
+    exit_code: int | None = None
+    problem: str | None = None
+
+
+def reason(text: str) -> str:
+    found = shown_text(text, WHY_CHARS)
+    if not found.strip():
+        raise RequestError(NO_REASON)
+    return found
+
+
+def caller(client: Client) -> str:
+    """Who calls, as the platform knows the token; "unknown" on a platform without that answer."""
+    try:
+        found = client.me()
+    except NotFound:
+        return "unknown"
+    return f"{found.actor_type}/{found.subject}"
+
+
+@contextlib.contextmanager
+def recorded(client: Client, instance: AppInstance, note: HandNote) -> Iterator[Ending]:
+    """Write the note, let the block work under the note's correlation id, and write how it ended."""
+    with context.bound(Cause(note.correlation_id)):
+        _write(client, instance, note)
+        ending = Ending()
+        try:
+            yield ending
+        except BaseException as error:
+            ending.problem = ending.problem or str(error) or type(error).__name__
+            raise
+        finally:
+            problem = shown_text(ending.problem, WHY_CHARS) if ending.problem else None
+            _write_end(client, instance, note.but(ended_at=client.now(), exit_code=ending.exit_code, problem=problem))
+
+
+def _write_end(client: Client, instance: AppInstance, note: HandNote) -> None:
+    """What was done is done: that its end is not on record changes nothing about it."""
+    try:
+        _write(client, instance, note)
+    except (PlatformError, RequestError) as error:
+        log.get().warning("the end of this command is not on record", problem=str(error))
+
+
+def _write(client: Client, instance: AppInstance, note: HandNote) -> None:
+    """Put the note into the newest status_detail, and change nothing else there."""
+    for _ in range(WRITE_TRIES):
+        newest = client.instance(instance.id)
+        try:
+            known = newest.notes.hand_notes
+        except RecordError as error:
+            raise RequestError(f"nothing was run: status_detail.{error.problem.message}") from None
+        made = StatusDetail(by_hand=with_note(known, note)).changes
+        body = {"status_detail": {**(newest.status_detail or {}), **made}}
+        limits.check(f"instance {instance.id}", body)
+        try:
+            client.patch_instance(newest, body, key=uuid.uuid4().hex)
+        except Conflict:
+            continue
+        except Forbidden as error:
+            raise RequestError(
+                f"{error.message}. Work by hand is put on record with your own token before a host is touched, so"
+                f" nothing was run. You need the right to update the instance ({BY_HAND} in its status_detail)"
+            ) from None
+        # A platform without ETags does not notice that another write came in between.
+        if newest.etag or _holds(client.instance(instance.id), note):
+            return
+    raise RequestError(
+        f"the record of this command could not be written, since other clients keep changing instance {instance.id}:"
+        " nothing was run. Try again"
+    )
+
+
+def _holds(instance: AppInstance, note: HandNote) -> bool:
+    with contextlib.suppress(RecordError):
+        return note.stored() in [one.stored() for one in instance.notes.hand_notes.notes]
+    return False
+
+
+def with_note(known: HandNotes, note: HandNote) -> HandNotes:
+    """The notes with this one in the place of its start, or as the last; the oldest are dropped if they do not fit."""
+    kept = [one for one in known.notes if one.correlation_id != note.correlation_id]
+    at = next((n for n, one in enumerate(known.notes) if one.correlation_id == note.correlation_id), len(kept))
+    made = known.but(notes=[*kept[:at], note, *kept[at:]])
+    while len(made.notes) > 1 and (len(made.notes) > MOST_NOTES or limits.size(made.stored()) > NOTES_BYTES):
+        made = made.but(notes=made.notes[1:], more=made.more + 1)
+    return made

@@ -1,4 +1,4 @@
-"""A collector for tests: takes OTLP over HTTP on loopback, and reads the real protobuf."""
+"""A collector for tests: receives OTLP over HTTP on loopback, and reads the real protobuf."""
 
 import contextlib
 import http.server
@@ -58,7 +58,7 @@ class Collector:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def take(self, body: bytes) -> None:
+    def read_request(self, body: bytes) -> None:
         self.raw.append(body)
         for group in ExportTraceServiceRequest.FromString(body).resource_spans:
             self.resources.append(_attributes(group.resource.attributes))
@@ -69,12 +69,12 @@ class Collector:
 
     def above(self, span: Received) -> list[str]:
         """The kinds of the spans above it, up to the first that was not received."""
-        known = {(one.trace_id, one.span_id): one for one in list(self.spans)}
+        by_place = {(one.trace_id, one.span_id): one for one in list(self.spans)}
         found: list[str] = []
-        parent = known.get((span.trace_id, span.parent_id))
+        parent = by_place.get((span.trace_id, span.parent_id))
         while parent is not None:
             found.append(parent.kind)
-            parent = known.get((parent.trace_id, parent.parent_id))
+            parent = by_place.get((parent.trace_id, parent.parent_id))
         return found
 
 
@@ -90,7 +90,7 @@ def collecting(status: int = 200) -> Iterator[Collector]:
             collector.paths.append(self.path)
             collector.headers.append({name.lower(): value for name, value in self.headers.items()})
             if collector.status == 200:
-                collector.take(body)
+                collector.read_request(body)
             answer = ExportTraceServiceResponse().SerializeToString()
             self.send_response(collector.status)
             self.send_header("Content-Type", "application/x-protobuf")

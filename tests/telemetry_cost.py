@@ -96,9 +96,13 @@ def _join(cluster: Cluster, host: str, runner: "subprocess.Popen[bytes]") -> flo
 
 
 def _until_ended(cluster: Cluster) -> None:
-    until(
-        lambda: all(one["status"] not in ("accepted", "running") for one in cluster.operations()), 300, "it has ended"
-    )
+    """Also wait for the release of members, which the runner whose turn is next would wait for."""
+
+    def ended() -> bool:
+        is_open = any(one["status"] in ("accepted", "running") for one in cluster.operations())
+        return not is_open and not any(one["adapter_detail"].get("claimed_by") for one in cluster.members())
+
+    until(ended, 300, "it has ended")
 
 
 @contextlib.contextmanager

@@ -33,9 +33,7 @@ RESULTS = {"ok": "success", "ignored": "success", "failed": "failure", "unreacha
 RESULTS |= {UNFINISHED: "cancellation"}
 PLAYS = {"ok": "success", "failed": "failure", "timeout": "timeout", "stalled": "timeout", "cancelled": "cancellation"}
 # A file of the bundle, and a line in it. The name of the task is read there, where no value is filled in.
-_PLACE = re.compile(
-    r"(?:.*/)?((?:roles/(?P<role>[a-z0-9_]{1,64})/tasks|playbooks)/[A-Za-z0-9_/-]{1,120}\.yml):([0-9]{1,5})"
-)
+_PLACE = re.compile(r"(?:.*/)?((?:roles/([a-z0-9_]{1,64})/tasks|playbooks)/[A-Za-z0-9_/-]{1,120}\.yml):([0-9]{1,5})")
 _NAME = re.compile(r"\s*- name: +(?P<quote>['\"]?)(?P<name>.+?)(?P=quote)\s*")
 
 
@@ -188,7 +186,7 @@ def _described(bundle: Path, place: str) -> tuple[str | None, str | None, str | 
     lines = _lines(bundle / found[1])
     number = int(found[3])
     name = _NAME.fullmatch(lines[number - 1]) if 0 < number <= len(lines) else None
-    return (f"{found[1]}:{number}", found["role"], name["name"] if name else None) if lines else (None, None, None)
+    return (f"{found[1]}:{number}", found[2], name["name"] if name else None) if lines else (None, None, None)
 
 
 @functools.lru_cache(maxsize=200)

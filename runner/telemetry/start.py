@@ -63,9 +63,9 @@ def tracing(settings: Settings, app: AppMetrics, bundle: Path, error_codes: Coll
         "platform": _address(settings.base_url),
         "vault": _address(settings.vault_agent_addr or settings.vault_addr),
     }
-    known = Known(app.verbs, app.playbooks, error_codes, bundle)
+    names = Known(app.verbs, app.playbooks, error_codes, bundle)
     try:
-        yield SpanTracer(sender.send, known, settings.runner_id, peers)
+        yield SpanTracer(sender.send, names, settings.runner_id, peers)
     finally:
         sender.close()
 

@@ -341,9 +341,9 @@ def test_calls_to_the_platform_and_to_vault_are_in_the_play_that_they_are_for(ki
 
 def test_log_lines_name_the_span_that_they_belong_to(killed: Killed) -> None:
     lines = [json.loads(line) for line in killed.logs.splitlines() if line.startswith("{")]
-    known = {(one.trace_id, one.span_id) for one in killed.collector.spans}
+    received = {(one.trace_id, one.span_id) for one in killed.collector.spans}
     second = [line for line in lines if line["event"] == "play ended"]
-    assert len(second) == 1 and {(line["trace_id"], line["span_id"]) for line in second} <= known
+    assert len(second) == 1 and {(line["trace_id"], line["span_id"]) for line in second} <= received
     for line in lines:
         if "operation_id" in line:
             assert line["trace_id"] == trace.trace_id_of(killed.asked["correlation_id"])

@@ -35,7 +35,7 @@ SECRET = "canary-9f8e7d6c5b4a"
 RUNNER = "runner/1"
 
 
-def known(where: Path | None = None) -> Known:
+def app_names(where: Path | None = None) -> Known:
     app = SLURM.metrics
     return Known(app.verbs, app.playbooks, bundle.error_codes(), where or bundle.bundle_dir())
 
@@ -46,7 +46,7 @@ class Traced:
     def __init__(self, where: Path | None = None) -> None:
         self.spans: list[Span] = []
         peers = {"platform": ("api.test", 443), "vault": (None, None)}
-        self.tracer = SpanTracer(self.spans.append, known(where), RUNNER, peers)
+        self.tracer = SpanTracer(self.spans.append, app_names(where), RUNNER, peers)
 
     @contextmanager
     def play(self, step: Play, seen: World, tick_id: str = "tick/1") -> Iterator[TracedPlay]:
@@ -110,7 +110,7 @@ def test_each_host_is_in_the_trace_of_its_own_operation_under_its_own_play(local
     assert len({one.span_id for one in traced.spans}) == len(traced.spans)
 
 
-def test_spans_show_nothing_that_a_host_said(local: LocalPlays) -> None:
+def test_spans_show_nothing_that_a_host_returned(local: LocalPlays) -> None:
     step, seen = joining(asked(2))
     forged = f"result['msg'] = result['stdout'] = {SECRET!r}\nresult['adapter_error'] = {{'code': 'canary_code'}}\n"
     local.of_every_host = f"{forged}result['failed'] = True\n"
@@ -191,7 +191,7 @@ def test_a_task_that_hangs_is_shown_as_unfinished(local: LocalPlays) -> None:
 
 
 def play_ids(step: Play, seen: World, tick_id: str = "tick/1", number: int = 1) -> list[str]:
-    spans = play_spans.PlaySpans(step, seen, known(), RUNNER, tick_id, number, lambda _: None)
+    spans = play_spans.PlaySpans(step, seen, app_names(), RUNNER, tick_id, number, lambda _: None)
     return [str(spans.span_id(one)) for one in spans.causes]
 
 
@@ -210,7 +210,7 @@ def test_a_plays_id_comes_from_operation_claim_and_play() -> None:
     assert len({*first, *play_ids(fenced, seen), *play_ids(other, seen)}) == 3
 
 
-def test_a_play_without_a_claim_is_told_apart_by_its_tick() -> None:
+def test_a_play_without_a_claim_has_another_id_in_each_tick() -> None:
     look = Play("why", "observe", (controller(),))
     seen = world(members=(controller(),), tick_id="x")
     assert play_ids(look, seen) == play_ids(look, seen) != play_ids(look, seen, tick_id="tick/2")

@@ -6,7 +6,6 @@ It errs on the safe side: a value that only looks like a secret is left out too.
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from pathlib import PurePath
 
 from runner.model.host_data import printable
 
@@ -81,7 +80,7 @@ def _plain(word: str, depth: int) -> str:
 def _variables(text: str) -> str:
     """Extra variables: a file's name, or the names of the variables; anything else may hold a secret as a whole."""
     if text.startswith("@"):
-        return f"@{PurePath(text[1:]).name}"
+        return f"@{text[1:].rpartition("/")[2]}"
     try:
         pairs = [_ASSIGNMENT.fullmatch(one) for one in shlex.split(text)]
     except ValueError:

@@ -80,7 +80,7 @@ def _plain(word: str, depth: int) -> str:
 def _variables(text: str) -> str:
     """Extra variables: a file's name, or the names of the variables; anything else may hold a secret as a whole."""
     if text.startswith("@"):
-        return f"@{text[1:].rpartition("/")[2]}"
+        return f"@{text[1:].rpartition('/')[2]}"
     try:
         pairs = [_ASSIGNMENT.fullmatch(one) for one in shlex.split(text)]
     except ValueError:

@@ -149,7 +149,7 @@ def test_five_questions_about_a_drain_that_failed_are_answered_by_its_own_id(
 ) -> None:
     asked = done["failed drain"]
     (then,) = asked.told
-    assert {"asked", "decided", "play", "member", "error", "ended"} == {one["kind"] for one in then["story"]}
+    assert {"asked", "decided", "play", "member", "error", "ended"} <= {one["kind"] for one in then["story"]}
     log = tmp_path / "runner.log"
     log.write_text("".join(f"{json.dumps(line)}\n" for one in done.values() for line in one.lines))
     (told,) = answer(stage.variables, "explain", asked.correlation_id, "--log", str(log))

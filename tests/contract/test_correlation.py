@@ -167,8 +167,10 @@ def test_five_questions_about_a_drain_that_failed_are_answered_by_its_own_id(
     assert "drain_worker.yml on 1 host" in shown.stdout and max(map(len, shown.stdout.splitlines())) <= 100
 
 
-def test_routine_work_is_explained_by_its_own_id_and_a_killed_play_has_no_end(tmp_path: Path) -> None:
-    stage = Stage(tmp_path / "routine")
+def test_routine_work_is_explained_by_its_own_id_and_a_killed_play_has_no_end(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    stage = Stage(tmp_path_factory.mktemp("routine"))
     try:
         stage.settle()
         stage.settle(GPUAAS_OBSERVE_SECONDS="0")
@@ -226,8 +228,10 @@ def test_lines_about_an_instance_and_a_member_name_their_resource(stage: Stage, 
     assert of_members or verb == "stop" or verb == "start" or verb == "upgrade"
 
 
-def test_a_deploy_that_fails_and_a_type_that_is_refused_leave_lines_with_their_codes(tmp_path: Path) -> None:
-    stage = Stage(tmp_path / "fails")
+def test_a_deploy_that_fails_and_a_type_that_is_refused_leave_lines_with_their_codes(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    stage = Stage(tmp_path_factory.mktemp("fails"))
     try:
         stage.break_controller()
         refusal = {"code": "validation_error", "message": "no such type"}
@@ -246,8 +250,8 @@ def test_a_deploy_that_fails_and_a_type_that_is_refused_leave_lines_with_their_c
         stage.close()
 
 
-def test_a_routine_look_has_an_id_of_its_own(tmp_path: Path) -> None:
-    stage = Stage(tmp_path / "look")
+def test_a_routine_look_has_an_id_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    stage = Stage(tmp_path_factory.mktemp("look"))
     try:
         stage.settle()
         before = len(stage.platform.control.audit())

@@ -40,14 +40,14 @@ class _Tokens:
     def peek(self) -> str:
         return self.rest[0] if self.rest else ""
 
-    def take(self, *wanted: str) -> str:
+    def next_token(self, *wanted: str) -> str:
         found = self.peek()
         if not found or (wanted and found not in wanted):
             raise NotSupported(f"{found or 'the end'!r} where {' or '.join(wanted) or 'more'} has to be")
         return self.rest.pop(0)
 
     def text(self) -> str:
-        found = self.take()
+        found = self.next_token()
         if found[0] == "`":
             return found[1:-1]
         if found[0] != '"':
@@ -55,7 +55,7 @@ class _Tokens:
         return str(json.loads(found))
 
     def name(self) -> str:
-        found = self.take()
+        found = self.next_token()
         if not re.fullmatch(r"[A-Za-z_]\w*", found):
             raise NotSupported(f"{found!r} is not a label")
         return found
@@ -88,23 +88,23 @@ def parse(query: str) -> Query:
 
 def _query(tokens: _Tokens) -> Query:
     stream: Labels = {}
-    tokens.take("{")
+    tokens.next_token("{")
     while tokens.peek() != "}":
         name = tokens.name()
-        tokens.take("=")
+        tokens.next_token("=")
         stream[name] = tokens.text()
         if tokens.peek() != "}":
-            tokens.take(",")
-    tokens.take("}")
+            tokens.next_token(",")
+    tokens.next_token("}")
     if not stream:
         raise NotSupported("a stream selector needs a label")
     stages, fields, parsed = list[Stage](), set[str](), False
     while tokens.peek():
-        sign = tokens.take(*_LINE, "|")
+        sign = tokens.next_token(*_LINE, "|")
         if sign != "|":
             stages.append(_line_filter(sign, tokens.text()))
         elif tokens.peek() == "json":
-            tokens.take()
+            tokens.next_token()
             stages.append(_json)
             parsed = True
         elif parsed:
@@ -121,7 +121,7 @@ def _line_filter(sign: str, wanted: str) -> Stage:
 def _any_of(tokens: _Tokens, fields: set[str]) -> Stage:
     parts = [_all_of(tokens, fields)]
     while tokens.peek() == "or":
-        tokens.take()
+        tokens.next_token()
         parts.append(_all_of(tokens, fields))
     return lambda line, labels: any(one(line, labels) for one in parts)
 
@@ -129,14 +129,14 @@ def _any_of(tokens: _Tokens, fields: set[str]) -> Stage:
 def _all_of(tokens: _Tokens, fields: set[str]) -> Stage:
     parts = [_comparison(tokens, fields)]
     while tokens.peek() in ("and", ","):
-        tokens.take()
+        tokens.next_token()
         parts.append(_comparison(tokens, fields))
     return lambda line, labels: all(one(line, labels) for one in parts)
 
 
 def _comparison(tokens: _Tokens, fields: set[str]) -> Stage:
     name = tokens.name()
-    sign, wanted = tokens.take(*_COMPARE), tokens.text()
+    sign, wanted = tokens.next_token(*_COMPARE), tokens.text()
     fields.add(name)
     return lambda _line, labels: _COMPARE[sign](labels.get(name, ""), wanted)
 

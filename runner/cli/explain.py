@@ -145,12 +145,12 @@ def text(made: Detail) -> list[str]:
         shown += [_line("member", f"and {len(members) - MEMBERS_SHOWN} more: --json has them")]
     seen = [_line("runtime", f"{key}: {_flat(value)}") for key, value in made["runtime"].items()]
     shown += [*(seen or [_line("runtime", "not seen yet")]), ""]
-    shown += [_told(one) for one in made["story"]]
+    shown += [_shown_entry(one) for one in made["story"]]
     shown += ["", _line("end", made["end"]), _line("next", made["next"])]
     return [line for one in shown for line in one.split("\n")]
 
 
-def _told(one: Detail) -> str:
+def _shown_entry(one: Detail) -> str:
     """One entry of the story: its time, its kind and its text; below a play its hosts."""
     at = str(one["at"] or "no time")[:19].replace("T", " ")
     hosts = [_wrapped(f"{'':32}{host}", 34) for host in one.get(story.HOSTS, [])]

@@ -108,7 +108,7 @@ def _is_about(
 
 def entries(found: Found) -> list[Entry]:
     """The whole story, in time order."""
-    told = [
+    entries = [
         *(entry for one in found.asked for entry in _of_operation(one, found)),
         *(entry for one in found.by_hand for entry in _of_hand(one)),
         *(entry for one in found.plays for entry in _of_play(one)),
@@ -116,8 +116,8 @@ def entries(found: Found) -> list[Entry]:
         *(entry for one in found.members for entry in _of_member(one, found)),
     ]
     if found.whole and not any(one.get("type") == "apps.instance.requested" for one in found.events):
-        told.append(Entry(found.instance.created_at, "asked", f"deploy of {found.instance.app_slug}"))
-    return sorted(told, key=lambda one: one.place)
+        entries.append(Entry(found.instance.created_at, "asked", f"deploy of {found.instance.app_slug}"))
+    return sorted(entries, key=lambda one: one.place)
 
 
 def _of_operation(one: Operation, found: Found) -> Iterator[Entry]:
@@ -194,8 +194,8 @@ def end_of_hand(note: HandNote) -> str:
 def _of_event(event: Detail) -> Entry:
     actor, data = event.get("actor"), event.get("data")
     by = f" by {actor.get('actor_type')}/{actor.get('id')}" if isinstance(actor, dict) else ""
-    known = {key: data[key] for key in ("code", "message") if key in data} if isinstance(data, dict) else {}
-    text = printable(f"{event.get('type')}{by}{f': {known}' if known else ''}", TEXT_BYTES)
+    error = {key: data[key] for key in ("code", "message") if key in data} if isinstance(data, dict) else {}
+    text = printable(f"{event.get('type')}{by}{f': {error}' if error else ''}", TEXT_BYTES)
     asked = event.get("type") == "apps.instance.requested"
     return Entry(read_time(event.get("created_at")), "asked" if asked else "event", text)
 
@@ -246,8 +246,8 @@ def codes(found: Found) -> list[str]:
     )
     reasons = [one.code for one in notes.instance(found.instance).reasons or []] if found.whole else []
     ran = [host.outcome for run in found.plays[-1:] for host in run.hosts.values() if host.failed]
-    known = [*of_asked, *of_members, *reasons, *ran]
-    return sorted(dict.fromkeys(known), key=lambda code: code in ("partly_failed", "worker_failed"))
+    codes = [*of_asked, *of_members, *reasons, *ran]
+    return sorted(dict.fromkeys(codes), key=lambda code: code in ("partly_failed", "worker_failed"))
 
 
 def without_error(found: Found) -> str:

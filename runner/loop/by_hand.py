@@ -19,7 +19,7 @@ from runner.report import hand_record
 from runner.report.hand_record import Ending
 from runner.settings import Settings
 
-NOBODY = (
+NO_PERSON = (
     "GPUAAS_OPERATOR_TOKEN is not set: work by hand is put on record under your own name. Set it to your token. In an"
     " emergency, if you cannot get one, pass --as-service-account: the record then names the service account alone"
 )
@@ -69,6 +69,6 @@ def hand(
     """The person whose token is set. RequestError without a token, unless the service account is to stand in."""
     why = hand_record.reason(why)
     if settings.operator_token is None and not as_service_account:
-        raise RequestError(NOBODY)
+        raise RequestError(NO_PERSON)
     with Client(settings, person=not as_service_account) as client:
         yield Hand(client, why, show, str(uuid.uuid4()), hand_record.caller(client))

@@ -98,9 +98,9 @@ def execute(
             world = world.later(by_hand=hand.correlation_id)
             held = stack.enter_context(claim_members(client, own, app, world, chosen))
         access = stack.enter_context(play_secrets.access(client, own, app, instance, credential))
-        known = {CORRELATION_VARIABLE: hand.correlation_id, **held.environment}
+        variables = {CORRELATION_VARIABLE: hand.correlation_id, **held.environment}
         try:
-            ending.exit_code = run(command, {**environment, **access, **known, **source}, held)
+            ending.exit_code = run(command, {**environment, **access, **variables, **source}, held)
         except OSError as error:
             raise RequestError(f"{command[0]}: {error.strerror}") from None
         if held.is_lost:

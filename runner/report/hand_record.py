@@ -79,10 +79,10 @@ def _write(client: Client, instance: AppInstance, note: HandNote) -> None:
     for _ in range(WRITE_TRIES):
         newest = client.instance(instance.id)
         try:
-            known = newest.notes.hand_notes
+            noted = newest.notes.hand_notes
         except RecordError as error:
             raise RequestError(f"nothing was run: status_detail.{error.problem.message}") from None
-        made = StatusDetail(by_hand=with_note(known, note)).changes
+        made = StatusDetail(by_hand=with_note(noted, note)).changes
         body = {"status_detail": {**(newest.status_detail or {}), **made}}
         limits.check(f"instance {instance.id}", body)
         try:
@@ -109,11 +109,11 @@ def _holds(instance: AppInstance, note: HandNote) -> bool:
     return False
 
 
-def with_note(known: HandNotes, note: HandNote) -> HandNotes:
+def with_note(noted: HandNotes, note: HandNote) -> HandNotes:
     """The notes with this one in the place of its start, or as the last; the oldest are dropped if they do not fit."""
-    kept = [one for one in known.notes if one.correlation_id != note.correlation_id]
-    at = next((n for n, one in enumerate(known.notes) if one.correlation_id == note.correlation_id), len(kept))
-    made = known.but(notes=[*kept[:at], note, *kept[at:]])
+    kept = [one for one in noted.notes if one.correlation_id != note.correlation_id]
+    at = next((n for n, one in enumerate(noted.notes) if one.correlation_id == note.correlation_id), len(kept))
+    made = noted.but(notes=[*kept[:at], note, *kept[at:]])
     while len(made.notes) > 1 and (len(made.notes) > MOST_NOTES or limits.size(made.stored()) > NOTES_BYTES):
         made = made.but(notes=made.notes[1:], more=made.more + 1)
     return made

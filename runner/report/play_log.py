@@ -83,9 +83,9 @@ class PlayLog:
             self._write(operation.id)
         if not operations_of(step):
             writer = self._writer
-            known = writer.own_plays or writer.instance.notes.plays
+            earlier = writer.own_plays or writer.instance.notes.plays
             run = self._run(step, world, play, ended, None)
-            writer.own_plays = play_history.fitted(play_history.with_run(known, run), play_history.OWN_BYTES)
+            writer.own_plays = play_history.fitted(play_history.with_run(earlier, run), play_history.OWN_BYTES)
             if step.fences:  # a look is written with the report that follows it
                 self._write(None)
 

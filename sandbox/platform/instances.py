@@ -121,8 +121,8 @@ def _leave_notes(call: Call) -> Reply:
     row, written = call.current, call.given.body["status_detail"]
     call.check_if_match(row)
     check_size("status_detail", written)
-    known, written = row.doc["status_detail"] or {}, written or {}
-    differ = {name for name in known.keys() | written.keys() if known.get(name) != written.get(name)}
+    stored, written = row.doc["status_detail"] or {}, written or {}
+    differ = {name for name in stored.keys() | written.keys() if stored.get(name) != written.get(name)}
     foreign = differ - set(apps.get(call.tx, row.doc["app_slug"]).doc.get("operator_notes", []))
     if foreign:
         raise ApiError(403, "ownership_required", "only the adapter writes this status_detail", fields=sorted(foreign))

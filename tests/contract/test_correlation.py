@@ -32,7 +32,7 @@ class Asked:
     rows: list[Doc]  # the runner's part of the audit, while it was carried out
     lines: list[Doc]  # what the runner logged meanwhile
     members: list[Doc]  # after it
-    told: list[Doc]  # what `explain` answered then
+    explained: list[Doc]  # what `explain` answered then
 
     @property
     def correlation_id(self) -> str:
@@ -82,8 +82,8 @@ def done(stage: Stage) -> Done:
         operation = ask(stage, verb)
         lines = read_lines(stage.settle(GPUAAS_MAX_ATTEMPTS="1"))
         rows = [row for row in stage.platform.control.audit()[before:] if row["actor_type"] == "service_account"]
-        told = answer(stage.variables, "explain", operation["correlation_id"])
-        found[verb] = Asked(operation, rows, lines, stage.read("/members"), told)
+        explained = answer(stage.variables, "explain", operation["correlation_id"])
+        found[verb] = Asked(operation, rows, lines, stage.read("/members"), explained)
     return found
 
 
@@ -115,7 +115,7 @@ def test_log_lines_of_an_operation_have_its_ids(done: Done, verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["deploy", *VERBS])
-def test_what_has_the_id_of_a_request_is_complete_and_nobody_elses(done: Done, stage: Stage, verb: str) -> None:
+def test_what_has_the_id_of_a_request_is_complete_and_only_its_own(done: Done, stage: Stage, verb: str) -> None:
     asked = done[verb]
     plays = [line for line in asked.own(asked.lines) if line["event"] == "play"]
     assert plays and len([row for row in asked.own(asked.rows) if row["action"] == MACHINES]) == len(plays)
@@ -148,18 +148,18 @@ def test_five_questions_about_a_drain_that_failed_are_answered_by_its_own_id(
     done: Done, stage: Stage, tmp_path: Path
 ) -> None:
     asked = done["failed drain"]
-    (then,) = asked.told
+    (then,) = asked.explained
     assert {"asked", "decided", "play", "member", "error", "ended"} <= {one["kind"] for one in then["story"]}
     log = tmp_path / "runner.log"
     log.write_text("".join(f"{json.dumps(line)}\n" for one in done.values() for line in one.lines))
-    (told,) = answer(stage.variables, "explain", asked.correlation_id, "--log", str(log))
-    assert told["instance"]["id"] == stage.made["id"]
-    (member,) = told["members"]
+    (explained,) = answer(stage.variables, "explain", asked.correlation_id, "--log", str(log))
+    assert explained["instance"]["id"] == stage.made["id"]
+    (member,) = explained["members"]
     assert member["name"].startswith("worker-") and member["host"] == "w2" and member["runtime"]["node_state"]
-    assert [one["id"] for one in told["operations"]] == [asked.operation["id"]]
-    assert told["correlation_ids"] == [asked.correlation_id]
-    assert "drain_deadline" in told["end"] and told["next"] == request_state.next_step("drain_deadline")
-    kinds = [one["kind"] for one in told["story"]]
+    assert [one["id"] for one in explained["operations"]] == [asked.operation["id"]]
+    assert explained["correlation_ids"] == [asked.correlation_id]
+    assert "drain_deadline" in explained["end"] and explained["next"] == request_state.next_step("drain_deadline")
+    kinds = [one["kind"] for one in explained["story"]]
     assert (kinds[0], kinds[-1]) == ("asked", "ended") and {"decided", "play", "log"} < set(kinds)
     assert kinds.count("log") == len(asked.own(asked.lines)), "its lines, and no others"
     shown = gpuaas_slurm(stage.variables, "explain", asked.correlation_id, "--log", str(log))
@@ -175,9 +175,9 @@ def test_routine_work_is_explained_by_its_own_id_and_a_killed_play_has_no_end(
         stage.settle()
         stage.settle(GPUAAS_OBSERVE_SECONDS="0")
         (look,) = (one for one in stage.read()["status_detail"]["own_plays"]["plays"] if one["playbook"] == "observe")
-        (told,) = answer(stage.variables, "explain", look["correlation_id"])
-        assert [one["kind"] for one in told["story"]] == ["decided", "play"]
-        assert told["story"][1]["play"] == look and told["end"] == "observe: ok"
+        (explained,) = answer(stage.variables, "explain", look["correlation_id"])
+        assert [one["kind"] for one in explained["story"]] == ["decided", "play"]
+        assert explained["story"][1]["play"] == look and explained["end"] == "observe: ok"
         stage.save("running")
         killed = Scenario("add", "running", lambda one: one.ask("add", allocations=(4,)), "succeeded")
         assert stage.play_out(killed, Point("in play", 2)).deaths == 1

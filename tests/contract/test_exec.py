@@ -1,4 +1,7 @@
-"""`gpuaas-slurm exec` takes claims like a runner: real commands and a real platform; hosts are only records."""
+"""`gpuaas-slurm exec` takes claims like a runner: real commands and a real platform; hosts are only records.
+
+Over 300 lines, because claims and the record of each command are checked on the same platform.
+"""
 
 import json
 import os
@@ -270,10 +273,10 @@ def test_an_operator_writes_only_the_record_of_work_by_hand(operator: Operator) 
     def write(detail: Doc) -> int:
         return operator.project.operator.patch(operator.path, {"status_detail": detail}).status_code
 
-    known = operator.project.operator.get(operator.path).json()["status_detail"] or {}
-    assert write({**known, "by_hand": {"notes": []}}) == 200
-    assert write({**known, "by_hand": {"notes": []}, "reasons": []}) == 403
-    assert write({}) == (200 if not known else 403)
+    stored = operator.project.operator.get(operator.path).json()["status_detail"] or {}
+    assert write({**stored, "by_hand": {"notes": []}}) == 200
+    assert write({**stored, "by_hand": {"notes": []}, "reasons": []}) == 403
+    assert write({}) == (200 if not stored else 403)
 
 
 @pytest.mark.parametrize("etags", [True, False])

@@ -196,21 +196,21 @@ def test_a_drain_given_up_at_its_deadline_loses_nothing(life: Life) -> None:
     until(lambda: life.state(job) == "COMPLETED", 30, "the job completes")
 
 
-def test_the_story_of_a_failed_drain_and_of_work_by_hand_is_told_by_their_ids(life: Life) -> None:
+def test_the_story_of_a_failed_drain_and_of_work_by_hand_is_found_by_their_ids(life: Life) -> None:
     variables = life.cluster.variables
     drain = next(one for one in reversed(life.cluster.operations()) if one["status"] == "failed")
-    (told,) = answer(variables, "explain", drain["correlation_id"])
-    plays = [one["play"] for one in told["story"] if one["kind"] == "play"]
-    assert "drain_worker" in {one["playbook"] for one in plays} and "drain_deadline" in told["end"]
+    (explained,) = answer(variables, "explain", drain["correlation_id"])
+    plays = [one["play"] for one in explained["story"] if one["kind"] == "play"]
+    assert "drain_worker" in {one["playbook"] for one in plays} and "drain_deadline" in explained["end"]
     for host in (host for play in plays for host in play["hosts"].values()):
         assert host["outcome"] == "ok" and host["first_at"] <= host["last_at"]
-    (member,) = told["members"]
-    assert member["host"] == "gs-4" and member["runtime"]["node_state"] and told["next"]
+    (member,) = explained["members"]
+    assert member["host"] == "gs-4" and member["runtime"]["node_state"] and explained["next"]
     notes = life.cluster.instance()["status_detail"]["by_hand"]["notes"]
     assert [(one["verb"], one["why"], one["exit_code"]) for one in notes] == [("exec", "a test", 0)] * 2
     assert "drain_reason=***" in notes[0]["command"] and len(notes[0]["hosts"]) == 4
-    (by_hand_told,) = answer(variables, "explain", notes[0]["correlation_id"])
-    assert [one["kind"] for one in by_hand_told["story"]] == ["by hand", "ended"]
+    (by_hand_explained,) = answer(variables, "explain", notes[0]["correlation_id"])
+    assert [one["kind"] for one in by_hand_explained["story"]] == ["by hand", "ended"]
 
 
 def test_a_cancelled_drain_is_undone(life: Life) -> None:

@@ -252,7 +252,7 @@ def test_any_detail_is_read_and_what_decides_is_reported(kind: type[SlurmNotes],
     decides = {*MemberNotes.model_fields, "repair", "rotation_left_out", "worker_hostname", "controller_hostname"}
     decides |= {"applied_config", "config_refused", "change"}
     decides -= {"worker_hostname"} if kind is ControllerNotes else set()
-    decides -= {"last_adapter_error", "correlation_id"}
+    decides -= {"last_adapter_error", "correlation_id", "trace_id"}
     assert not facts & decides, "a note that decides something was taken for absent"
     assert all(len(problem.message.encode()) <= PROBLEM_BYTES for problem in notes.problems)
     json.dumps(notes.changes)

@@ -170,7 +170,8 @@ def test_every_claim_is_released_whatever_becomes_of_the_others() -> None:
         *((member.id, "draining", nothing, False) for member in (one, other, last)),
     ]
     event = {"event": "claim not released; its lease will expire", "log_level": "warning"}
-    assert lines == [{**event, "problem": problem} for problem in ("away", "old", "lost")]
+    codes = {"away": {"error_code": "platform_error"}, "old": {}, "lost": {"error_code": "lease_lost"}}
+    assert lines == [{**event, "problem": problem, **code} for problem, code in codes.items()]
 
 
 def test_every_lease_is_renewed_through_a_client_that_does_not_wait() -> None:

@@ -149,7 +149,7 @@ def test_what_one_tick_saw_and_repaired_is_an_event_that_names_the_drift() -> No
     assert the_event(steps).cause != event.cause
 
 
-def test_a_cluster_that_is_healthy_again_is_one_event_with_the_time_since_when_it_was_not() -> None:
+def test_a_healed_cluster_is_one_event_with_the_time_since_when_it_was_not_healthy() -> None:
     slurm, _, now = a_cluster(dead={"w2"}, held_down={"w2"})
     now, steps, _ = tick(now.later(policy=ALL), slurm, seconds=3600)
     since = (now.instance.status_detail or {})["not_healthy_since"]
@@ -235,7 +235,7 @@ def test_an_event_that_cannot_be_sent_now_is_sent_by_the_next_tick() -> None:
     assert post(Conflict("other data", code="idempotency_conflict", status=409))[1] == []
 
 
-def test_the_same_event_has_the_same_key_in_any_process_and_another_cause_another_key() -> None:
+def test_an_event_has_the_same_key_in_any_process_and_another_for_another_cause() -> None:
     again = Announce("another sentence", EVENT.kind, EVENT.cause, {"b": 2})
     other = Announce(EVENT.why, EVENT.kind, "another request", EVENT.data)
     keys = [post(None, one)[0].keys[0] for one in (EVENT, again, other)]

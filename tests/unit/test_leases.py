@@ -84,7 +84,7 @@ def test_a_lease_that_is_not_renewed_runs_out_by_the_clock(monkeypatch: pytest.M
     one = renewal(clock, renew, monkeypatch)
     one.start()
     assert one.is_lost and clock.waits == [30.0] * 3, "it is tried until the lease has run out"
-    assert logged == [(("lease not renewed",), {"problem": "the platform is away"})] * 3
+    assert logged == [(("lease not renewed",), {"problem": "the platform is away", "error_code": "platform_error"})] * 3
     clock.now = 0.0
     assert one.is_lost, "once lost it stays lost"
 
@@ -102,7 +102,7 @@ def test_a_lease_that_another_runner_took_is_lost_at_once(
     one = renewal(clock, renew, monkeypatch)
     one.start()
     assert clock.waits == [30.0] and clock.now < 190.0 and one.is_lost
-    assert logged == [(("lease lost",), {"problem": problem})]
+    assert logged == [(("lease lost",), {"problem": problem, "error_code": "lease_lost"})]
 
 
 # -- claims of members ---------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ def main(
     times: Annotated[bool, typer.Option("--times", help="Print the table of the last run (of WHAT).")] = False,
     again: Annotated[bool, typer.Option("--again", help="With full: also run parts that passed at this tree.")] = False,
     minutes: Annotated[float | None, typer.Option(min=1, help="Start no new part after this time.")] = None,
-    streams: Annotated[int, typer.Option(min=1, help="How many parts run at a time.", envvar="STREAMS")] = 4,
+    streams: Annotated[int, typer.Option(min=1, help="How many parts run at a time.", envvar="STREAMS")] = 3,
 ) -> None:
     if times:
         sys.exit(_show_last_run(" ".join(what or [])))

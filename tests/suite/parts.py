@@ -80,36 +80,39 @@ class EndToEnd:
         return made
 
 
-BOTH_IN_TEST = {"bookworm": "test", "trixie": "test"}
+IN_FULL = {"bookworm": "full", "trixie": "full"}
 DEBIAN_13_IN_FULL = {"bookworm": "test", "trixie": "full"}
 
 END_TO_END = (
     # Both Debians in every merge: Slurm's output or abilities differ.
     EndToEnd("cluster,by_hand", 190, {"bookworm": "fast", "trixie": "test"}),
-    EndToEnd("change", 350, BOTH_IN_TEST, more_images=("bookworm:warm",)),
-    EndToEnd("decommission", 400, BOTH_IN_TEST, bare=True, more_images=("trixie:warm",)),
+    EndToEnd("decommission", 400, {"trixie": "test", "bookworm": "full"}, bare=True, more_images=("trixie:warm",)),
     # Debian 12 in every merge; Debian 13 in `full`.
     EndToEnd("lifecycle", 600, DEBIAN_13_IN_FULL, bare=True),
-    EndToEnd("health", 320, DEBIAN_13_IN_FULL),
-    EndToEnd("rotation,instance", 480, DEBIAN_13_IN_FULL),
     EndToEnd("access,gpus,users", 230, DEBIAN_13_IN_FULL),
+    # Both in `full` for their time; unit/test_slurm_reload.py and test_slurm_activate.py hold the rules.
+    EndToEnd("change", 350, IN_FULL, more_images=("bookworm:warm",)),
+    # Both in `full` for their time; unit/test_health.py and test_rotation.py hold the decisions, without hosts.
+    EndToEnd("health", 320, IN_FULL),
+    EndToEnd("rotation,instance", 480, IN_FULL),
     # Both in `full`; e2e decommission tests a database server that others use on Debian 13 in every merge.
     EndToEnd("foreign_data", 240, {"bookworm": "full", "trixie": "full"}, bare=True),
     # Both in `full`; unit/test_slurm_jobs.py and test_jobs_in_the_way.py test the same rules in every merge.
     EndToEnd("jobs", 150, {"bookworm": "full", "trixie": "full"}),
-    # Both in `full`; worker_faults adds several workers in one run in every merge.
+    # Both in `full`; worker_faults adds several workers in one run.
     EndToEnd("bulk", 140, {"bookworm": "full", "trixie": "full"}),
-    # Both Debians in `full`: long, and `change` moves packages in every merge.
+    # Both Debians in `full`: long.
     EndToEnd("upgrade", 700, {"bookworm": "full", "trixie": "full"}),
     # Both in `full`; unit/test_former_notes.py reads the recorded notes and ledgers in every merge.
     EndToEnd("takeover", 300, {"bookworm": "full", "trixie": "full"}),
     # One Debian only, which the module names itself: the adapter's decisions, not Slurm's output.
-    EndToEnd("killed_anywhere", 600, {"trixie": "test"}),
+    # killed_anywhere, worker_faults and artifacts are in `full` for their time.
+    EndToEnd("killed_anywhere", 600, {"trixie": "full"}),
     EndToEnd("two_runners", 150, {"trixie": "full"}),
     # contract/test_independence.py tests the same in every merge, without hosts.
     EndToEnd("hanging", 1000, {"bookworm": "full"}),
-    EndToEnd("worker_faults", 500, {"trixie": "test"}),
-    EndToEnd("artifacts", 240, {"trixie": "test"}, bare=True),
+    EndToEnd("worker_faults", 500, {"trixie": "full"}),
+    EndToEnd("artifacts", 240, {"trixie": "full"}, bare=True),
     EndToEnd("host_keys", 130, {"bookworm": "test"}),
     EndToEnd("host_faults", 90, {"bookworm": "test"}, bare=True),
     # contract/test_canaries.py looks for the same secrets in every merge, in what the runner and its plays write.

@@ -29,7 +29,8 @@ ENVIRONMENT = {
     "SLURM_TIME_FORMAT": "standard",
     "SLURM_BITSTR_LEN": "0",
 }
-PATIENCE_SECONDS = 15
+# A busy controller answers late: 15 s were too few where other work had the processors.
+PATIENCE_SECONDS = 30
 SLURMDBD = ("sacctmgr", "--noheader", "show", "configuration")
 PARTITIONS = ("scontrol", "--all", "--oneliner", "show", "partitions")
 # Directories that stop the controller when they are full, besides the state directory in slurm.conf.

@@ -126,8 +126,10 @@ class Tick:
             raise AssertionError("the plan does not settle: this is a bug in decide")
         finally:
             self._leave_play_slot()
-            self._report.plays.flush()
-            self._report.claims.release()
+            try:
+                self._report.plays.flush()
+            finally:
+                self._report.claims.release()
             self._shared.meter.saw(self._world)
             self._summary.failed_operations += self._report.failed_operations
 

@@ -1,6 +1,7 @@
 """A command as it may be kept in a record: short, and without what could be a secret. Pure.
 
-It errs on the safe side: a value that only looks like a secret is left out too.
+It shows what is known to be harmless and hides the rest: a value is kept only behind an option that never takes a
+secret, and a word only if it looks like a name or a path.
 """
 
 import re
@@ -11,14 +12,17 @@ from runner.model.host_data import printable
 
 HIDDEN = "***"
 COMMAND_BYTES = 240
-MOST_DEPTH = 4
-_SECRET = re.compile(
-    r"pass|secret|token|cred|auth|api[-_]?key|access[-_]?key|private|cookie|session|login|bearer", re.I
-)
 _VARIABLES = ("-e", "--extra-vars")  # of Ansible: names are kept, values are not
-# Of curl, mysql, sshpass and others: the value may be a password.
-_VALUES = ("-p", "-u", "--user", "-H", "--header", "-b", "--proxy-user")
+_SCRIPTS = ("-a", "--args", "-c")  # a command in one argument, of Ansible and of shells
+# Options whose value is kept, and options that have none. Every other option may have one, which is hidden.
+_KEPT = (
+    *("-i", "--inventory", "-l", "--limit", "-m", "--module-name", "-t", "--tags", "--skip-tags", "--start-at-task"),
+    *("-f", "--forks", "-n", "--unit", "--since", "--state", "--type"),
+)
+_FLAGS = re.compile(r"-v+|-b|-[CDK]|--become|--check|--diff|--verbose|--list-[a-z]+|--ask-[a-z-]+|--no-pager|--now|--")
+_NAME = re.compile(r"[A-Za-z0-9_./,+%\[\]*!-]{1,80}")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)=(.*)", re.S)
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)(?:[^/\s@]*@)?([A-Za-z0-9_./:-]*)(.*)", re.S)
 _IN_TEXT = (
     (re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s@]*@"), rf"\1{HIDDEN}@"),  # user and password in an address
     (re.compile(r"\b(hv[sbr]\.|eyJ|s\.)[A-Za-z0-9_-]{10,}[A-Za-z0-9_.-]*"), HIDDEN),  # tokens of Vault, JWTs
@@ -28,7 +32,7 @@ _IN_TEXT = (
 
 def shown_command(command: Sequence[str]) -> str:
     """The words of a command on one line, without secrets, cut to a bounded length."""
-    return printable(" ".join(_words(command, MOST_DEPTH)), COMMAND_BYTES)
+    return printable(" ".join(_words(command)), COMMAND_BYTES)
 
 
 def shown_text(text: str, most: int) -> str:
@@ -36,51 +40,60 @@ def shown_text(text: str, most: int) -> str:
     return printable(_without_tokens(" ".join(text.split())), most)
 
 
-def _words(command: Sequence[str], depth: int) -> Iterator[str]:
+def _words(command: Sequence[str]) -> Iterator[str]:
     words = iter(command)
     for word in words:
-        name, sign, value = word.partition("=")
-        if word in _VARIABLES:
-            yield word
-            yield from (_variables(one) for one in _next(words))
-        elif name in _VARIABLES and sign:
-            yield f"{name}={_variables(value)}"
-        elif word.startswith("-e") and not word.startswith("--"):
+        option, sign, value = word.partition("=")
+        if not word.startswith("-") or _FLAGS.fullmatch(word):
+            yield _plain(word)
+        elif word.startswith("-e") and not sign and word not in _VARIABLES:
+            yield "-e " + HIDDEN
+        elif word.startswith("-e") and word not in _VARIABLES and option not in _VARIABLES:
             yield f"-e {_variables(word[2:])}"
-        elif word in _VALUES or (word.startswith("-") and not sign and _SECRET.search(word)):
-            yield word
-            yield from (HIDDEN for _ in _next(words))
-        elif word.startswith("-") and sign and _SECRET.search(name):
-            yield f"{name}={HIDDEN}"
-        elif re.match(r"-[pu][^-]", word):  # the value follows at once
+        elif not word.startswith("--") and len(word) > 2:  # the value may follow at once, as in -pSECRET
             yield f"{word[:2]}{HIDDEN}"
         else:
-            yield _plain(word, depth)
+            name = option if re.fullmatch(r"--?[A-Za-z][A-Za-z-]*", option) else HIDDEN
+            yield from (f"{name}={_value(option, value)}",) if sign else (name, *_next(option, words))
 
 
-def _next(words: Iterator[str]) -> list[str]:
+def _next(option: str, words: Iterator[str]) -> list[str]:
     found = next(words, None)
-    return [] if found is None else [found]
+    return [] if found is None else [_value(option, found)]
 
 
-def _plain(word: str, depth: int) -> str:
-    """A word that is no option. A script, such as that of `sh -c`, is read like a command."""
-    if word != word.strip() or len(word.split()) > 1:
-        try:
-            inner = shlex.split(word)
-        except ValueError:
-            return HIDDEN
-        return f"'{' '.join(_words(inner, depth - 1))}'" if depth else HIDDEN
-    assigned = _ASSIGNMENT.fullmatch(word)
-    if assigned and not word.startswith("-"):
+def _value(option: str, value: str) -> str:
+    if option in _VARIABLES:
+        return _variables(value)
+    if option in _SCRIPTS:
+        return _script(value)
+    return _plain(value) if option in _KEPT else HIDDEN
+
+
+def _script(text: str) -> str:
+    """A command in one argument: its words if they are plain, otherwise only its first word."""
+    words = text.split()
+    if len(words) > 1 and all(_NAME.fullmatch(word) or _ASSIGNMENT.fullmatch(word) for word in words):
+        return f"'{' '.join(_words(words))}'"
+    return f"'{_plain(words[0])} {HIDDEN}'" if len(words) > 1 and _NAME.fullmatch(words[0]) else HIDDEN
+
+
+def _plain(word: str) -> str:
+    """A word that is no option."""
+    if _NAME.fullmatch(word) or _FLAGS.fullmatch(word):
+        return _without_tokens(word)
+    if assigned := _ASSIGNMENT.fullmatch(word):
         return f"{assigned[1]}={HIDDEN}"
-    return _without_tokens(word)
+    if address := _ADDRESS.fullmatch(word):
+        hidden = HIDDEN if address[3] or "@" in word else ""
+        return f"{address[1]}{address[2]}{hidden}"
+    return HIDDEN
 
 
 def _variables(text: str) -> str:
     """Extra variables: a file's name, or the names of the variables; anything else may hold a secret as a whole."""
     if text.startswith("@"):
-        return f"@{text[1:].rpartition('/')[2]}"
+        return f"@{_plain(text[1:].rpartition('/')[2])}"
     try:
         pairs = [_ASSIGNMENT.fullmatch(one) for one in shlex.split(text)]
     except ValueError:

@@ -119,7 +119,7 @@ class Client:
         return self._one("GET", f"{wire.allocations(self.project)}/{allocation_id}", Allocation)
 
     def events(self, instance_id: UUID) -> list[dict[str, Any]]:
-        return list(self._raw_pages(wire.events(self.project, instance_id), {}))
+        return [one for one in self._raw_pages(wire.events(self.project, instance_id), {}) if isinstance(one, dict)]
 
     # -- writes --------------------------------------------------------------------------------------------
 

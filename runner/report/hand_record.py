@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from runner import context, log
 from runner.model import limits
 from runner.model.cause import Cause
-from runner.model.errors import Conflict, Forbidden, NotFound, PlatformError, RequestError
+from runner.model.errors import Conflict, Forbidden, PlatformError, RequestError, Unauthenticated
 from runner.model.instance_notes import BY_HAND, StatusDetail
 from runner.model.platform import AppInstance
 from runner.model.records import RecordError
@@ -42,10 +42,13 @@ def reason(text: str) -> str:
 
 
 def caller(client: Client) -> str:
-    """Who calls, as the platform knows the token; "unknown" on a platform without that answer."""
+    """Who calls, as the platform knows the token; "unknown" on a platform that does not answer that as we expect."""
     try:
         found = client.me()
-    except NotFound:
+    except Unauthenticated:
+        raise
+    except PlatformError as error:
+        log.get().warning("the platform does not say whose token this is", problem=str(error), **log.error_code(error))
         return "unknown"
     return f"{found.actor_type}/{found.subject}"
 
@@ -54,7 +57,7 @@ def caller(client: Client) -> str:
 def recorded(client: Client, instance: AppInstance, note: HandNote) -> Iterator[Ending]:
     """Write the note, let the block work under the note's correlation id, and write how it ended."""
     with context.bound(Cause(note.correlation_id)):
-        _write(client, instance, note)
+        _write(client, instance, note, "nothing was run")
         ending = Ending()
         try:
             yield ending
@@ -69,19 +72,19 @@ def recorded(client: Client, instance: AppInstance, note: HandNote) -> Iterator[
 def _write_end(client: Client, instance: AppInstance, note: HandNote) -> None:
     """What was done is done: that its end is not on record changes nothing about it."""
     try:
-        _write(client, instance, note)
+        _write(client, instance, note, "the command did run")
     except (PlatformError, RequestError) as error:
         log.get().warning("the end of this command is not on record", problem=str(error))
 
 
-def _write(client: Client, instance: AppInstance, note: HandNote) -> None:
-    """Put the note into the newest status_detail, and change nothing else there."""
+def _write(client: Client, instance: AppInstance, note: HandNote, done: str) -> None:
+    """Put the note into the newest status_detail, and change nothing else there. `done`: what a failure means."""
     for _ in range(WRITE_TRIES):
         newest = client.instance(instance.id)
         try:
             noted = newest.notes.hand_notes
         except RecordError as error:
-            raise RequestError(f"nothing was run: status_detail.{error.problem.message}") from None
+            raise RequestError(f"status_detail.{error.problem.message}: {done}") from None
         made = StatusDetail(by_hand=with_note(noted, note)).changes
         body = {"status_detail": {**(newest.status_detail or {}), **made}}
         limits.check(f"instance {instance.id}", body)
@@ -91,15 +94,16 @@ def _write(client: Client, instance: AppInstance, note: HandNote) -> None:
             continue
         except Forbidden as error:
             raise RequestError(
-                f"{error.message}. Work by hand is put on record with your own token before a host is touched, so"
-                f" nothing was run. You need the right to update the instance ({BY_HAND} in its status_detail)"
+                f"{error.message}. Work by hand is put on record with your own token before a host is touched:"
+                f" {done}. You need the right to update the instance ({BY_HAND} in its status_detail). In an emergency:"
+                " --as-service-account"
             ) from None
         # A platform without ETags does not notice that another write came in between.
         if newest.etag or _holds(client.instance(instance.id), note):
             return
     raise RequestError(
         f"the record of this command could not be written, since other clients keep changing instance {instance.id}:"
-        " nothing was run. Try again"
+        f" {done}"
     )
 
 

@@ -184,6 +184,9 @@ class RecordWriter:
         """Put the plays that no operation asked for into the newest status_detail, and change nothing else."""
         instance = self.instance
         for _ in range(WRITE_TRIES):
+            if instance.etag is None:
+                # The platform would not notice that a person's note came in between.
+                instance = self.client.instance(instance.id)
             body = {"status_detail": self._with_plays(instance.status_detail or {})}
             limits.check(f"instance {instance.id}", body)
             try:

@@ -128,6 +128,7 @@ class World(Generic[SnapshotT, SettingsT]):
             took_over=before.took_over,
             tick_id=before.tick_id,
             routine=before.routine,
+            by_hand=before.by_hand,
         )
 
     def later(self, **changes: object) -> Self:

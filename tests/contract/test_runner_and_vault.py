@@ -145,7 +145,7 @@ def test_a_spent_wrapping_token_shows_in_log_record_and_exit_code(
     monkeypatch.setattr(Client, "deliver_credential", intercepted)
     with structlog.testing.capture_logs() as logs, Client(own) as client:
         summary = loop.run(client, own, SLURM)
-    assert [line["code"] for line in logs if line["log_level"] == "error"] == [SPENT]
+    assert [line["error_code"] for line in logs if line["log_level"] == "error"] == [SPENT]
     assert summary.problems and SPENT in summary.problems[0], "this is what makes the exit code 2"
     path = f"{dialable.path}/app-instances/{made['id']}/members"
     (controller,) = dialable.operator.get(path).json()["items"]

@@ -190,7 +190,7 @@ def test_what_ends_a_service_is_a_line_of_its_log(
     variables: dict[str, str], code: str | None, text: str, tmp_path: Path
 ) -> None:
     argv = [str(Path(sys.executable).parent / "gpuaas-slurm"), "run"]
-    # A directory of its own for temporary files: a run also removes, and logs, what killed runners left in the shared one.
+    # Its own directory for temporary files: a run removes what killed runners left in the shared one, and logs it.
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TMPDIR": str(tmp_path), **variables}
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2

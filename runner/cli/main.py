@@ -118,7 +118,7 @@ def _run(instance: str | None, *, watch: bool, progress: bool) -> Summary:
     signals.install()
     with (
         metering(loaded, SLURM.metrics, stays=watch) as meter,
-        tracing(loaded, SLURM.metrics, bundle.bundle_dir(), bundle.error_codes()) as tracer,
+        tracing(loaded, SLURM.metrics, bundle.bundle_dir(), bundle.error_codes) as tracer,
         Client(loaded, meter=meter, tracer=tracer) as client,
         ProcessLock(loaded) as process_lock,
     ):

@@ -7,6 +7,7 @@ from typing import Any
 
 from runner.cli.request_state import Records
 from runner.model import claims, play_history
+from runner.model.events import of_status
 from runner.model.host_data import plain, printable
 from runner.model.names import host_name
 from runner.model.plan import Detail
@@ -17,6 +18,7 @@ from runner.model.work_notes import HandNote, HostRun, PlayRun
 from runner.slurm import notes
 
 SHORTEST = 6
+REQUESTED = of_status(InstanceStatus.REQUESTED)
 TEXT_BYTES, PARAMETERS_BYTES = 600, 300
 HOSTS = "hosts"
 KILLED = "it has no end on record: it is under way, or it was killed"
@@ -115,7 +117,7 @@ def entries(found: Found) -> list[Entry]:
         *(_of_event(one) for one in found.events),
         *(entry for one in found.members for entry in _of_member(one, found)),
     ]
-    if found.whole and not any(one.get("type") == "apps.instance.requested" for one in found.events):
+    if found.whole and not any(one.get("type") == REQUESTED for one in found.events):
         entries.append(Entry(found.instance.created_at, "asked", f"deploy of {found.instance.app_slug}"))
     return sorted(entries, key=lambda one: one.place)
 
@@ -196,7 +198,7 @@ def _of_event(event: Detail) -> Entry:
     by = f" by {actor.get('actor_type')}/{actor.get('id')}" if isinstance(actor, dict) else ""
     error = {key: data[key] for key in ("code", "message") if key in data} if isinstance(data, dict) else {}
     text = printable(f"{event.get('type')}{by}{f': {error}' if error else ''}", TEXT_BYTES)
-    asked = event.get("type") == "apps.instance.requested"
+    asked = event.get("type") == REQUESTED
     return Entry(read_time(event.get("created_at")), "asked" if asked else "event", text)
 
 

@@ -1,12 +1,13 @@
 """Starts the metrics and the traces that the settings ask for. Without such a setting nothing is loaded."""
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 from pydantic import AnyHttpUrl, SecretStr
 
+from runner.log import SERVICE
 from runner.model.metrics import AppMetrics
 from runner.settings import Settings, SettingsError
 from runner.telemetry.meter import Meter
@@ -44,7 +45,9 @@ def metering(settings: Settings, app: AppMetrics, *, stays: bool) -> Iterator[Me
 
 
 @contextlib.contextmanager
-def tracing(settings: Settings, app: AppMetrics, bundle: Path, error_codes: Collection[str]) -> Iterator[Tracer]:
+def tracing(
+    settings: Settings, app: AppMetrics, bundle: Path, read_error_codes: Callable[[], Collection[str]]
+) -> Iterator[Tracer]:
     """A tracer for one run. Spans may show names of the app, files of the bundle, and these codes."""
     url = settings.traces_url
     if url is None:
@@ -57,13 +60,13 @@ def tracing(settings: Settings, app: AppMetrics, bundle: Path, error_codes: Coll
     from runner.telemetry.spans import SpanTracer
 
     headers = settings.otel_exporter_otlp_traces_headers or settings.otel_exporter_otlp_headers or SecretStr("")
-    service = {"service.name": "gpuaas-slurm", "service.version": version("gpuaas-slurm")}
+    service = {"service.name": SERVICE, "service.version": version("gpuaas-slurm")}
     sender = Sender(url, headers.get_secret_value(), {**service, "gpuaas.project_id": str(settings.project_id)})
     peers = {
         "platform": _address(settings.base_url),
         "vault": _address(settings.vault_agent_addr or settings.vault_addr),
     }
-    names = Known(app.verbs, app.playbooks, error_codes, bundle)
+    names = Known(app.verbs, app.playbooks, read_error_codes(), bundle)
     try:
         yield SpanTracer(sender.send, names, settings.runner_id, peers)
     finally:

@@ -43,7 +43,7 @@ def run_traced(project: Project, url: str | None, **changes: Any) -> Summary:
         changes["OTEL_EXPORTER_OTLP_ENDPOINT"] = url
     own = settings(project, **changes)
     with (
-        tracing(own, SLURM.metrics, bundle.bundle_dir(), bundle.error_codes()) as tracer,
+        tracing(own, SLURM.metrics, bundle.bundle_dir(), bundle.error_codes) as tracer,
         Client(own, tracer=tracer) as client,
     ):
         return loop.run(client, own, SLURM)

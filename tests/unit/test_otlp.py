@@ -198,7 +198,7 @@ def test_traces_can_be_off_with_an_endpoint(variables: pytest.MonkeyPatch, name:
 
 
 def tracer_of(own: Settings) -> bool:
-    with tracing(own, SLURM.metrics, ROOT, ()) as tracer:
+    with tracing(own, SLURM.metrics, ROOT, tuple) as tracer:
         return tracer.is_on
 
 
@@ -227,11 +227,11 @@ def test_without_an_endpoint_nothing_of_opentelemetry_is_loaded() -> None:
         "from runner.settings import Settings; from runner.telemetry.start import tracing\n"
         "from runner.slurm.app import SLURM; from runner.model.cause import Cause; from runner import context\n"
         "loaded = lambda: sorted({one.partition('.')[0] for one in sys.modules if one.startswith('opentelemetry')})\n"
-        "with tracing(Settings(), SLURM.metrics, Path(), ()) as tracer, context.bound(Cause('c-1')):\n"
+        "with tracing(Settings(), SLURM.metrics, Path(), tuple) as tracer, context.bound(Cause('c-1')):\n"
         "    with tracer.calling('platform', 'GET', '/x') as call: assert call.traceparent is None\n"
         "print(loaded(), 'runner.telemetry.spans' in sys.modules, threading.active_count())\n"
         "own = Settings(OTEL_EXPORTER_OTLP_ENDPOINT='http://127.0.0.1:1')\n"
-        "with tracing(own, SLURM.metrics, Path(), ()) as tracer:\n"
+        "with tracing(own, SLURM.metrics, Path(), tuple) as tracer:\n"
         "    print(tracer.is_on, loaded(), threading.active_count())"
     )
     done = subprocess.run(

@@ -64,7 +64,9 @@ def result_of(hosts: Mapping[str, HostRun]) -> PlayResult:
 
 
 def _is_same_play(one: PlayRun, other: PlayRun) -> bool:
-    return one.ended_at is None and (one.playbook, one.started_at) == (other.playbook, other.started_at)
+    """Whether the second says more about the play that the first says has begun."""
+    begun = [(run.playbook, run.started_at, run.attempt) for run in (one, other)]
+    return one.ended_at is None and begun[0] == begun[1]
 
 
 def _repeats(last: PlayRun, run: PlayRun) -> bool:

@@ -34,9 +34,10 @@ def test_an_end_takes_the_place_of_its_start() -> None:
     assert history(run(0, "deploy"), begun, run(0)).plays == [run(0, "deploy"), run(0)]
 
 
-def test_a_killed_play_stays_beside_the_one_that_ran_again() -> None:
-    begun = run(0, ended_at=None, result=None)
-    assert history(begun, run(1)).plays == [begun, run(1)]
+@pytest.mark.parametrize("again", [run(1), run(1, attempt=2), run(0, attempt=2)])
+def test_a_killed_play_stays_beside_the_one_that_ran_again(again: PlayRun) -> None:
+    begun = run(0, ended_at=None, result=None, attempt=1)
+    assert history(begun, again).plays == [begun, again]
 
 
 def test_looks_that_come_out_alike_are_counted_and_others_are_not() -> None:

@@ -247,7 +247,10 @@ def test_what_ran_all_the_while_ends_as_it_would_have(scenario: Scenario) -> Non
     # Srun may have printed before that it waits for its node.
     assert scenario.slurm("tail", "-n1", "/tmp/interactive") == "survived"
     assert scenario.cluster.on("gs-2", "cat", "/tmp/held") == "survived"
-    assert scenario.slurm("sacct", "-XnPj", scenario.jobs[0], "--format=State") == "COMPLETED"
+    # Slurmctld sends the end of a job to slurmdbd a moment after squeue has dropped the job.
+    state = functools.partial(scenario.slurm, "sacct", "-XnPj", scenario.jobs[0], "--format=State")
+    until(lambda: state() != "RUNNING", 60, "slurmdbd has the end of the first job", seen=state)
+    assert state() == "COMPLETED"
 
 
 def test_an_unreachable_worker_is_named_and_the_next_deploy_play_brings_it_the_key(scenario: Scenario) -> None:

@@ -59,7 +59,8 @@ def test_the_fields_of_a_whole_event_are_read() -> None:
         "censored": "hidden",
         "adapter_error": {"code": "odd"},
     }
-    event = raw("runner_on_failed", task_action="report", ignore_errors=True, res=result)
+    task = {"task_uuid": "task-1", "task_path": "/roles/munge/tasks/main.yml:3", "task_action": "report"}
+    event = raw("runner_on_failed", **task, ignore_errors=True, res=result)
     assert PlayEvent.read(event) == PlayEvent(
         kind="runner_on_failed",
         run_id="run-1",
@@ -67,6 +68,8 @@ def test_the_fields_of_a_whole_event_are_read() -> None:
         host="one",
         task="Do it",
         action="report",
+        task_id="task-1",
+        task_path="/roles/munge/tasks/main.yml:3",
         errors_are_ignored=True,
         message="wrong",
         stderr="of the module",

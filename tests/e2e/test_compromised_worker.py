@@ -108,7 +108,7 @@ def test_a_compromised_worker_joins_and_its_record_has_only_what_it_may_report(s
     one = scenario.cluster.workers()[ATTACKER]
     assert one["status"] == "ready"
     runners_own = {"node_state", "last_adapter_error", "claimed_by", "lease_expires_at", "next_attempt_at", "fence"}
-        runners_own |= {"correlation_id", "trace_id"}
+    runners_own |= {"correlation_id", "trace_id"}
     allowed = {*reports.DETAIL["worker"], *blank("worker"), "operation_id", *runners_own}
     assert set(one["adapter_detail"]) <= allowed
     assert "owned" not in repr(one).lower()

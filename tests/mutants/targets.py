@@ -34,7 +34,10 @@ TARGETS = {
             "runner/report/ownership.py",
             "runner/report/writes.py",
         ),
-        ("leases", "require_claims", "note_errors", "claims_of_a_tick", "report", "record_writes", "ownership"),
+        (
+            *("leases", "require_claims", "note_errors", "claims_of_a_tick", "report", "record_writes", "ownership"),
+            "own_plays",
+        ),
     ),
     "translate": Target(("runner/translate.py",), ("play_events", "translate")),
     "nodes": Target(

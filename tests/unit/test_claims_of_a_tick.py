@@ -11,6 +11,7 @@ import pytest
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
+from runner import context
 from runner.model import claims
 from runner.model.errors import Conflict, PlatformError
 from runner.model.plan import Claim, stamp
@@ -56,6 +57,7 @@ class Writer:
         self.claimed: dict[UUID, Operation] = {}
         self.calls: list[Any] = []
         self.through: list[bool] = []
+        self.causes: list[str | None] = []
         self.answer = answer
 
     def holds(self, member: Member) -> bool:
@@ -78,6 +80,7 @@ class Writer:
     def _note(self, *call: Any) -> None:
         self.calls.append(call)
         self.through.append(self.client.is_open)
+        self.causes.append(context.correlation_id())
         self.answer()
 
 
@@ -152,7 +155,7 @@ def test_a_claim_of_a_member_takes_a_number(hold: bool, lease: dict[str, Any]) -
 
 
 def held(number: int) -> Member:
-    return serving(number, status="draining", adapter_detail={"claimed_by": ME})
+    return serving(number, status="draining", adapter_detail={"claimed_by": ME, "correlation_id": f"c-{number}"})
 
 
 def test_every_claim_is_released_whatever_becomes_of_the_others() -> None:
@@ -170,6 +173,7 @@ def test_every_claim_is_released_whatever_becomes_of_the_others() -> None:
         *((member.id, "draining", nothing, False) for member in (one, other, last)),
     ]
     event = {"event": "claim not released; its lease will expire", "log_level": "warning"}
+    assert writer.causes == [operation.correlation_id, "c-3", "c-4", "c-5"], "each for the work that held it"
     codes = {"away": {"error_code": "platform_error"}, "old": {}, "lost": {"error_code": "lease_lost"}}
     assert lines == [{**event, "problem": problem, **code} for problem, code in codes.items()]
 
@@ -186,6 +190,7 @@ def test_every_lease_is_renewed_through_a_client_that_does_not_wait() -> None:
         (one.id, "draining", lease, False),
         (other.id, "draining", lease, False),
     ]
+    assert writer.causes == [first.correlation_id, second.correlation_id, "c-3", "c-4"]
     assert writer.through == [True] * 4 and writer.client.clones == [0] and not writer.client.is_open
     assert [writer.claimed[one.id].etag for one in (first, second)] == ["written"] * 2
 

@@ -89,9 +89,20 @@ def test_a_lease_that_is_not_renewed_runs_out_by_the_clock(monkeypatch: pytest.M
     assert one.is_lost, "once lost it stays lost"
 
 
-@pytest.mark.parametrize(("error", "problem"), [(LostLease("other has it"), "other has it"), (KeyError(), "KeyError")])
+class Coded(Exception):
+    code = "its_own_code"
+
+
+@pytest.mark.parametrize(
+    ("error", "problem", "code"),
+    [
+        (LostLease("other has it"), "other has it", "lease_lost"),
+        (KeyError(), "KeyError", "lease_lost"),
+        (Coded("odd"), "odd", "its_own_code"),
+    ],
+)
 def test_a_lease_that_another_runner_took_is_lost_at_once(
-    error: Exception, problem: str, monkeypatch: pytest.MonkeyPatch
+    error: Exception, problem: str, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, logged = Clock(monkeypatch, 4), list[Any]()
     monkeypatch.setattr(log, "get", lambda: SimpleNamespace(error=lambda *a, **k: logged.append((a, k))))
@@ -102,7 +113,7 @@ def test_a_lease_that_another_runner_took_is_lost_at_once(
     one = renewal(clock, renew, monkeypatch)
     one.start()
     assert clock.waits == [30.0] and clock.now < 190.0 and one.is_lost
-    assert logged == [(("lease lost",), {"problem": problem, "error_code": "lease_lost"})]
+    assert logged == [(("lease lost",), {"problem": problem, "error_code": code})]
 
 
 # -- claims of members ---------------------------------------------------------------------------------------

@@ -84,6 +84,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
                 for instance in select_instances(client, loaded, only):
                     record = client.members(instance.id)
                     members = [one for one in record if one.status != "deleted"]
+                    attached = client.attachments(instance.id)
                     tree, problems = inventory.build(
                         SLURM,
                         instance,
@@ -94,6 +95,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
                         first=manual.new_members(members),
                         on_record=record,
                         correlation=manual.read_correlation(os.environ.get(manual.CORRELATION_VARIABLE), members),
+                        attachments=None if attached.unreadable else attached,
                     )
                     for member_id, problem in problems.items():
                         self.display.warning(f"member {member_id} left out: {problem.message}")

@@ -79,7 +79,7 @@ def for_instance(instance: AppInstance) -> Iterator[None]:
     """Do the work of the block on this instance."""
     with structlog.contextvars.bound_contextvars(
         org_id=str(instance.org_id),
-        project_id=str(instance.project_id),
+        **({"project_id": str(instance.project_id)} if instance.project_id else {}),
         app_slug=instance.app_slug,
         app_instance_id=str(instance.id),
     ):

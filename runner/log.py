@@ -35,7 +35,7 @@ def configure(settings: Settings) -> None:
     text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     _configure(text=text, level=level)
-    structlog.contextvars.bind_contextvars(project_id=str(settings.project_id), app_slug=settings.app_slug)
+    structlog.contextvars.bind_contextvars(**settings.scope.ids, app_slug=settings.app_slug)
 
 
 def configure_json() -> None:

@@ -1,4 +1,7 @@
-"""All settings: from the environment first, then from the file that GPUAAS_CONFIG names."""
+"""All settings: from the environment first, then from the file that GPUAAS_CONFIG names.
+
+Over 300 lines, because every setting stands in one class, with what makes its value a wrong one.
+"""
 
 import os
 import re
@@ -9,17 +12,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import AnyHttpUrl, BaseModel, Field, SecretStr, ValidationError, create_model, field_validator
+from pydantic import (
+    AnyHttpUrl,
+    BaseModel,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    create_model,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from runner.model import events
+from runner.model.scope import ProjectScope, RuntimeScope, Scope, TenantScope
 
 # Read once at start, then removed from the environment, so that child processes do not inherit them.
 SECRET_VARIABLES = (
     *("GPUAAS_CLIENT_SECRET", "GPUAAS_OPERATOR_TOKEN", "VAULT_SECRET_ID", "VAULT_TOKEN"),
     *("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"),
 )
+NOT_SET = "is not set"
 MOUNT = r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$"
 
 
@@ -62,7 +76,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="GPUAAS_", extra="ignore", validate_default=True)
 
     base_url: AnyHttpUrl = Field(description="root of the platform, without /api/v1")
-    project_id: uuid.UUID = Field(description="the one project this runner serves")
+    org_id: uuid.UUID | None = Field(None, description="the tenant of the shared runtime")
+    shared_runtime_id: uuid.UUID | None = Field(None, description="the one shared runtime this runner serves")
+    project_id: uuid.UUID | None = Field(None, description="the one project this runner serves")
     ca_bundle: Path | None = Field(None, description="CA certificates to trust instead of the system's")
     app_slug: str = Field("slurm-reference", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
 
@@ -139,6 +155,41 @@ class Settings(BaseSettings):
     otel_traces_exporter: str = Field("otlp", validation_alias="OTEL_TRACES_EXPORTER")
     log_format: Literal["auto", "json", "text"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("shared_runtime_id")
+    @classmethod
+    def _of_a_tenant(cls, runtime: uuid.UUID | None, given: ValidationInfo) -> uuid.UUID | None:
+        if runtime is not None and "org_id" in given.data and given.data["org_id"] is None:
+            raise ValueError("needs GPUAAS_ORG_ID, the tenant that has the shared runtime")
+        return runtime
+
+    @field_validator("project_id")
+    @classmethod
+    def _one_scope(cls, project: uuid.UUID | None, given: ValidationInfo) -> uuid.UUID | None:
+        tenant = given.data.get("org_id", True) or given.data.get("shared_runtime_id", True)
+        if project is None and not tenant:
+            raise ValueError(NOT_SET)
+        if project is not None and (given.data.get("org_id") or given.data.get("shared_runtime_id")):
+            raise ValueError(
+                "excludes GPUAAS_ORG_ID and GPUAAS_SHARED_RUNTIME_ID: a runner serves a project's instances or one"
+                " shared runtime. Unset one of them"
+            )
+        return project
+
+    @field_validator("service_account_id")
+    @classmethod
+    def _of_a_project(cls, account: uuid.UUID | None, given: ValidationInfo) -> uuid.UUID | None:
+        if account is not None and given.data.get("shared_runtime_id"):
+            raise ValueError("is of a project: a shared runtime's operator has a key id and a secret alone. Unset it")
+        return account
+
+    @property
+    def scope(self) -> Scope:
+        """What this process works on; the validators let exactly one of the three through."""
+        if self.project_id is not None:
+            return ProjectScope(self.project_id)
+        assert self.org_id is not None
+        return RuntimeScope(self.org_id, self.shared_runtime_id) if self.shared_runtime_id else TenantScope(self.org_id)
 
     @field_validator("assumed_events")
     @classmethod
@@ -280,8 +331,9 @@ def load(of_app: type[BaseModel]) -> Settings:
 def _message(location: tuple[int | str, ...], message: str) -> str:
     name = str(location[0])
     variable = name if name.isupper() else f"GPUAAS_{name.upper()}"
+    message = message.removeprefix("Value error, ") if message.endswith(NOT_SET) else message
     if message == "Field required":
-        message = "is not set"
+        message = NOT_SET
     return f"{variable}: {message}"
 
 

@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -13,11 +13,18 @@ from sandbox.fleet.errors import CannotRunError, FleetError
 from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.gpus import MODELS, MOST, Gpus
 from sandbox.fleet.images import SUITES
+from sandbox.platform.control_client import ControlError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
+tenant = typer.Typer(no_args_is_help=True, help="The sandbox's tenant: more projects, people, an administrator.")
+app.add_typer(tenant, name="tenant")
+
 Name = Annotated[str, typer.Option("--name", help="Which sandbox; several can run side by side.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Project = Annotated[
+    str | None, typer.Option("--project", help="A project made by `sandbox tenant project`; default: the first.")
+]
 
 
 @app.command()
@@ -57,15 +64,63 @@ def status(name: Name = "demo", as_json: Json = False) -> None:
 
 
 @app.command()
-def env(name: Name = "demo", as_json: Json = False) -> None:
+def env(name: Name = "demo", project: Project = None, as_json: Json = False) -> None:
     """Print the variables that a runner and an operator need, for a shell. The output holds secrets of the sandbox."""
     with _exit_codes():
-        values = Fleet(name).env()
-        if as_json:
-            typer.echo(json.dumps(values, indent=2))
-            return
-        for key, value in sorted(values.items()):
-            typer.echo(f"export {key}={shlex.quote(value)}")
+        _print_variables(Fleet(name).env(project), as_json)
+
+
+def _print_variables(values: Mapping[str, str], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(values, indent=2))
+        return
+    for key, value in sorted(values.items()):
+        typer.echo(f"export {key}={shlex.quote(value)}")
+
+
+@tenant.command("project")
+def add_project(
+    project: Annotated[str, typer.Argument(help="The new project's name in this sandbox.")],
+    hosts: Annotated[str, typer.Option("--hosts", help="Hosts that move to it, for example gs-3,gs-4.")] = "",
+    name: Name = "demo",
+) -> None:
+    """Create a further project in the tenant. Hosts that move to it are opened by its own credential only."""
+    with _exit_codes():
+        made = Fleet(name).add_project(project, [one for one in hosts.split(",") if one])
+        typer.echo(f"project {project}: {made.project_id}, hosts: {', '.join(made.hosts) or 'none'}")
+        typer.echo(f'next: eval "$(gpuaas-slurm sandbox env --name {name} --project {project})"')
+
+
+@tenant.command("people")
+def set_people(
+    subjects: Annotated[
+        list[str] | None, typer.Argument(help="Everybody who belongs to the project: SUBJECT or SUBJECT=USERNAME.")
+    ] = None,
+    project: Project = None,
+    name: Name = "demo",
+) -> None:
+    """Say who belongs to a project; without a subject, nobody does. It replaces the former list."""
+    pairs = [one.partition("=") for one in subjects or []]
+    people = [{"subject": subject, "username": username or None} for subject, _, username in pairs]
+    with _exit_codes():
+        Fleet(name).set_people(people, project)
+        typer.echo(f"people of the project: {len(people)}")
+
+
+@tenant.command("admin")
+def admin(name: Name = "demo", as_json: Json = False) -> None:
+    """Print the variables of a tenant administrator, with a new token. It deploys shared runtimes and attaches."""
+    with _exit_codes():
+        _print_variables(Fleet(name).administrator_env(), as_json)
+
+
+@tenant.command("operator")
+def operator(
+    runtime: Annotated[str, typer.Argument(help="The shared runtime's id.")], name: Name = "demo", as_json: Json = False
+) -> None:
+    """Print the variables of the operator identity of a shared runtime, with a new key."""
+    with _exit_codes():
+        _print_variables(Fleet(name).runtime_env(runtime), as_json)
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -113,7 +168,7 @@ def _exit_codes() -> Iterator[None]:
     """Exit with 1 if something failed and 2 if it cannot run on this machine; the reason is on stderr."""
     try:
         yield
-    except FleetError as error:
+    except (FleetError, ControlError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2 if isinstance(error, CannotRunError) else 1) from None
 

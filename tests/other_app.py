@@ -1,6 +1,6 @@
 """A made-up app for the core: a studio with one director, and painters that the operation `hire` brings in."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 
 from runner.model.app import App, Report, ReportReader, RuntimeSecret, Variables
+from runner.model.attached import AttachedProject
 from runner.model.components import Components
 from runner.model.neighbours import unjoined
 from runner.model.plan import Claim, Detail, Finish, NewMember, Plan, Play, SetInstance, SetMember, Step
@@ -110,6 +111,9 @@ class Studio:
     def has_new_config(self, instance: AppInstance) -> bool:
         return False
 
+    def has_new_attachments(self, instance: AppInstance, attachments: Sequence[AttachedProject]) -> bool:
+        return False
+
     def full_detail(self, member: Member) -> Detail:
         return {"easel": None, **member.adapter_detail}
 
@@ -119,7 +123,13 @@ class Studio:
     def report_readers(self, members: Iterable[Member], on_record: Iterable[Member]) -> Mapping[UUID, ReportReader]:
         return {one.id: StudioReports(one.id) for one in members}
 
-    def variables(self, instance: AppInstance, members: Iterable[Member], on_record: Iterable[Member]) -> Variables:
+    def variables(
+        self,
+        instance: AppInstance,
+        members: Iterable[Member],
+        on_record: Iterable[Member],
+        attachments: Sequence[AttachedProject] | None = None,
+    ) -> Variables:
         return Variables(shared={"studio_palette": (instance.config or {}).get("palette")}, of_member={})
 
 

@@ -143,9 +143,11 @@ class Platform:
         adapter_keys: list[str] | None = None,
         operator_keys: list[str] | None = None,
         allocations: int = 4,
+        org_id: str | None = None,
     ) -> Project:
+        """A project with its principals, in a tenant of its own unless one is given."""
         self._projects += 1
-        ids = self.control.create_project(f"project-{self._projects}")
+        ids = self.control.create_project(f"project-{self._projects}", org_id)
         project_id = ids["project_id"]
         account = self.control.create_service_account(
             project_id, "adapter", action_keys("service_account") if adapter_keys is None else adapter_keys

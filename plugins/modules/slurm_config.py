@@ -49,6 +49,11 @@ options:
       default: {type: bool, default: false, description: Whether jobs without a partition run here.}
       max_time: {type: str, default: INFINITE, description: The longest time limit of a job.}
       state: {type: str, choices: [UP, DOWN, DRAIN, INACTIVE], default: UP, description: State at slurmctld's start.}
+      default_time: {type: str, default: "", description: The time limit of a job that names none; unset if empty.}
+      account_list:
+        type: bool
+        default: false
+        description: Whether it admits only accounts of the list that M(slurm_projects) keeps, and nobody without it.
   companions: {type: dict, default: {}, description: "Other files of the directory, name to text."}
   slurm_user: {type: str, default: slurm, description: User that slurmctld runs as.}
   timeout: {type: float, default: 20, description: Seconds the trial may take.}

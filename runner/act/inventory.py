@@ -4,13 +4,14 @@ The values come from an API and decide which machines we connect to and what is 
 checked first. A value that does not pass is an error with a code.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from runner.intent.connection import read_target, ssh_options
 from runner.intent.errors import IntentError
 from runner.model.app import App
+from runner.model.attached import AttachedProject
 from runner.model.names import host_name, instance_group, touched
 from runner.model.platform import Allocation, AppInstance, Member
 
@@ -56,12 +57,14 @@ def build(
     first: Container[UUID] = (),
     on_record: Iterable[Member] | None = None,
     correlation: Mapping[UUID, str] | None = None,
+    attachments: Sequence[AttachedProject] | None = None,
 ) -> tuple[dict[str, Any], dict[UUID, IntentError]]:
     """The instance's inventory, and the error of each member that cannot be in it.
 
     `members` are those of one play, `on_record` all members of the instance. `fences` has the number of each member
     whose host may be changed (runner/model/claims.py), `first` the members whose hosts have nothing of this instance,
-    `correlation` the correlation id of what is done to each; without it, the deploy's holds for all.
+    `correlation` the correlation id of what is done to each; without it, the deploy's holds for all. `attachments` are
+    those of a shared runtime, None if the list is not complete.
     """
     hosts: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[str]] = {key: [] for key in app.components.keys}
@@ -69,10 +72,10 @@ def build(
     members = list(members)
     recorded = members if on_record is None else list(on_record)
     touched_allocations = touched(recorded)
-    variables_of_app = app.variables(instance, members, recorded)
+    variables_of_app = app.variables(instance, members, recorded, attachments)
     shared: dict[str, Any] = {
         "gpuaas_app_instance_id": str(instance.id),
-        "gpuaas_project_id": str(instance.project_id),
+        **({"gpuaas_project_id": str(instance.project_id)} if instance.project_id else {}),
         "gpuaas_correlation_id": instance.correlation_id,
         **variables_of_app.shared,
         **(terms or {}),

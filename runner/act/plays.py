@@ -59,6 +59,7 @@ def play(
         step.first,
         world.members,
         {member.id: cause.of_member(step, member.id, world).correlation_id for member in step.members},
+        None if world.unreadable_attachments else world.attachments,
     )
     refused = dns.resolve_hosts(hosts, app)
     errors = {

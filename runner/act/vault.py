@@ -1,4 +1,7 @@
-"""Vault: the runtime secrets of each app instance, and credentials that the platform delivers through it."""
+"""Vault: the runtime secrets of each app instance, and credentials that the platform delivers through it.
+
+Over 300 lines, because a secret is read, made and replaced under one rule about versions and logins.
+"""
 
 import base64
 import contextlib
@@ -18,6 +21,7 @@ from runner.act.key_rotation import STEPS
 from runner.model.app import RuntimeSecret
 from runner.model.plan import AdapterError
 from runner.model.platform import Delivery
+from runner.model.scope import ProjectScope
 from runner.settings import Settings
 from runner.telemetry.meter import Meter
 from runner.telemetry.tracer import Tracer
@@ -150,7 +154,10 @@ class Vault:
         return dict(answer.get("data") or {})
 
     def _path(self, instance_id: UUID) -> str:
-        return f"projects/{self._settings.project_id}/app-instances/{instance_id}"
+        scope = self._settings.scope
+        if isinstance(scope, ProjectScope):
+            return f"projects/{scope.project_id}/app-instances/{instance_id}"
+        return f"orgs/{scope.org_id}/shared-app-runtimes/{instance_id}"
 
     def _read(self, instance_id: UUID) -> tuple[int, dict[str, Any]]:
         try:

@@ -45,6 +45,15 @@ def lines(bundle: Detail) -> list[str]:
     return [*shown, "", *(f"- {note}" for note in bundle.get("notes") or [])]
 
 
+def project_lines(bundle: Detail) -> list[str]:
+    """The bundle of one project on a shared cluster, as text."""
+    shown = [f"cluster {bundle.get('cluster_name')}, account {bundle.get('account')}", "", "log in"]
+    shown += [*_login(_part(bundle, "ssh")), "", "submit", *_pairs("submit", bundle), "", "users"]
+    shown += [f"  {one.get('name')}  {one.get('subject')}" for one in _list(bundle, "users")]
+    shown += [f"  and {bundle['more_users']} more"] if bundle.get("more_users") else []
+    return [*shown, "", *(f"- {note}" for note in bundle.get("notes") or [])]
+
+
 def _login(ssh: Detail) -> list[str]:
     """The line for ssh, and the line by which ssh knows the host. An older bundle has the key in its command."""
     shown = [*_indented(ssh.get("command")), f"  key: {ssh.get('key')}"]

@@ -11,6 +11,7 @@ from runner.act.vault import SecretsError
 from runner.loop import manual
 from runner.loop.process_lock import AnotherRunner
 from runner.model.errors import PlatformError, RequestError
+from runner.model.scope import TenantScope
 from runner.platform.client import Client
 from runner.settings import Settings, SettingsError
 from runner.slurm.app import SLURM
@@ -26,6 +27,14 @@ def load() -> Settings:
     log.configure(loaded)
     log.capture()
     return loaded
+
+
+def require_one_scope(loaded: Settings) -> None:
+    """A runner works on a project or on one runtime; a tenant alone is enough for a person's commands."""
+    if isinstance(loaded.scope, TenantScope):
+        raise settings.SettingsError(
+            ["GPUAAS_SHARED_RUNTIME_ID: is not set. With GPUAAS_ORG_ID it names the shared runtime to serve"]
+        )
 
 
 def _clear_ansible_settings() -> None:

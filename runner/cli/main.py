@@ -11,7 +11,18 @@ import typer
 
 from runner.act import bundle
 from runner.cli import access, configure, follow, instance_operations, live, member_operations, requests, trust, view
-from runner.cli.commands import CANNOT_RUN, EXPECTED, FAILED, OK, as_reader, as_service, exit_code, load, problems
+from runner.cli.commands import (
+    CANNOT_RUN,
+    EXPECTED,
+    FAILED,
+    OK,
+    as_reader,
+    as_service,
+    exit_code,
+    load,
+    problems,
+    require_one_scope,
+)
 from runner.cli.explain import explain
 from runner.cli.options import (
     MEMBER_NAMES,
@@ -25,6 +36,7 @@ from runner.cli.options import (
     chosen_form,
     split_list,
 )
+from runner.cli.shared import shared
 from runner.cli.tables import INSTANCES, MEMBERS, OPERATIONS, PLAN, Section
 from runner.loop import hardening, manual
 from runner.loop import run as loop
@@ -41,6 +53,7 @@ from runner.observe.world import observe
 from runner.platform.client import Client
 from runner.settings import Settings
 from runner.slurm.app import SLURM
+from runner.slurm.charges import charges
 from runner.telemetry.start import metering, tracing
 
 app = typer.Typer(
@@ -57,6 +70,7 @@ app.add_typer(member_operations.get, name="get")
 instance_operations.add_to(member_operations.op)
 configure.add_to(app, member_operations.op)
 app.add_typer(member_operations.op, name="op")
+app.add_typer(shared, name="shared")
 
 
 def _show_version(asked: bool) -> None:
@@ -114,6 +128,7 @@ def run(
 
 def _run(instance: str | None, *, watch: bool, progress: bool) -> Summary:
     loaded = load()
+    require_one_scope(loaded)
     signals = Signals()
     signals.install()
     with (
@@ -146,6 +161,7 @@ def plan(
     """What the next tick would do up to its first play, and why. Touches no host, unless --live is given."""
     form = chosen_form(output, as_json)
     loaded = load()
+    require_one_scope(loaded)
     rows: list[view.Row] = []
     with Client(loaded) as client:
         only = find_instance(client, loaded, instance).id if instance else None
@@ -154,6 +170,9 @@ def plan(
             if live_look:
                 world = world.later(snapshot=look(client, loaded, SLURM, world))
             rows += view.plan_rows(one, dry_run(world, SLURM), as_json=form is Form.JSON)
+            if one.is_shared:
+                for charge in charges(one, world.members or client.members(one.id)):
+                    view.err.print(charge.sentence)
     if form is Form.JSON:
         view.print_json(rows)
     else:

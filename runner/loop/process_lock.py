@@ -15,7 +15,7 @@ from runner.settings import Settings
 
 
 class AnotherRunner(Exception):
-    """Another runner of this project holds the lock on this machine."""
+    """Another runner of this project or shared runtime holds the lock on this machine."""
 
 
 class ProcessLock:
@@ -38,7 +38,7 @@ class ProcessLock:
         if self._file is not None or all(instance.etag for instance in instances):
             return
         directory = self._settings.state_directory
-        path = directory / f"project-{self._settings.project_id}.lock"
+        path = directory / f"{str(self._settings.scope).replace(' ', '-')}.lock"
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -53,7 +53,7 @@ class ProcessLock:
             holder = os.read(file, 200).decode(errors="replace").strip() or "another runner"
             os.close(file)
             raise AnotherRunner(
-                f"the platform sends no ETags, so only one runner may work on project {self._settings.project_id}, and"
+                f"the platform sends no ETags, so only one runner may work on {self._settings.scope}, and"
                 f" {holder} is running. Wait until it ends (the lock is {path})"
             ) from None
         os.ftruncate(file, 0)

@@ -26,11 +26,11 @@ LOOK_SECONDS = 1.0
 
 
 def select_instances(client: Client, settings: Settings, only: UUID | None = None) -> list[AppInstance]:
-    """The instances of this app and project that are not deleted."""
+    """The instances of this app, in the scope of these settings, that are not deleted."""
     found = [client.instance(only)] if only else client.instances(app_slug=settings.app_slug)
     selected = []
     for instance in found:
-        if instance.project_id != settings.project_id or instance.app_slug != settings.app_slug:
+        if not settings.scope.has_instance(instance) or instance.app_slug != settings.app_slug:
             log.get(app_instance_id=instance.id).warning("instance of another project or app ignored")
         elif instance.status != InstanceStatus.DELETED:
             selected.append(instance)

@@ -73,6 +73,8 @@ class Tick:
         """Whether work is requested of the instance; otherwise its tick is a routine observation."""
         world = self._world
         requested = bool(world.operations or world.instance_operations) or self._app.has_new_config(world.instance)
+        if world.complete and not world.unreadable_attachments:
+            requested = requested or self._app.has_new_attachments(world.instance, world.attachments)
         return requested or world.instance.status not in SETTLED
 
     def _observe(self, instance: AppInstance, not_before: float, *, everything: bool = False) -> World:

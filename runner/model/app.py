@@ -1,6 +1,6 @@
 """The interface between the core and an app. Everything above receives the app as an argument."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
+from runner.model.attached import AttachedProject
 from runner.model.components import Components
 from runner.model.metrics import AppMetrics
 from runner.model.plan import Detail, Plan, Play
@@ -106,6 +107,9 @@ class App(Protocol):
     def has_new_config(self, instance: AppInstance) -> bool:
         """Whether a configuration is asked for that was neither applied nor refused."""
 
+    def has_new_attachments(self, instance: AppInstance, attachments: Sequence[AttachedProject]) -> bool:
+        """Whether what is asked for the projects on a shared runtime differs from what was last carried out."""
+
     def full_detail(self, member: Member) -> Detail:
         """adapter_detail with every documented field; null where nothing is known."""
 
@@ -115,5 +119,11 @@ class App(Protocol):
     def report_readers(self, members: Iterable[Member], on_record: Iterable[Member]) -> Mapping[UUID, ReportReader]:
         """A reader for each member of a play; `on_record` are all members of the instance."""
 
-    def variables(self, instance: AppInstance, members: Iterable[Member], on_record: Iterable[Member]) -> Variables:
-        """Variables of a play on these members."""
+    def variables(
+        self,
+        instance: AppInstance,
+        members: Iterable[Member],
+        on_record: Iterable[Member],
+        attachments: Sequence[AttachedProject] | None = None,
+    ) -> Variables:
+        """Variables of a play on these members. `attachments` of a shared runtime; None where they are not known."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from runner.model import limits
+from runner.model.attached import AttachedProject
 from runner.model.host_data import printable
 from runner.model.instance_notes import Reason
 from runner.model.names import host_name
@@ -109,6 +110,14 @@ class SetInstance(Step):
     health: str
     detail: Detail
     access: Detail | None = None
+
+
+@dataclass(frozen=True)
+class SetAttachment(Step):
+    """Report on an attachment of a shared runtime; `changes` are fields of the record, each whole."""
+
+    attachment: AttachedProject
+    changes: Detail
 
 
 @dataclass(frozen=True)
@@ -240,6 +249,9 @@ def shown(step: Step) -> dict[str, str]:
             subject, what = host_name(member), f"report {status}"
         case SetInstance(status=status, health=health):
             subject, what = "instance", f"report {status}/{health}"
+        case SetAttachment(attachment=attachment, changes=changes):
+            subject = f"project {str(attachment.project_id)[:8]}"
+            what = f"report {changes.get('status', attachment.status)}"
         case Announce(kind=kind):
             subject, what = "instance", f"event {kind}"
         case Finish(operation=operation, status=status):

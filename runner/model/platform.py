@@ -18,6 +18,9 @@ NotesT = TypeVar("NotesT", bound=MemberNotes)
 # Sent back in a header as it came.
 ETag = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,256}$")]
 
+# A field that only records of a shared runtime have; others are shown without it.
+OfShared = Annotated[UUID | None, Field(exclude_if=lambda value: value is None)]
+
 # The runner's status for an allocation for which the platform answers 404. The platform never sends it.
 NOT_FOUND = "not_found"
 
@@ -93,8 +96,12 @@ class PlatformRecord(BaseModel):
 
 
 class AppInstance(PlatformRecord):
+    """An app instance of a project, or a shared runtime of a tenant."""
+
     org_id: UUID
-    project_id: UUID
+    # None: a shared runtime, which has an owner instead. Who owns it pays for all but what others contributed.
+    project_id: UUID | None = None
+    owner_project_id: OfShared = None
     app_slug: str
     app_version: str | None = None
     name: str | None = None
@@ -112,6 +119,11 @@ class AppInstance(PlatformRecord):
     traceparent: TraceParent = None
 
     @property
+    def is_shared(self) -> bool:
+        """Whether it is a shared runtime of a tenant."""
+        return self.project_id is None
+
+    @property
     def notes(self) -> StatusDetail:
         """`status_detail`, typed."""
         return StatusDetail.read(self.status_detail or {})
@@ -122,6 +134,9 @@ class Member(PlatformRecord):
     component_key: str
     allocation_id: UUID | None = None
     status: str
+    # Of a shared runtime's member that a project contributed: who pays for it, and what opens it.
+    source_project_id: OfShared = None
+    access_credential_id: OfShared = None
     # As the platform has it. Read it through `notes`, or through the notes of an app.
     adapter_detail: dict[str, Any] = Field(default_factory=dict)
     correlation_id: CorrelationId | None = None
@@ -169,6 +184,8 @@ class Operation(PlatformRecord):
     correlation_id: CorrelationId
     traceparent: TraceParent = None
     requested_by: dict[str, Any] | None = None
+    # Of an operation that a project requested on a shared runtime.
+    source_project_id: OfShared = None
     # Which of the two lists it came from; the platform's own record has no such field.
     of_instance: bool = Field(default=False, exclude=True)
 

@@ -10,6 +10,7 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 from typing_extensions import TypeVar
 
 from runner.model import claims
+from runner.model.attached import AttachedProject
 from runner.model.components import Components
 from runner.model.member_notes import MemberNotes
 from runner.model.neighbours import Neighbours
@@ -25,6 +26,7 @@ from runner.model.plan import (
     Play,
     Refuse,
     Resolve,
+    SetAttachment,
     SetInstance,
     SetMember,
     SkipPlay,
@@ -38,6 +40,7 @@ from runner.model.platform import (
     MemberStatus,
     Operation,
     OperationStatus,
+    PlatformRecord,
     Resolution,
     Unreadable,
 )
@@ -98,6 +101,9 @@ class World(Generic[SnapshotT, SettingsT]):
     packages: Resolution | None = None
     # Members and operations that exist but cannot be read: nothing is concluded from what the lists do not show.
     unreadable: tuple[Unreadable, ...] = ()
+    # The projects on a shared runtime, and the records of that list that cannot be read. An instance has none.
+    attachments: tuple[AttachedProject, ...] = ()
+    unreadable_attachments: tuple[Unreadable, ...] = ()
     # Allocations that members or operations name and that could not be read.
     unknown_allocations: Mapping[UUID, Unreadable] = field(default_factory=lambda: MappingProxyType({}))
     # Other instances on the requested allocations; None where nothing is about to begin.
@@ -191,7 +197,7 @@ class World(Generic[SnapshotT, SettingsT]):
 
     # -- what a step does to the world -----------------------------------------------------------------------
 
-    def after(self, step: Step, written: AppInstance | Member | Operation | None = None) -> Self:
+    def after(self, step: Step, written: PlatformRecord | None = None) -> Self:
         """The world once the step was carried out: with the record that was written, or as it would be."""
         match step:
             case Claim(subject=Operation() as operation):
@@ -209,6 +215,9 @@ class World(Generic[SnapshotT, SettingsT]):
                 made = _member(written, member.written(step.status, step.detail), new_fence=new_fence)
                 world = self.with_fence(made, claims.fence(made) or 0) if new_fence else self.with_member(made)
                 return world.outcome_consumed(made) if step.consumes_outcome else world
+            case SetAttachment(attachment=attachment, changes=changes):
+                done = written if isinstance(written, AttachedProject) else attachment.written(changes)
+                return self.later(attachments=tuple(done if one.id == done.id else one for one in self.attachments))
             case SetInstance():
                 return self.later(instance=written or self._instance(step))
             case Finish(operation=operation) | Refuse(operation=operation):

@@ -31,6 +31,8 @@ def name_left_over_hosts(client: Client, result: RunResult) -> RunResult:
 
 
 def _is_gone(client: Client, instance: UUID) -> bool:
+    if not client.scope.may_know(instance):
+        return False
     try:
         with client.clone(patience=0, timeout=WAIT_SECONDS) as client:
             return client.instance(instance).status == InstanceStatus.DELETED

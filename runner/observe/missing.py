@@ -24,7 +24,7 @@ from runner.model.platform import (
     PlatformRecord,
     Unreadable,
 )
-from runner.platform.client import Client
+from runner.platform.client import NOT_OURS, Client
 
 PROBLEM_CHARS = 200
 T = TypeVar("T", bound=PlatformRecord)
@@ -42,8 +42,8 @@ def allocations(
         answer = _ask("allocation", allocation_id, lambda: client.allocation(allocation_id))  # noqa: B023 - called at once
         if isinstance(answer, Unreadable):
             unknown[allocation_id] = answer
-        elif answer is not None and answer.project_id not in (None, client.project):
-            unknown[allocation_id] = Unreadable("allocation", str(allocation_id), "project_id is not ours")
+        elif answer is not None and not client.scope.has_allocation(answer):
+            unknown[allocation_id] = Unreadable("allocation", str(allocation_id), NOT_OURS)
         else:
             found[allocation_id] = answer or Allocation(id=allocation_id, status=NOT_FOUND)
     return found, unknown

@@ -27,7 +27,8 @@ def observe(
     allocations: Callable[[], Iterable[Allocation]] | None = None,
     read_others: Callable[[Client, AppInstance], Neighbours] = other_instances.read,
 ) -> World:
-    """Read one instance. An idle one costs two requests: its open operations, of both kinds.
+    """Read one instance. An idle one costs two requests: its open operations, of both kinds. A shared runtime costs one
+    more, for its attachments.
 
     `allocations` reads the project's list, if the caller shares one read among instances. `read_others` is called only
     if a deploy or an add is about to begin.
@@ -36,11 +37,14 @@ def observe(
     policy = _policy(settings, app)
     operations = client.member_operations(instance.id, status=OPEN_ONLY)
     instance_operations = client.instance_operations(instance.id, status=OPEN_ONLY)
+    attachments = client.attachments(instance.id)
     settled = instance.status in SETTLED
     stale = instance.status == InstanceStatus.RUNNING and is_stale(instance, now, policy)
     # Our own note that a member is unfinished: a cancelled operation leaves no other trace in these records.
     unsettled = instance.notes.needs_everything
-    changed = instance.status == InstanceStatus.RUNNING and app.has_new_config(instance)
+    # Nothing is concluded from a list of attachments that is not complete.
+    reattached = not attachments.unreadable and app.has_new_attachments(instance, attachments)
+    changed = instance.status == InstanceStatus.RUNNING and (app.has_new_config(instance) or reattached)
     requested = operations or instance_operations or operations.unreadable or instance_operations.unreadable
     if settled and not (everything or requested or stale or unsettled or changed):
         return World(instance=instance, now=now, runner_id=settings.runner_id, policy=policy, complete=False)
@@ -70,6 +74,8 @@ def observe(
             *unknown_operations,
             *unknown_of_instance,
         ),
+        attachments=tuple(attachments),
+        unreadable_attachments=tuple(attachments.unreadable),
         unknown_allocations=unknown,
         neighbours=read_others(client, instance) if about_to_begin else None,
     )

@@ -55,22 +55,8 @@ class TokenSource:
         return not self._person
 
     def _fetch(self, call: Callable[..., Any]) -> None:
-        settings = self._settings
-        if settings.service_account_id is None or settings.key_id is None or settings.client_secret is None:
-            raise Rejected(
-                "GPUAAS_SERVICE_ACCOUNT_ID, GPUAAS_KEY_ID and GPUAAS_CLIENT_SECRET must all be set for the runner",
-                code="token_missing",
-            )
-        answer = call(
-            "POST",
-            wire.TOKEN,
-            json={
-                "service_account_id": str(settings.service_account_id),
-                "key_id": settings.key_id,
-                "client_secret": settings.client_secret.get_secret_value(),
-            },
-            anonymous=True,
-        ).body
+        path, body = self._request()
+        answer = call("POST", path, json=body, anonymous=True).body
         token = answer.get("access_token") if isinstance(answer, dict) else None
         if not isinstance(token, str) or not _SENDABLE.fullmatch(token):
             raise Unavailable("the platform's answer to the token request has no access_token", code="bad_answer")
@@ -81,3 +67,20 @@ class TokenSource:
         self._good_until = time.monotonic() + (max(lifetime - 60, 0) if has_lifetime else 0)
         if has_lifetime:
             self._meter.token("platform", time.time() + lifetime)
+
+    def _request(self) -> tuple[str, dict[str, str]]:
+        """Where a token of this scope's own identity is requested, and with what."""
+        settings = self._settings
+        runtime = settings.shared_runtime_id
+        account = settings.service_account_id if runtime is None else runtime
+        if account is None or settings.key_id is None or settings.client_secret is None:
+            names = (
+                "GPUAAS_KEY_ID and GPUAAS_CLIENT_SECRET must both"
+                if runtime
+                else ("GPUAAS_SERVICE_ACCOUNT_ID, GPUAAS_KEY_ID and GPUAAS_CLIENT_SECRET must all")
+            )
+            raise Rejected(f"{names} be set for the runner", code="token_missing")
+        key = {"key_id": settings.key_id, "client_secret": settings.client_secret.get_secret_value()}
+        if runtime is not None:
+            return wire.RUNTIME_TOKEN, {"shared_runtime_id": str(runtime), **key}
+        return wire.TOKEN, {"service_account_id": str(account), **key}

@@ -1,4 +1,4 @@
-"""The platform's API as typed calls of one project: records, lists, operations, events and credentials."""
+"""The platform's API as typed calls of one scope: records, lists, operations, events and credentials."""
 
 import uuid
 from collections.abc import Iterator, Mapping
@@ -10,8 +10,10 @@ from pydantic import ValidationError
 
 from runner import context, log
 from runner.intent.errors import first_problem
+from runner.model.attached import AttachedProject
 from runner.model.errors import NotFound, Unavailable
 from runner.model.platform import Allocation, AppInstance, Caller, Delivery, Member, Operation, Resolution, Unreadable
+from runner.model.scope import ProjectScope, RuntimeScope
 from runner.platform import wire
 from runner.platform.answers import Listing, T, differs, id_of, read, text_of
 from runner.platform.auth import TokenSource
@@ -23,10 +25,11 @@ from runner.telemetry.tracer import Tracer
 
 PAGE, MAX_PAGES = 200, 5_000
 PROBLEM_CHARS = 200
+NOT_OURS = "project_id is not ours"
 
 
 class Client:
-    """The public API of one project, as one principal. Not shared between threads: `clone` makes another."""
+    """The public API of one scope, as one principal. Not shared between threads: `clone` makes another."""
 
     def __init__(
         self,
@@ -38,7 +41,7 @@ class Client:
         meter: Meter | None = None,
         tracer: Tracer | None = None,
     ) -> None:
-        self.project = settings.project_id
+        self.scope = settings.scope
         self._settings = settings
         self.meter = meter or Meter()
         self.tracer = tracer or Tracer()
@@ -76,73 +79,93 @@ class Client:
 
     def me(self) -> Caller:
         """Whose token this is."""
-        answer = self._transport.call("GET", wire.ME, project=self.project)
+        project = self.scope.project_id if isinstance(self.scope, ProjectScope) else None
+        answer = self._transport.call("GET", wire.ME, project=project)
         return read("GET", wire.ME, Caller, answer.body)
 
     def instances(self, **filters: str | None) -> Listing[AppInstance]:
-        return self._list("app_instance", wire.instances(self.project), AppInstance, filters)
+        """Every instance of the scope. An operator of a shared runtime may not list others, so it reads its own."""
+        if isinstance(self.scope, RuntimeScope):
+            return Listing([self.instance(self.scope.runtime_id)])
+        return self._list("app_instance", wire.instances(self.scope), AppInstance, filters)
 
     def instance(self, instance_id: UUID) -> AppInstance:
-        return self._one("GET", wire.instance(self.project, instance_id), AppInstance)
+        return self._one("GET", wire.instance(self.scope, instance_id), AppInstance)
 
     def members(self, instance_id: UUID) -> Listing[Member]:
-        return self._list("member", wire.members(self.project, instance_id), Member, app_instance_id=instance_id)
+        return self._list("member", wire.members(self.scope, instance_id), Member, app_instance_id=instance_id)
 
     def member(self, instance_id: UUID, member_id: UUID) -> Member:
-        return self._one("GET", f"{wire.members(self.project, instance_id)}/{member_id}", Member)
+        return self._one("GET", f"{wire.members(self.scope, instance_id)}/{member_id}", Member)
 
     def member_operations(self, instance_id: UUID, **filters: str | None) -> Listing[Operation]:
-        path = wire.member_operations(self.project, instance_id)
+        path = wire.member_operations(self.scope, instance_id)
         return self._list("member_operation", path, Operation, filters, app_instance_id=instance_id)
 
     def member_operation(self, instance_id: UUID, operation_id: UUID) -> Operation:
-        return self._one("GET", f"{wire.member_operations(self.project, instance_id)}/{operation_id}", Operation)
+        return self._one("GET", f"{wire.member_operations(self.scope, instance_id)}/{operation_id}", Operation)
 
     def instance_operations(self, instance_id: UUID, **filters: str | None) -> Listing[Operation]:
-        path = wire.instance_operations(self.project, instance_id)
+        path = wire.instance_operations(self.scope, instance_id)
         found = self._list("instance_operation", path, Operation, filters, app_instance_id=instance_id)
         found[:] = [one.model_copy(update={"of_instance": True}) for one in found]
         return found
 
     def instance_operation(self, instance_id: UUID, operation_id: UUID) -> Operation:
-        found = self._one("GET", f"{wire.instance_operations(self.project, instance_id)}/{operation_id}", Operation)
+        found = self._one("GET", f"{wire.instance_operations(self.scope, instance_id)}/{operation_id}", Operation)
         return found.model_copy(update={"of_instance": True})
 
     def operation_again(self, instance_id: UUID, operation: Operation) -> Operation:
         """An operation of either kind, read again."""
         return self._operation("GET", instance_id, operation)
 
-    def allocations(self) -> Listing[Allocation]:
-        return self._list("allocation", wire.allocations(self.project), Allocation, project_id=self.project)
+    def allocations(self, **filters: str | None) -> Listing[Allocation]:
+        return self._list("allocation", wire.allocations(self.scope), Allocation, filters)
 
     def allocation(self, allocation_id: UUID) -> Allocation:
-        return self._one("GET", f"{wire.allocations(self.project)}/{allocation_id}", Allocation)
+        return self._one("GET", f"{wire.allocations(self.scope)}/{allocation_id}", Allocation)
+
+    def attachments(self, instance_id: UUID) -> Listing[AttachedProject]:
+        """The projects on a shared runtime, detached ones too. An instance has none."""
+        if isinstance(self.scope, ProjectScope):
+            return Listing()
+        path = wire.attachments(self.scope, instance_id)
+        return self._list("attachment", path, AttachedProject, app_instance_id=instance_id)
 
     def events(self, instance_id: UUID) -> list[dict[str, Any]]:
-        return [one for one in self._raw_pages(wire.events(self.project, instance_id), {}) if isinstance(one, dict)]
+        return [one for one in self._raw_pages(wire.events(self.scope, instance_id), {}) if isinstance(one, dict)]
 
     # -- writes --------------------------------------------------------------------------------------------
 
     def create_instance(self, body: dict[str, Any], *, key: str) -> AppInstance:
-        return self._one("POST", wire.instances(self.project), AppInstance, body, key=key)
+        return self._one("POST", wire.instances(self.scope), AppInstance, body, key=key)
 
     def patch_instance(self, instance: AppInstance, body: dict[str, Any], *, key: str) -> AppInstance:
-        path = wire.instance(self.project, instance.id)
+        path = wire.instance(self.scope, instance.id)
         return self._one("PATCH", path, AppInstance, body, key=key, match=instance.etag)
 
     def create_member(self, instance_id: UUID, body: dict[str, Any], *, key: str) -> Member:
-        path = wire.members(self.project, instance_id)
+        path = wire.members(self.scope, instance_id)
         return self._one("POST", path, Member, body, key=key)
 
     def patch_member(self, member: Member, body: dict[str, Any], *, key: str) -> Member:
-        path = f"{wire.members(self.project, member.app_instance_id)}/{member.id}"
+        path = f"{wire.members(self.scope, member.app_instance_id)}/{member.id}"
         return self._one("PATCH", path, Member, body, key=key, match=member.etag)
+
+    def create_attachment(self, instance_id: UUID, body: dict[str, Any], *, key: str) -> AttachedProject:
+        return self._one("POST", wire.attachments(self.scope, instance_id), AttachedProject, body, key=key)
+
+    def patch_attachment(
+        self, instance_id: UUID, attachment: AttachedProject, body: dict[str, Any], *, key: str
+    ) -> AttachedProject:
+        path = f"{wire.attachments(self.scope, instance_id)}/{attachment.id}"
+        return self._one("PATCH", path, AttachedProject, body, key=key, match=attachment.etag)
 
     def create_operation(
         self, instance_id: UUID, body: dict[str, Any], *, key: str, of_instance: bool = False
     ) -> Operation:
         paths = wire.instance_operations if of_instance else wire.member_operations
-        made = self._one("POST", paths(self.project, instance_id), Operation, body, key=key)
+        made = self._one("POST", paths(self.scope, instance_id), Operation, body, key=key)
         return made.model_copy(update={"of_instance": of_instance})
 
     def patch_operation(self, instance_id: UUID, operation: Operation, body: dict[str, Any], *, key: str) -> Operation:
@@ -151,7 +174,7 @@ class Client:
     def _operation(self, method: str, instance_id: UUID, operation: Operation, *body: Any, **more: Any) -> Operation:
         """One operation of a member or of the instance, at its own address."""
         paths = wire.instance_operations if operation.of_instance else wire.member_operations
-        path = f"{paths(self.project, instance_id)}/{operation.id}"
+        path = f"{paths(self.scope, instance_id)}/{operation.id}"
         found = self._one(method, path, Operation, *body, **more)
         return found.model_copy(update={"of_instance": operation.of_instance})
 
@@ -160,7 +183,7 @@ class Client:
         body = {"type": kind, "correlation_id": correlation, "data": data}
         self._transport.call(
             "POST",
-            wire.events(self.project, instance.id),
+            wire.events(self.scope, instance.id),
             json=body,
             key=key,
         )
@@ -169,7 +192,7 @@ class Client:
         # A delivery is used up by its first unwrap, so a retry of the tick must get a new one: the key is fresh.
         answer = self._transport.call(
             "POST",
-            wire.deliveries(self.project, credential),
+            wire.deliveries(self.scope, credential),
             json={},
             key=uuid.uuid4().hex,
         )
@@ -177,7 +200,7 @@ class Client:
 
     def resolve_packages(self, instance: AppInstance, artifact: str) -> Resolution:
         """The answer of package policy. The key is fresh: an idempotent repeat would return an earlier answer."""
-        path = wire.resolutions(self.project, instance.id)
+        path = wire.resolutions(self.scope, instance.id)
         body, key = {"artifact": artifact}, uuid.uuid4().hex
         try:
             answer = self._transport.call("POST", path, json=body, key=key)
@@ -205,7 +228,9 @@ class Client:
         match: str | None = None,
     ) -> T:
         answer = self._transport.call(method, path, json=body, key=key, match=match)
-        record = {**answer.body, "etag": answer.etag} if answer.etag and isinstance(answer.body, dict) else answer.body
+        record = wire.record(answer.body)
+        if answer.etag and isinstance(record, dict):
+            record = {**record, "etag": answer.etag}
         return read(method, path, model, record)
 
     def _list(
@@ -215,8 +240,10 @@ class Client:
         found: Listing[T] = Listing()
         for item in self._raw_pages(path, filters or {}):
             try:
-                record = model.model_validate(item)
+                record = model.model_validate(wire.record(item))
                 problem = next((f"{name} is not ours" for name, own in owner.items() if differs(record, name, own)), "")
+                if isinstance(record, Allocation) and not self.scope.has_allocation(record):
+                    problem = NOT_OURS
             except ValidationError as error:
                 problem = first_problem(error)
             if not problem:

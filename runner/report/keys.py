@@ -4,7 +4,7 @@ import hashlib
 import json
 from uuid import uuid4
 
-from runner.model.platform import AppInstance, Member, Operation
+from runner.model.platform import PlatformRecord
 
 
 def idempotency_key(*parts: object) -> str:
@@ -13,6 +13,6 @@ def idempotency_key(*parts: object) -> str:
     return "gpuaas-slurm-" + hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
-def update_key(kind: str, record: AppInstance | Member | Operation, body: object) -> str:
+def update_key(kind: str, record: PlatformRecord, body: object) -> str:
     """The key of an update. The same body written to another version of the record is another write."""
     return idempotency_key(kind, record.id, record.etag or uuid4(), body)

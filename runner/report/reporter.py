@@ -15,13 +15,21 @@ from runner.model.plan import (
     Finish,
     NewMember,
     Refuse,
+    SetAttachment,
     SetInstance,
     SetMember,
     SkipPlay,
     Step,
     shown,
 )
-from runner.model.platform import AppInstance, InstanceStatus, Member, MemberStatus, Operation, OperationStatus
+from runner.model.platform import (
+    InstanceStatus,
+    Member,
+    MemberStatus,
+    Operation,
+    OperationStatus,
+    PlatformRecord,
+)
 from runner.model.world import World
 from runner.platform.client import Client
 from runner.report.claims import Claims
@@ -71,7 +79,7 @@ class Reporter:
             with self.writer.lock:
                 return world.after(step, self._write(step))
 
-    def _write(self, step: Step) -> AppInstance | Member | Operation | None:
+    def _write(self, step: Step) -> PlatformRecord | None:
         """The record as it was written, where there is one."""
         match step:
             case Refuse():
@@ -87,6 +95,8 @@ class Reporter:
                 return self.writer.write_member(step.member.id, step.status, detail, new_fence=step.new_fence)
             case SetInstance():
                 return self.writer.set_instance(step)
+            case SetAttachment():
+                return self.writer.set_attachment(step)
             case Announce():
                 self._announce(step)
             case Finish():

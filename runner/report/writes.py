@@ -8,10 +8,11 @@ from uuid import UUID
 from runner import context
 from runner.model import claims, limits, play_history
 from runner.model.app import App
+from runner.model.attached import AttachedProject
 from runner.model.errors import Conflict
 from runner.model.instance_notes import OWN_PLAYS, StatusDetail
 from runner.model.member_notes import MemberNotes
-from runner.model.plan import Detail, NewMember, SetInstance, stamp
+from runner.model.plan import Detail, NewMember, SetAttachment, SetInstance, stamp
 from runner.model.platform import AppInstance, Member, Operation, OperationStatus
 from runner.model.work_notes import PlayHistory
 from runner.model.world import World
@@ -179,6 +180,16 @@ class RecordWriter:
             self.instance = self._patch_instance(newest, {**body, "status_detail": self._merged(newest, step)})
         self.own_plays = None
         return self.instance
+
+    def set_attachment(self, step: SetAttachment) -> AttachedProject:
+        """Outdated if another client wrote the record meanwhile: what is asked for may have changed."""
+        attachment, body = step.attachment, step.changes
+        limits.check(f"attachment {attachment.id}", body)
+        key = update_key("attachment", attachment, body)
+        try:
+            return self.client.patch_attachment(self.instance.id, attachment, body, key=key)
+        except Conflict as conflict:
+            raise Outdated(f"attachment {attachment.id} was changed: {conflict.message}") from None
 
     def write_own_plays(self) -> None:
         """Put the plays that no operation asked for into the newest status_detail, and change nothing else."""

@@ -1,13 +1,14 @@
 """The Slurm app, as the core sees it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from uuid import UUID
 
 from runner.model.app import App, ReportReader, RuntimeSecret, Variables
+from runner.model.attached import AttachedProject
 from runner.model.plan import Detail, Plan, Play
 from runner.model.platform import AppInstance, Member
-from runner.slurm import desired_config, detail, host_vars
+from runner.slurm import attached, desired_config, detail, host_vars, notes
 from runner.slurm.components import COMPONENTS
 from runner.slurm.controller import ready_controllers
 from runner.slurm.decide import decide
@@ -52,6 +53,9 @@ class SlurmApp:
     def has_new_config(self, instance: AppInstance) -> bool:
         return instance.notes.config_digest not in (None, desired_config.digest(instance))
 
+    def has_new_attachments(self, instance: AppInstance, attachments: Sequence[AttachedProject]) -> bool:
+        return instance.is_shared and notes.instance(instance).attachments_digest != attached.digest(attachments)
+
     def full_detail(self, member: Member) -> Detail:
         return detail.filled(member)
 
@@ -62,8 +66,14 @@ class SlurmApp:
         taken = names_on_record(on_record)
         return {one.id: MemberReports(one.id, one.component_key, node_name(one), taken) for one in members}
 
-    def variables(self, instance: AppInstance, members: Iterable[Member], on_record: Iterable[Member]) -> Variables:
-        return host_vars.variables(instance, list(members), list(on_record))
+    def variables(
+        self,
+        instance: AppInstance,
+        members: Iterable[Member],
+        on_record: Iterable[Member],
+        attachments: Sequence[AttachedProject] | None = None,
+    ) -> Variables:
+        return host_vars.variables(instance, list(members), list(on_record), attachments)
 
 
 SLURM: App = SlurmApp()

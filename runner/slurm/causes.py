@@ -36,6 +36,8 @@ CAUSES: dict[str, Cause] = {
     "config_rolled_back": Cause(Health.DEGRADED),
     "config_changed": Cause(Health.DEGRADED, _DRIFT),
     "config_not_loaded": Cause(Health.DEGRADED, _DRIFT),
+    "attachments_not_followed": Cause(Health.DEGRADED, "retryable"),
+    "access_closed": Cause(Health.DEGRADED),
     "disk_nearly_full": Cause(Health.DEGRADED),
     "clock_skew": Cause(Health.DEGRADED),
     "version_differs": Cause(Health.DEGRADED),

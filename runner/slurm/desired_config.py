@@ -13,19 +13,19 @@ from runner.slurm import notes
 from runner.slurm.notes import ConfigTrial, RefusedConfig
 
 
-def _digest(value: object) -> str:
+def digest_of(value: object) -> str:
     text = json.dumps(value, sort_keys=True, default=str)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def digest(instance: AppInstance) -> str:
     """The same configuration gives the same digest, whether or not it can be applied."""
-    return _digest([instance.app_version, instance.config or {}])
+    return digest_of([instance.app_version, instance.config or {}])
 
 
 def users(instance: AppInstance) -> str:
     """The digest of the declared users, which every host must have."""
-    return _digest((instance.config or {}).get("users") or [])
+    return digest_of((instance.config or {}).get("users") or [])
 
 
 def live(controller: Member) -> str | None:

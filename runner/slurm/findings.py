@@ -48,6 +48,7 @@ def _controller(seen: ControllerState, member: Member | None, policy: Policy) ->
         yield Finding(code, message, member)
     yield from _configuration(seen, member)
     yield from _refused_config(member)
+    yield from _projects(member)
     for disk in seen.disks:
         if disk.free_mb < policy.min_free_mb:
             message = (
@@ -75,6 +76,21 @@ def _configuration(seen: ControllerState, member: Member | None) -> Iterator[Fin
     elif seen.config_loaded is False:
         message = "slurmctld has not read the slurm.conf that is on the controller: it was changed since"
         yield Finding("config_not_loaded", message, member)
+
+
+def _projects(member: Member | None) -> Iterator[Finding]:
+    """Of a shared cluster: attachments that are not carried out, and access by hand that was closed."""
+    stored = notes.controller(member) if member else None
+    if stored is None:
+        return
+    trial, error = stored.projects_change, stored.last_adapter_error
+    if trial and trial.last_error:
+        why = error.message if error and error.code == trial.last_error else trial.last_error
+        message = f"what the attachments ask for was not carried out, and is tried again: {why}"
+        yield Finding("attachments_not_followed", message, member)
+    if stored.projects_closed_by_hand:
+        found = limits.named(stored.projects_closed_by_hand, "; ")
+        yield Finding("access_closed", f"somebody gave access by hand, which was closed: {found}", member)
 
 
 def _refused_config(member: Member | None) -> Iterator[Finding]:

@@ -8,7 +8,16 @@ from runner.slurm.reports import DETAIL
 
 # What hosts and Slurm report is cut, in this order and then by size: it can be read again on the host or at the next
 # look. The rest of a record is what the runner decides by, and is never cut.
-CUT_FIRST = ("residue", "services_left", "jobs", "drain_reason", "upgraded", "returned", "logs_kept")
+CUT_FIRST = (
+    "residue",
+    "services_left",
+    "projects_foreign",
+    "jobs",
+    "drain_reason",
+    "upgraded",
+    "returned",
+    "logs_kept",
+)
 # From the controller's snapshot, not from a report.
 SEEN = ("mariadb_state", "munge_state")
 DECIDED_BY = frozenset({"controller_hostname", "host_cleaned", "host_touched", "applied_config", "worker_hostname"})

@@ -1,18 +1,25 @@
 """Variables for the plays of a cluster: its configuration, its users and its nodes. Pure."""
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from runner.intent.errors import IntentError
 from runner.model.app import Variables
+from runner.model.attached import AttachedProject
 from runner.model.plan import Detail
 from runner.model.platform import AppInstance, Member
-from runner.slurm import desired_config, users
+from runner.slurm import attached, desired_config, users
 from runner.slurm.cluster_config import Config, cluster_name, read_config
 from runner.slurm.controller import find_controller
 from runner.slurm.node_names import node_name, nodes_on_record
 
 
-def variables(instance: AppInstance, members: Sequence[Member], on_record: Sequence[Member]) -> Variables:
+def variables(
+    instance: AppInstance,
+    members: Sequence[Member],
+    on_record: Sequence[Member],
+    attachments: Sequence[AttachedProject] | None = None,
+) -> Variables:
     declared: Detail = {"slurm_users_version": ""}
     controller = find_controller(members)
     keep = controller is not None and desired_config.is_kept_back(instance, controller)
@@ -24,6 +31,12 @@ def variables(instance: AppInstance, members: Sequence[Member], on_record: Seque
     except IntentError:
         # A deploy is refused then; a running cluster keeps its configuration, and workers can still join and leave.
         config, keep = Config.model_validate({}), True
+    of_member: dict[UUID, Detail] = {one.id: {"slurm_node_name": name} for one in members if (name := node_name(one))}
+    if instance.is_shared:
+        declared = _shared(instance, on_record, attachments)
+        for member in members:
+            if feature := attached.feature_of(member):
+                of_member.setdefault(member.id, {})["slurmd_feature"] = feature
     if keep:
         desired = (desired_config.live(controller) if controller else None) or ""
     shared: Detail = {
@@ -37,6 +50,16 @@ def variables(instance: AppInstance, members: Sequence[Member], on_record: Seque
     }
     return Variables(
         shared=shared,
-        of_member={one.id: {"slurm_node_name": name} for one in members if (name := node_name(one))},
-        reserved_logins=frozenset(user.name for user in config.users),
+        of_member=of_member,
+        reserved_logins=frozenset(str(user["name"]) for user in declared.get("slurm_users") or []),
     )
+
+
+def _shared(
+    instance: AppInstance, on_record: Sequence[Member], attachments: Sequence[AttachedProject] | None
+) -> Detail:
+    """Of a cluster that several projects share. Who may use it is said by their attachments and not by its config."""
+    made: Detail = {"slurm_shared": True, "slurmctld_partitions": attached.cluster_partitions(on_record)}
+    if attachments is None:
+        return {**made, "slurm_users_version": ""}  # as above: left out
+    return {**made, **attached.projects(instance, on_record, attachments).variables}

@@ -150,6 +150,8 @@ class InstanceNotes(StatusDetail):
 
     versions: Fact[Versions] = None
     workers: Fact[dict[str, Count]] = None  # how many, by status
+    # Of a shared runtime: the digest of what was asked for its projects when it was carried out last.
+    attachments_digest: Fact[Text] = None
     not_healthy_since: Fact[Time] = None  # of a running cluster that is degraded or unhealthy
 
 
@@ -178,6 +180,10 @@ class SlurmNotes(MemberNotes):
 
 class ControllerNotes(SlurmNotes):
     controller_hostname: Deciding[Text] = None
+    # Of a shared cluster: what was last carried out for its projects, and what is being carried out.
+    projects_version: Deciding[Text] = None
+    projects_change: Annotated[ConfigTrial | None, note(ConfigTrial)] = None
+    projects_checked_at: Fact[Time] = None
     # The digest of the configuration that the cluster was last seen to serve; none before its first deploy is over.
     applied_config: Deciding[Text] = None
     config_refused: Annotated[RefusedConfig | None, note(RefusedConfig)] = None
@@ -189,6 +195,11 @@ class ControllerNotes(SlurmNotes):
     munge_state: Fact[Text] = None
     slurmdbd_version: Fact[Text] = None
     slurmctld_started_at: Fact[Time] = None
+    projects_busy: Fact[list[Text]] = None
+    projects_closed_by_hand: Fact[list[Text]] = None
+    projects_foreign: Fact[list[Text]] = None
+    projects_refused: Fact[list[Text]] = None
+    projects_unresolved: Fact[list[Text]] = None
     services_left: Fact[list[Text]] = None
     conversion: Fact[Conversion] = None
 

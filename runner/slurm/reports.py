@@ -48,6 +48,14 @@ _ANY_MEMBER: Mapping[str, Reader] = {
     "switched_at": moment,
     "users_version": _word,
 }
+# Of a cluster that several projects share.
+PROJECTS = (
+    "projects_busy",
+    "projects_closed_by_hand",
+    "projects_foreign",
+    "projects_refused",
+    "projects_unresolved",
+)
 # Every key that a play reports, by component. Any other key is the runner's own and cannot come from a host.
 DETAIL: Mapping[str, Mapping[str, Reader]] = {
     "controller": {
@@ -56,6 +64,7 @@ DETAIL: Mapping[str, Mapping[str, Reader]] = {
         "cluster_name": _word,
         "controller_hostname": _name,
         "conversion": fields(since=_word, seconds=count, idle_seconds=count, cpu_seconds=count, last_line=text),
+        **dict.fromkeys(PROJECTS, texts),
         "returned": fields(**{"from": _word, "to": _word, "config": _word}),
         "services_left": texts,
         "slurmctld_state": _word,

@@ -21,7 +21,7 @@ RESERVED = frozenset(
 )
 _KEY_TYPES = "ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)|sk-ssh-ed25519@openssh.com"
 # Type, key and a comment: nothing before them, so no option of sshd's (command=, environment=) comes along.
-_KEY = re.compile(rf"(?:{_KEY_TYPES}) [A-Za-z0-9+/]{{40,2000}}={{0,2}}(?: [A-Za-z0-9_.@+=:-]{{1,100}})?")
+KEY = re.compile(rf"(?:{_KEY_TYPES}) [A-Za-z0-9+/]{{40,2000}}={{0,2}}(?: [A-Za-z0-9_.@+=:-]{{1,100}})?")
 
 
 class User(BaseModel):
@@ -54,7 +54,7 @@ class User(BaseModel):
     @classmethod
     def _keys(cls, keys: list[str] | None) -> list[str] | None:
         for key in keys or []:
-            if not _KEY.fullmatch(key):
+            if not KEY.fullmatch(key):
                 raise ValueError("an ssh key is not a public key of the form TYPE KEY [COMMENT]")
         return keys
 

@@ -61,7 +61,8 @@ def tracing(
 
     headers = settings.otel_exporter_otlp_traces_headers or settings.otel_exporter_otlp_headers or SecretStr("")
     service = {"service.name": SERVICE, "service.version": version("gpuaas-slurm")}
-    sender = Sender(url, headers.get_secret_value(), {**service, "gpuaas.project_id": str(settings.project_id)})
+    scope = {f"gpuaas.{name}": value for name, value in settings.scope.ids.items()}
+    sender = Sender(url, headers.get_secret_value(), {**service, **scope})
     peers = {
         "platform": _address(settings.base_url),
         "vault": _address(settings.vault_agent_addr or settings.vault_addr),

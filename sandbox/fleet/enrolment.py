@@ -35,13 +35,16 @@ class Enrolment:
     # Public part of the key that logs in to the hosts; empty until the hosts and the platform have their parts.
     login_key: str = ""
     allocations: tuple[str, ...] = ()
+    # Names of the hosts of a further project; the first project has those that no other has.
+    hosts: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, path: Path) -> Self | None:
         if not path.exists():
             return None
         values: dict[str, Any] = json.loads(path.read_text())
-        return cls(**{**values, "allocations": tuple(values["allocations"])})
+        lists = {name: tuple(values.get(name, ())) for name in ("allocations", "hosts")}
+        return cls(**{**values, **lists})
 
     def save(self, path: Path) -> None:
         places.write_private(path, json.dumps(asdict(self), indent=2) + "\n")
@@ -65,18 +68,24 @@ class Enrolment:
         }
 
 
-def enrol(control: ControlClient, app_directory: Path, enrolled: Enrolment | None) -> Enrolment:
-    """Register the app, and create the project and its principals unless they exist."""
+def enrol(
+    control: ControlClient,
+    app_directory: Path,
+    enrolled: Enrolment | None,
+    *,
+    name: str = "sandbox",
+    org_id: str | None = None,
+) -> Enrolment:
+    """Register the app, and create the project and its principals unless they exist; without org_id, a tenant too."""
     manifest = _yaml(app_directory / "manifest.yaml")
     control.register_app(manifest)
     # Apps may install from the hosts' own package sources. A deny at any level still wins.
     control.put_artifact_rule("sandbox-allows", scope="global", effect="allow", artifact="*")
     keys = _yaml(app_directory / "action-keys.yaml")
     adapter_keys = [entry["key"] for entry in keys["service_account"]]
-    # The sandbox's operator owns the project, and may also read the catalog and delete instances.
-    operator_keys = sorted(set(manifest["action_keys"].values()))
+    operator_keys = _person_keys(app_directory)
     if enrolled is None:
-        project = control.create_project("sandbox")
+        project = control.create_project(name, org_id)
         account = control.create_service_account(project["project_id"], "adapter", adapter_keys)
         role = control.create_approle(project["project_id"])
         enrolled = Enrolment(
@@ -98,6 +107,31 @@ def enrol(control: ControlClient, app_directory: Path, enrolled: Enrolment | Non
         return enrolled
     token = control.operator_token(enrolled.project_id, "operator", operator_keys, _OPERATOR_TOKEN_SECONDS)
     return replace(enrolled, operator_token=token, operator_token_expires=time.time() + _OPERATOR_TOKEN_SECONDS)
+
+
+def _person_keys(app_directory: Path) -> list[str]:
+    """The sandbox's people own what they operate: they may also read the catalog and delete."""
+    return sorted(set(_yaml(app_directory / "manifest.yaml")["action_keys"].values()))
+
+
+def administrator_env(control: ControlClient, app_directory: Path, org_id: str) -> dict[str, str]:
+    """A new token of an administrator of the tenant, as environment variables."""
+    keys = _person_keys(app_directory)
+    token = control.administrator_token(org_id, "administrator", keys, _OPERATOR_TOKEN_SECONDS)
+    return {"GPUAAS_ORG_ID": org_id, "GPUAAS_OPERATOR_TOKEN": token}
+
+
+def runtime_env(control: ControlClient, app_directory: Path, runtime_id: str) -> dict[str, str]:
+    """A new key of a shared runtime's operator identity, and its Vault role, as environment variables."""
+    keys = [entry["key"] for entry in _yaml(app_directory / "action-keys.yaml")["service_account"]]
+    key, role = control.create_runtime_operator(runtime_id, keys), control.create_runtime_approle(runtime_id)
+    return {
+        "GPUAAS_SHARED_RUNTIME_ID": runtime_id,
+        "GPUAAS_KEY_ID": key["key_id"],
+        "GPUAAS_CLIENT_SECRET": key["client_secret"],
+        "VAULT_ROLE_ID": role["role_id"],
+        "VAULT_SECRET_ID": role["secret_id"],
+    }
 
 
 def store_login_key(control: ControlClient, enrolment: Enrolment, key: KeyPair) -> Enrolment:

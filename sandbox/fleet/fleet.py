@@ -12,13 +12,21 @@ import httpx
 
 from runner.act.bundle import bundle_dir
 from sandbox.fleet import places
-from sandbox.fleet.enrolment import Enrolment, enrol, register_hosts, store_login_key
+from sandbox.fleet.enrolment import (
+    Enrolment,
+    administrator_env,
+    enrol,
+    register_hosts,
+    runtime_env,
+    store_login_key,
+)
 from sandbox.fleet.errors import CannotRunError, FleetError
 from sandbox.fleet.gpus import NONE as NO_GPUS
 from sandbox.fleet.gpus import Gpus
 from sandbox.fleet.hosts import Host, Hosts, HostSpec, checked_name
 from sandbox.fleet.images import remove_images
 from sandbox.fleet.keys import KeyPair
+from sandbox.fleet.projects import Projects
 from sandbox.fleet.runtime import Podman
 from sandbox.platform import process
 from sandbox.platform.control_client import ControlClient
@@ -78,12 +86,59 @@ class Fleet:
                     hosts.authorize(key.public, running)
                     enrolment = store_login_key(control, enrolment, key)
                     enrolment.save(self._record)
-                register_hosts(control, enrolment, running).save(self._record)
+                register_hosts(control, enrolment, self.projects.of_the_first(running)).save(self._record)
+                for name, one in self.projects.all().items():
+                    own = [host for host in running if host.name in one.hosts]
+                    hosts.authorize(one.login_key, own)
+                    self.projects.save(name, register_hosts(control, one, own))
 
-    def env(self) -> dict[str, str]:
-        """Environment variables for a runner and an operator; the values include secrets."""
-        enrolment, url = self._enrolment(), self.url
-        return {"GPUAAS_BASE_URL": url, "VAULT_ADDR": url, **enrolment.env()}
+    def env(self, project: str | None = None) -> dict[str, str]:
+        """Environment variables for a runner and an operator of a project; the values include secrets."""
+        enrolment = self._enrolment() if project is None else self.projects.get(project)
+        return {**self._addresses(), **enrolment.env()}
+
+    def _addresses(self) -> dict[str, str]:
+        return {"GPUAAS_BASE_URL": self.url, "VAULT_ADDR": self.url}
+
+    @property
+    def projects(self) -> Projects:
+        """The further projects of the fleet's tenant."""
+        return Projects(self._directory / "projects")
+
+    def add_project(self, name: str, host_names: Sequence[str] = ()) -> Enrolment:
+        """Create a further project in the tenant and give it hosts of the first; only its own key opens them then."""
+        first, control = self._enrolment(), self.control()
+        with places.locked(self.name):
+            self.projects.check_new(name, tuple(host_names))
+            hosts = self._hosts()
+            own = [hosts.get(one) for one in host_names]
+            made = replace(
+                enrol(control, bundle_dir() / "app", None, name=name, org_id=first.org_id), hosts=tuple(host_names)
+            )
+            key = KeyPair.generate()
+            made = store_login_key(control, made, key)
+            # Saved first: if this ends early, the next `up` does the rest.
+            self.projects.save(name, made)
+            hosts.authorize(key.public, own)
+            made = register_hosts(control, made, own)
+            self.projects.save(name, made)
+            register_hosts(control, first, self.projects.of_the_first(hosts.current())).save(self._record)
+        return made
+
+    def set_people(self, people: Sequence[dict[str, Any]], project: str | None = None) -> None:
+        """Say who belongs to a project; it replaces the former list."""
+        enrolment = self._enrolment() if project is None else self.projects.get(project)
+        self.control().set_identities(enrolment.project_id, list(people))
+
+    def administrator_env(self) -> dict[str, str]:
+        """Environment variables for an administrator of the tenant, with a new token."""
+        made = administrator_env(self.control(), bundle_dir() / "app", self._enrolment().org_id)
+        return {**self._addresses(), **made}
+
+    def runtime_env(self, runtime_id: str) -> dict[str, str]:
+        """Environment variables for the operator identity of a shared runtime, with a new key."""
+        made = runtime_env(self.control(), bundle_dir() / "app", runtime_id)
+        return {**self._addresses(), "GPUAAS_ORG_ID": self._enrolment().org_id, **made}
 
     @property
     def url(self) -> str:

@@ -7,118 +7,20 @@ The audit row and the idempotency record are in the same transaction, so they ex
 import hashlib
 import json
 import logging
-import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox.platform import apps, auth, clock, idempotency
+from sandbox.platform import attached, auth, clock, idempotency, owners
+from sandbox.platform.calls import HANDLERS, Call, Reply
 from sandbox.platform.contract import Contract, Given, Operation
-from sandbox.platform.errors import ApiError, invalid_transition
+from sandbox.platform.errors import ApiError, not_found
 from sandbox.platform.idempotency import Answer
-from sandbox.platform.store import Doc, Row, Store, Tx
+from sandbox.platform.store import Store
 
 LOG = logging.getLogger(__name__)
 MAX_BODY_BYTES = 1024 * 1024
-
-
-TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
-
-
-@dataclass
-class Call:
-    """What a handler gets."""
-
-    tx: Tx
-    operation: Operation
-    given: Given
-    headers: Mapping[str, str]
-    request_id: str
-    correlation_id: str
-    origin: str
-    principal: auth.Principal | None = None
-    instance: Row | None = None
-
-    @property
-    def caller(self) -> auth.Principal:
-        if self.principal is None:
-            raise RuntimeError(f"{self.operation.id} has no caller")
-        return self.principal
-
-    @property
-    def project(self) -> str:
-        return self.given.path["project_id"]
-
-    @property
-    def traceparent(self) -> str | None:
-        """The place of this call in a trace; None for a header that is not valid, which the standard ignores."""
-        found = TRACEPARENT.fullmatch(self.headers.get("traceparent", ""))
-        return found[0] if found and int(found[1], 16) and int(found[2], 16) else None
-
-    @property
-    def current(self) -> Row:
-        """The app instance the path names."""
-        if self.instance is None:
-            raise RuntimeError(f"{self.operation.id} has no app instance in its path")
-        return self.instance
-
-    def permit(self, app_slug: str | None = None) -> None:
-        """Refuse unless the caller holds the action key of the app's manifest (any app's, if no app is named)."""
-        needed = apps.keys_for(self.tx, self.operation.id, app_slug)
-        if not needed & self.caller.action_keys:
-            raise ApiError(
-                403,
-                "insufficient_permissions",
-                f"{self.operation.id} needs an action key that this principal does not have",
-                required=sorted(needed),
-                operation=self.operation.id,
-            )
-
-    def require_adapter(self) -> None:
-        """Only the instance's service account may write state; an operator's token may not."""
-        owner = self.current.doc["operator_service_account_id"]
-        if not self.caller.is_service_account or owner not in (None, self.caller.id):
-            raise ApiError(403, "ownership_required", "only the instance's operator service account may write this")
-
-    def require_not_deleted(self) -> None:
-        if self.current.doc["status"] == "deleted":
-            raise invalid_transition("the instance is deleted", current="deleted")
-
-    def check_if_match(self, row: Row) -> None:
-        wanted = self.headers.get("if-match")
-        if wanted is not None and wanted != "*" and row.etag not in (part.strip() for part in wanted.split(",")):
-            raise ApiError(412, "precondition_failed", "the object has changed; read it again", current_etag=row.etag)
-
-
-@dataclass(frozen=True)
-class Reply:
-    """The result of a handler. `touched` names the object for the audit row."""
-
-    body: Doc
-    status: int = 200
-    etag: str | None = None
-    touched: tuple[str, str] | None = None
-    changes: Doc = field(default_factory=dict)
-
-
-Handler = Callable[[Call], Reply]
-HANDLERS: dict[str, Handler] = {}
-
-
-def operation(operation_id: str) -> Callable[[Handler], Handler]:
-    """Register a handler for one operationId of the contract."""
-
-    def register(handler: Handler) -> Handler:
-        HANDLERS[operation_id] = handler
-        return handler
-
-    return register
-
-
-def shown(row: Row, *, kind: str, status: int = 200, changes: Doc | None = None) -> Reply:
-    """The usual reply: the object with its ETag."""
-    return Reply(row.shown(), status, row.etag, (kind, row.doc["id"]), changes or {})
 
 
 @dataclass
@@ -207,19 +109,39 @@ class Api:
     def _identify(self, call: Call, incoming: Incoming) -> None:
         call.principal = auth.authenticate(call.tx, incoming.headers.get("authorization"))
         incoming.notes["principal"] = call.principal.id
-        # The same answer for a foreign and a missing project, so that it does not reveal which projects exist.
-        for claimed in (call.given.path.get("project_id"), incoming.headers.get("x-project-id")):
-            if claimed is not None and claimed != call.principal.project_id:
-                raise ApiError(403, "ownership_required", "the token belongs to another project")
+        caller, path = call.principal, call.given.path
+        if caller.kind not in call.operation.callers:
+            raise ApiError(
+                403,
+                "ownership_required",
+                f"{call.operation.id} is not open to this kind of caller",
+                caller=caller.kind,
+                open_to=sorted(call.operation.callers),
+            )
+        # The same answer for a foreign and a missing one, so that it does not reveal which projects or tenants exist.
+        for what, claimed, own in (
+            ("project", path.get("project_id"), caller.project_id),
+            ("project", incoming.headers.get("x-project-id"), caller.project_id),
+            ("tenant", path.get("org_id"), caller.org_id),
+            ("shared runtime", caller.shared_runtime_id and path.get("shared_runtime_id"), caller.shared_runtime_id),
+        ):
+            if claimed is not None and claimed != own:
+                raise ApiError(403, "ownership_required", f"the token belongs to another {what}")
 
     @staticmethod
     def _admit(call: Call) -> None:
         if call.operation.needs_action_key:
             call.permit()
-        instance_id = call.given.path.get("app_instance_id")
-        if instance_id is not None:
-            call.instance = call.tx.get("app_instance", instance_id, project=call.project)
-            call.permit(call.instance.doc["app_slug"])
+        path = call.given.path
+        if owners.INSTANCE.id_field in path:
+            call.owner = call.tx.get(owners.INSTANCE.kind, path[owners.INSTANCE.id_field], project=call.project)
+        elif owners.RUNTIME.id_field in path:
+            call.owner = call.tx.get(owners.RUNTIME.kind, path[owners.RUNTIME.id_field], parent=path["org_id"])
+            member = call.caller.project_id
+            if member is not None and not attached.was_ever(call.tx, call.owner.doc["id"], member):
+                raise not_found(owners.RUNTIME.kind)
+        if call.owner is not None:
+            call.permit(call.owner.doc["app_slug"])
 
     @staticmethod
     def _audit(call: Call, reply: Reply) -> None:

@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from sandbox.platform import (
     allocations,
     artifacts,
+    attachments,
     auth,
     catalog,
     control,
@@ -20,6 +21,7 @@ from sandbox.platform import (
     instances,
     members,
     operations,
+    runtimes,
     usage,
     vault,
     wrapping,
@@ -32,7 +34,19 @@ from sandbox.platform.gate import Gate, Receive, RequestLog, Scope, Send
 from sandbox.platform.store import Store
 from sandbox.platform.vault_answers import VaultError
 
-CALLS = (allocations, artifacts, catalog, credentials, events, instances, members, operations, usage)
+CALLS = (
+    allocations,
+    artifacts,
+    attachments,
+    catalog,
+    credentials,
+    events,
+    instances,
+    members,
+    operations,
+    runtimes,
+    usage,
+)
 API_PREFIX = "/api/v1"
 ADMIN_TOKEN_FILE = "admin.token"  # noqa: S105 - a file name
 DATABASE_FILE = "platform.sqlite"

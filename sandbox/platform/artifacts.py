@@ -1,14 +1,14 @@
-"""Artifact policy: the source from which an instance may install an artifact.
+"""Artifact policy: the source from which an instance or a shared runtime may install an artifact.
 
 A global deny wins over every other rule. Otherwise the closest rule decides (project, then tenant, then global; a deny
 before an allow at the same level). Without a rule the answer is deny.
 """
 
 import json
-import uuid
 from fnmatch import fnmatchcase
 
-from sandbox.platform.api import Call, Reply, operation
+from sandbox.platform import owners
+from sandbox.platform.calls import Call, Reply, operation
 from sandbox.platform.listing import page_of
 from sandbox.platform.store import Doc, Tx
 
@@ -59,21 +59,20 @@ def decide(tx: Tx, org_id: str, project_id: str, artifact: str) -> Doc:
     return (denied or by_closeness or [NO_RULE])[0]
 
 
-@operation("listArtifactResolutions")
+@operation("listArtifactResolutions", "listRuntimeArtifactResolutions")
 def list_resolutions(call: Call) -> Reply:
-    return page_of(call, KIND, of_instance=True, etags=False)
+    return page_of(call, KIND, etags=False)
 
 
-@operation("createArtifactResolution")
+@operation("createArtifactResolution", "createRuntimeArtifactResolution")
 def resolve(call: Call) -> Reply:
-    body, instance = call.given.body, call.current.doc
-    rule = decide(call.tx, instance["org_id"], instance["project_id"], body["artifact"])
-    row = call.tx.insert(
+    body, owner = call.given.body, call.current.doc
+    rule = decide(call.tx, owner["org_id"], owners.project_of(owner), body["artifact"])
+    row = owners.insert_below(
+        call.tx,
+        owner,
         KIND,
         {
-            "id": str(uuid.uuid4()),
-            "project_id": instance["project_id"],
-            "app_instance_id": instance["id"],
             "artifact": body["artifact"],
             **{name: body.get(name) for name in ("version", "os", "arch")},
             "decision": rule["effect"],
@@ -81,7 +80,6 @@ def resolve(call: Call) -> Reply:
             "source": rule["source"] if rule["effect"] == "allow" else None,
             "correlation_id": call.correlation_id,
         },
-        parent=instance["id"],
     )
     changes = {"artifact": body["artifact"], "decision": rule["effect"], "rule": rule["id"]}
     return Reply(row.doc, 201, touched=(KIND, row.doc["id"]), changes=changes)

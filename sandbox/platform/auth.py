@@ -5,6 +5,7 @@ import hmac
 import json
 import secrets
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -17,19 +18,35 @@ from sandbox.platform.store import Doc, Tx
 ISSUER = "gpuaas-sandbox"
 AUDIENCE = "gpuaas-api"
 DEFAULT_TTL_SECONDS = 900
+# A token has the claim of the one that its principal belongs to.
+PLACES = ("project_id", "shared_runtime_id")
+
+
+SERVICE_ACCOUNT, RUNTIME_OPERATOR = "service_account", "shared_runtime_operator"
+ADMINISTRATOR, MEMBER = "tenant_administrator", "project_member"
 
 
 @dataclass(frozen=True)
 class Principal:
+    """A person or a machine identity: of one project, of one shared runtime, or of the whole tenant."""
+
     id: str
     actor_type: str
     org_id: str
-    project_id: str
+    project_id: str | None
     action_keys: frozenset[str]
+    shared_runtime_id: str | None = None
 
     @property
-    def is_service_account(self) -> bool:
-        return self.actor_type == "service_account"
+    def kind(self) -> str:
+        """As the contract names callers."""
+        if self.actor_type == "user":
+            return ADMINISTRATOR if self.project_id is None else MEMBER
+        return self.actor_type
+
+    @property
+    def is_adapter(self) -> bool:
+        return self.actor_type in (SERVICE_ACCOUNT, RUNTIME_OPERATOR)
 
     def as_actor(self) -> Doc:
         return {"actor_type": self.actor_type, "id": self.id}
@@ -60,7 +77,7 @@ def mint(tx: Tx, principal: Principal, ttl_seconds: int) -> str:
         "sub": principal.id,
         "actor_type": principal.actor_type,
         "org_id": principal.org_id,
-        "project_id": principal.project_id,
+        **{name: value for name in PLACES if (value := getattr(principal, name)) is not None},
         "scope": " ".join(sorted(principal.action_keys)),
         "aud": AUDIENCE,
         "iss": ISSUER,
@@ -73,10 +90,11 @@ def mint(tx: Tx, principal: Principal, ttl_seconds: int) -> str:
 
 def find_principal(tx: Tx, principal_id: str) -> Principal | None:
     row = tx.sql.execute(
-        "SELECT id, actor_type, org_id, project_id, action_keys FROM principals WHERE id=? AND active=1",
+        "SELECT id, actor_type, org_id, project_id, action_keys, shared_runtime_id"
+        " FROM principals LEFT JOIN runtime_operators ON principal_id=id WHERE id=? AND active=1",
         (principal_id,),
     ).fetchone()
-    return Principal(row[0], row[1], row[2], row[3], frozenset(json.loads(row[4]))) if row else None
+    return Principal(row[0], row[1], row[2], row[3] or None, frozenset(json.loads(row[4])), row[5]) if row else None
 
 
 def authenticate(tx: Tx, header: str | None) -> Principal:
@@ -107,30 +125,35 @@ def authenticate(tx: Tx, header: str | None) -> Principal:
     return principal
 
 
-def exchange(tx: Tx, account_id: str, key_id: str, client_secret: str) -> Doc:
-    """A token for a service account's key. The error does not reveal which part of the login was wrong."""
+def exchange(tx: Tx, key_id: str, client_secret: str, is_meant: Callable[[Principal], bool]) -> Doc:
+    """A token for the key of the principal that is meant. The error does not reveal which part was wrong."""
     row = tx.sql.execute(
-        "SELECT secret_hash FROM account_keys WHERE key_id=? AND principal_id=? AND revoked=0",
-        (key_id, account_id),
+        "SELECT secret_hash, principal_id FROM account_keys WHERE key_id=? AND revoked=0", (key_id,)
     ).fetchone()
-    principal = find_principal(tx, account_id)
-    if (
-        row is None
-        or principal is None
-        or not principal.is_service_account
-        or not hmac.compare_digest(row[0], digest(client_secret))
-    ):
-        raise ApiError(401, "token_invalid", "service account, key or secret is wrong, or the key is revoked")
+    principal = find_principal(tx, row[1]) if row is not None else None
+    if principal is None or not is_meant(principal) or not hmac.compare_digest(row[0], digest(client_secret)):
+        raise ApiError(401, "token_invalid", "the identity, key or secret is wrong, or the key is revoked")
     ttl = token_ttl(tx)
     return {"access_token": mint(tx, principal, ttl), "token_type": "Bearer", "expires_in": ttl}
 
 
-def create_principal(tx: Tx, actor_type: str, org_id: str, project_id: str, name: str, keys: list[str]) -> Principal:
-    principal = Principal(str(uuid.uuid4()), actor_type, org_id, project_id, frozenset(keys))
+def create_principal(
+    tx: Tx,
+    actor_type: str,
+    org_id: str,
+    name: str,
+    keys: list[str],
+    *,
+    project_id: str | None = None,
+    shared_runtime_id: str | None = None,
+) -> Principal:
+    principal = Principal(str(uuid.uuid4()), actor_type, org_id, project_id, frozenset(keys), shared_runtime_id)
     tx.sql.execute(
         "INSERT INTO principals (id, actor_type, org_id, project_id, name, action_keys) VALUES (?,?,?,?,?,?)",
-        (principal.id, actor_type, org_id, project_id, name, json.dumps(sorted(keys))),
+        (principal.id, actor_type, org_id, project_id or "", name, json.dumps(sorted(keys))),
     )
+    if shared_runtime_id is not None:
+        tx.sql.execute("INSERT INTO runtime_operators VALUES (?,?)", (principal.id, shared_runtime_id))
     return principal
 
 

@@ -1,21 +1,35 @@
-"""Calls: the token exchange, the caller, and the catalog."""
+"""Calls: the token exchanges, the caller, and the catalog."""
+
+from collections.abc import Callable
 
 from sandbox.platform import apps, auth
-from sandbox.platform.api import Call, Reply, operation
+from sandbox.platform.calls import Call, Reply, operation
 from sandbox.platform.pages import Listing, read
 
 
 @operation("issueServiceAccountToken")
 def issue_token(call: Call) -> Reply:
+    account = call.given.body["service_account_id"]
+    return _exchange(call, lambda one: one.actor_type == auth.SERVICE_ACCOUNT and one.id == account)
+
+
+@operation("issueSharedRuntimeOperatorToken")
+def issue_operator_token(call: Call) -> Reply:
+    runtime = call.given.body["shared_runtime_id"]
+    return _exchange(call, lambda one: one.shared_runtime_id == runtime)
+
+
+def _exchange(call: Call, is_meant: Callable[[auth.Principal], bool]) -> Reply:
     body = call.given.body
-    return Reply(auth.exchange(call.tx, body["service_account_id"], body["key_id"], body["client_secret"]))
+    return Reply(auth.exchange(call.tx, body["key_id"], body["client_secret"], is_meant))
 
 
 @operation("getMe")
 def get_me(call: Call) -> Reply:
     caller = call.caller
+    projects = [] if caller.project_id is None else [caller.project_id]
     body = {"subject": caller.id, "actor_type": caller.actor_type, "org_id": caller.org_id}
-    return Reply({**body, "project_ids": [caller.project_id], "action_keys": sorted(caller.action_keys)})
+    return Reply({**body, "project_ids": projects, "action_keys": sorted(caller.action_keys)})
 
 
 @operation("listApps")
@@ -26,8 +40,7 @@ def list_apps(call: Call) -> Reply:
         call.tx,
         Listing("app", apps.NO_PROJECT, app_slugs=visible, limit=query.get("limit", 100), cursor=query.get("cursor")),
     )
-    keep = (*apps.CATALOG_FIELDS, "etag")
-    page["items"] = [{name: item[name] for name in keep} for item in page["items"]]
+    page["items"] = [apps.in_catalog(item, item["etag"]) for item in page["items"]]
     return Reply(page)
 
 
@@ -35,4 +48,4 @@ def list_apps(call: Call) -> Reply:
 def get_app(call: Call) -> Reply:
     row = apps.get(call.tx, call.given.path["app_slug"])
     call.permit(row.doc["app_slug"])
-    return Reply(apps.in_catalog(row), etag=row.etag)
+    return Reply(apps.in_catalog(row.doc, row.etag), etag=row.etag)

@@ -18,6 +18,8 @@ from sandbox.platform import clock
 
 METHODS = ("get", "post", "patch", "delete", "put")
 FORMATS = Draft202012Validator.FORMAT_CHECKER
+# Who may make a call that does not say so.
+OF_A_PROJECT = ("project_member", "service_account")
 
 
 @FORMATS.checks("date-time", raises=ValueError)  # type: ignore[untyped-decorator]
@@ -83,6 +85,7 @@ class Operation:
     template: str
     public: bool
     needs_action_key: bool
+    callers: frozenset[str]
     parameters: tuple[Parameter, ...]
     body: Draft202012Validator | None
     body_required: bool
@@ -210,6 +213,7 @@ class Contract:
             template=template,
             public=spec.get("security") == [],
             needs_action_key=spec.get("x-needs-action-key", True),
+            callers=frozenset(spec.get("x-gpuaas-callers", OF_A_PROJECT)),
             parameters=tuple(
                 Parameter(
                     name=node["name"].lower() if node["in"] == "header" else node["name"],

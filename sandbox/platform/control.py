@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Body, Depends, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandbox.platform import allocations, apps, artifacts, auth, credentials, vault
+from sandbox.platform import allocations, apps, artifacts, auth, control_tenants, credentials, projects, vault
 from sandbox.platform.errors import not_found
 from sandbox.platform.faults import Fault, Faults
 from sandbox.platform.gate import RequestLog
-from sandbox.platform.store import Doc, Store, Tx
+from sandbox.platform.store import Doc, Store
 
 PREFIX = "/sandbox/v1"
 
@@ -26,6 +26,7 @@ class Strict(BaseModel):
 
 class NewProject(Strict):
     name: str
+    org_id: uuid.UUID | None = None
 
 
 class NewPrincipal(Strict):
@@ -86,40 +87,34 @@ def router(store: Store, faults: Faults, log: RequestLog, admin_token: str) -> A
     _add_principals(routes, store)
     _add_project_content(routes, store)
     _add_platform_state(routes, store)
+    control_tenants.add(routes, store)
     _add_observation(routes, store, faults, log)
     return routes
-
-
-def _org_of(tx: Tx, project_id: str) -> str:
-    row = tx.sql.execute("SELECT org_id FROM projects WHERE id=?", (project_id,)).fetchone()
-    if row is None:
-        raise not_found("project")
-    return str(row[0])
 
 
 def _add_projects(routes: APIRouter, store: Store) -> None:
     @routes.post("/projects")
     def create_project(new: NewProject) -> Doc:
-        made = {"project_id": str(uuid.uuid4()), "org_id": str(uuid.uuid4())}
+        """Without org_id in a tenant of its own."""
         with store.transaction(write=True) as tx:
-            tx.sql.execute("INSERT INTO projects VALUES (?,?,?)", (made["project_id"], made["org_id"], new.name))
-        return made
+            return projects.create(tx, new.name, str(new.org_id) if new.org_id else None)
 
     @routes.put("/apps")
     def register_app(manifest: Annotated[dict[str, Any], Body()]) -> Doc:
         with store.transaction(write=True) as tx:
-            return apps.in_catalog(apps.register(tx, manifest))
+            row = apps.register(tx, manifest)
+            return apps.in_catalog(row.doc, row.etag)
 
     @routes.post("/projects/{project_id}/approle")
     def create_approle(project_id: str) -> Doc:
         with store.transaction(write=True) as tx:
-            _org_of(tx, project_id)
-            return vault.create_role(tx, project_id)
+            projects.org_of(tx, project_id)
+            return vault.create_project_role(tx, project_id)
 
     @routes.post("/projects/{project_id}/vault-tokens/expire")
     def expire_vault_tokens(project_id: str) -> Doc:
         with store.transaction(write=True) as tx:
-            _org_of(tx, project_id)
+            projects.org_of(tx, project_id)
             vault.expire_tokens(tx, project_id)
         return {}
 
@@ -128,8 +123,10 @@ def _add_principals(routes: APIRouter, store: Store) -> None:
     @routes.post("/projects/{project_id}/service-accounts")
     def create_service_account(project_id: str, new: NewPrincipal) -> Doc:
         with store.transaction(write=True) as tx:
-            org = _org_of(tx, project_id)
-            made = auth.create_principal(tx, "service_account", org, project_id, new.name, new.action_keys)
+            org = projects.org_of(tx, project_id)
+            made = auth.create_principal(
+                tx, auth.SERVICE_ACCOUNT, org, new.name, new.action_keys, project_id=project_id
+            )
             return {"service_account_id": made.id, **auth.create_account_key(tx, made.id)}
 
     @routes.post("/service-accounts/{account_id}/keys")
@@ -159,8 +156,8 @@ def _add_principals(routes: APIRouter, store: Store) -> None:
     @routes.post("/projects/{project_id}/operator-tokens")
     def mint_operator_token(project_id: str, new: NewPrincipal) -> Doc:
         with store.transaction(write=True) as tx:
-            org = _org_of(tx, project_id)
-            made = auth.create_principal(tx, "user", org, project_id, new.name, new.action_keys)
+            org = projects.org_of(tx, project_id)
+            made = auth.create_principal(tx, "user", org, new.name, new.action_keys, project_id=project_id)
             token = auth.mint(tx, made, new.ttl_seconds)
             return {"operator_id": made.id, "access_token": token, "expires_in": new.ttl_seconds}
 
@@ -178,7 +175,7 @@ def _add_project_content(routes: APIRouter, store: Store) -> None:
     @routes.put("/projects/{project_id}/allocations/{allocation_id}")
     def put_allocation(project_id: str, allocation_id: uuid.UUID, state: AllocationState) -> Doc:
         with store.transaction(write=True) as tx:
-            _org_of(tx, project_id)
+            projects.org_of(tx, project_id)
             row = tx.find(allocations.KIND, str(allocation_id), project=project_id)
             if row is None:
                 doc = {"id": str(allocation_id), "project_id": project_id, **state.model_dump()}
@@ -194,7 +191,7 @@ def _add_project_content(routes: APIRouter, store: Store) -> None:
     @routes.put("/projects/{project_id}/access-credentials/{credential_id}")
     def put_credential(project_id: str, credential_id: uuid.UUID, new: NewCredential) -> Doc:
         with store.transaction(write=True) as tx:
-            _org_of(tx, project_id)
+            projects.org_of(tx, project_id)
             row = credentials.upsert(tx, project_id, str(credential_id), new.model_dump(exclude_none=True))
             return row.doc
 

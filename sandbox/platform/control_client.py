@@ -13,6 +13,10 @@ class UnmetFaults(Exception):
         super().__init__(f"no request met: {'; '.join(shown)}")
 
 
+class ControlError(RuntimeError):
+    """The control API refused a call."""
+
+
 class ControlClient:
     def __init__(self, base_url: str, admin_token: str) -> None:
         self._http = httpx.Client(
@@ -28,7 +32,7 @@ class ControlClient:
     def _call(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
         answer = self._http.request(method, path, json=body, params=params)
         if answer.is_error:
-            raise RuntimeError(f"sandbox control: {method} {path} answered {answer.status_code}: {answer.text[:500]}")
+            raise ControlError(f"sandbox control: {method} {path} answered {answer.status_code}: {answer.text[:500]}")
         return answer.json()
 
     def _doc(self, method: str, path: str, body: Any = None, **params: Any) -> Doc:
@@ -37,9 +41,9 @@ class ControlClient:
     def _docs(self, method: str, path: str) -> list[Doc]:
         return list(self._call(method, path))
 
-    def create_project(self, name: str) -> Doc:
-        """Returns project_id and org_id."""
-        return self._doc("POST", "/projects", {"name": name})
+    def create_project(self, name: str, org_id: str | None = None) -> Doc:
+        """Returns project_id and org_id; the project has a tenant of its own unless one is given."""
+        return self._doc("POST", "/projects", {"name": name, "org_id": org_id})
 
     def register_app(self, manifest: Doc) -> Doc:
         return self._doc("PUT", "/apps", manifest)
@@ -63,6 +67,31 @@ class ControlClient:
     def operator_token(self, project_id: str, name: str, action_keys: list[str], ttl_seconds: int = 12 * 3600) -> str:
         body = {"name": name, "action_keys": action_keys, "ttl_seconds": ttl_seconds}
         return str(self._call("POST", f"/projects/{project_id}/operator-tokens", body)["access_token"])
+
+    def administrator_token(self, org_id: str, name: str, action_keys: list[str], ttl_seconds: int = 12 * 3600) -> str:
+        """A token of a tenant's administrator."""
+        body = {"name": name, "action_keys": action_keys, "ttl_seconds": ttl_seconds}
+        return str(self._call("POST", f"/orgs/{org_id}/administrator-tokens", body)["access_token"])
+
+    def create_runtime_operator(self, runtime_id: str, action_keys: list[str]) -> Doc:
+        """Returns shared_runtime_id, key_id and client_secret."""
+        body = {"name": "operator", "action_keys": action_keys}
+        return self._doc("POST", f"/shared-runtimes/{runtime_id}/operators", body)
+
+    def create_runtime_approle(self, runtime_id: str) -> Doc:
+        """Returns role_id, secret_id, mount and the one path that the role may use."""
+        return self._doc("POST", f"/shared-runtimes/{runtime_id}/approle")
+
+    def set_identities(self, project_id: str, identities: list[Doc]) -> None:
+        """Who belongs to the project; it replaces the former list."""
+        self._call("PUT", f"/projects/{project_id}/identities", identities)
+
+    def identities(self, project_id: str) -> list[Doc]:
+        return self._docs("GET", f"/projects/{project_id}/identities")
+
+    def leave_tenant(self, project_id: str) -> str:
+        """Move the project to a new tenant, whose id is returned."""
+        return str(self._call("POST", f"/projects/{project_id}/leave-tenant")["org_id"])
 
     def create_approle(self, project_id: str) -> Doc:
         """Returns role_id, secret_id, mount and the prefix that the role may use."""

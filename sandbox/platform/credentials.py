@@ -1,8 +1,8 @@
 """Access credentials: kept in the Vault, delivered as a single-use wrapping token. No answer has the secret."""
 
-from sandbox.platform import clock, wrapping
-from sandbox.platform.api import Call, Reply, operation
-from sandbox.platform.errors import ApiError
+from sandbox.platform import artifacts, clock, contributions, wrapping
+from sandbox.platform.calls import Call, Reply, operation
+from sandbox.platform.errors import ApiError, not_found
 from sandbox.platform.store import Doc, Row, Tx
 from sandbox.platform.vault_kv import latest, write
 
@@ -34,9 +34,31 @@ def set_status(tx: Tx, project_id: str, credential_id: str, status: str) -> Doc:
 
 @operation("createCredentialDelivery")
 def deliver(call: Call) -> Reply:
-    row = call.tx.get(KIND, call.given.path["access_credential_id"], project=call.project)
-    if not call.caller.is_service_account:
+    if not call.caller.is_adapter:
         raise ApiError(403, "ownership_required", "machine credentials are delivered to service accounts only")
+    return _hand_over(call, call.tx.get(KIND, call.given.path["access_credential_id"], project=call.project))
+
+
+@operation("createRuntimeCredentialDelivery")
+def deliver_to_runtime(call: Call) -> Reply:
+    call.require_not_deleted()
+    credential_id = call.given.path["access_credential_id"]
+    if credential_id not in _bound_to(call.tx, call.current.doc):
+        raise not_found(KIND)
+    return _hand_over(call, call.tx.get(KIND, credential_id))
+
+
+def _bound_to(tx: Tx, runtime: Doc) -> set[str]:
+    """The credentials that a runtime's operator may get: the runtime's own, contributors', and package sources'."""
+    bound = {runtime["access_credential_id"]}
+    bound |= {row.doc["access_credential_id"] for row in contributions.open_ones(tx, runtime["id"])}
+    sources = [row.doc["source"] or {} for row in tx.rows(artifacts.KIND, parent=runtime["id"])]
+    named = [source["credential_id"] for source in sources if source.get("credential_id")]
+    # A rule of policy may name a credential of any project; only the owner's are for this runtime.
+    return bound | {one for one in named if tx.find(KIND, one, project=runtime["owner_project_id"])}
+
+
+def _hand_over(call: Call, row: Row) -> Reply:
     status = row.doc["status"]
     if status != "active":
         raise ApiError(409, f"access_credential_{status}", REFUSALS[status])

@@ -15,7 +15,7 @@ class ApiError(Exception):
 
 
 def not_found(kind: str) -> ApiError:
-    return ApiError(404, f"{kind}_not_found", f"no such {kind.replace('_', ' ')} in this project")
+    return ApiError(404, f"{kind}_not_found", f"there is no such {kind.replace('_', ' ')} here")
 
 
 def invalid_transition(message: str, **details: Any) -> ApiError:

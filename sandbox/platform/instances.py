@@ -1,15 +1,13 @@
-"""App instances: deploy, read, configure, report, delete."""
+"""App instances: deploy and list. Read, configure, report and delete, which shared runtimes have too."""
 
-import uuid
-
-from sandbox.platform import apps, events, members, operations
-from sandbox.platform.api import Call, Reply, operation, shown
+from sandbox.platform import apps, attached, consumers, deploys, events, owners
+from sandbox.platform.calls import Call, Reply, operation, shown
 from sandbox.platform.errors import ApiError, invalid_transition, not_found, validation_error
 from sandbox.platform.listing import page_of
 from sandbox.platform.opaque import check_size
 from sandbox.platform.store import Doc
 
-KIND = "app_instance"
+KIND = owners.INSTANCE.kind
 TERMINAL = "deleted"
 # The desired state: fields that an operator may change. The adapter writes the others.
 CREDENTIAL = "access_credential_id"
@@ -23,7 +21,7 @@ def list_instances(call: Call) -> Reply:
     if slug is not None and apps.find(call.tx, slug) is not None:
         call.permit(slug)
     open_to_caller = apps.slugs_open_to(call.tx, call.operation.id, call.caller.action_keys)
-    return page_of(call, KIND, of_instance=False, app_slugs=[slug] if slug is not None else open_to_caller)
+    return page_of(call, KIND, parent="", app_slugs=[slug] if slug is not None else open_to_caller)
 
 
 @operation("createAppInstance")
@@ -31,64 +29,32 @@ def deploy(call: Call) -> Reply:
     body = call.given.body
     manifest = apps.get(call.tx, body["app_slug"]).doc
     call.permit(body["app_slug"])
-    _check_version(manifest, body["app_version"])
-    given = {"placement_intent": body["placement_intent"], "config": body.get("config", {})}
-    apps.check_input(manifest, given)
-    _check_references(call, manifest, given)
-    row = call.tx.insert(
-        KIND,
-        {
-            "id": str(uuid.uuid4()),
-            "org_id": call.caller.org_id,
-            "project_id": call.project,
-            "app_slug": body["app_slug"],
-            "app_version": body["app_version"],
-            "name": body.get("name"),
-            "operating_mode": manifest["operating_mode"],
-            "control_plane_scope": manifest["control_plane_scope"],
-            "runtime_backend": manifest["runtime_backend"],
-            "operator_service_account_id": body.get("operator_service_account_id"),
-            "status": "requested",
-            "health": "unknown",
-            "status_detail": None,
-            **given,
-            "access": None,
-            "access_credential_id": body["access_credential_id"],
-            "correlation_id": call.correlation_id,
-            "traceparent": call.traceparent,
-        },
-        app_slug=body["app_slug"],
-    )
-    first = manifest["first_member"]
-    members.add(call, row.doc, first["component_key"], apps.pick(given, first["allocation_from"]))
-    for seed in manifest["seed_operations"]:
-        allocations = apps.pick(given, seed["allocations_from"])
-        if allocations:
-            operations.add_for_members(call, row.doc, seed["operation"], seed["component_key"], allocations)
-    events.emit(call, row.doc, "apps.instance.requested", call.correlation_id, {"app_version": body["app_version"]})
-    return shown(row, kind=KIND, status=201, changes={"status": "requested"})
+    apps.check_version(manifest, body["app_version"])
+    scope = body.get("control_plane_scope", manifest["control_plane_scope"])
+    own = {"project_id": call.project, "operator_service_account_id": None}
+    if scope == "tenant":
+        own |= _consumed(call, manifest)
+    elif scope != manifest["control_plane_scope"]:
+        raise validation_error("the app has another scope", control_plane_scope=manifest["control_plane_scope"])
+    else:
+        own |= deploys.checked_input(call, manifest, call.project) | _operator(call)
+    row = call.tx.insert(KIND, deploys.record(call, manifest, scope, own), app_slug=body["app_slug"])
+    if not consumers.is_one(row.doc):
+        deploys.create_contents(call, row, manifest)
+    deploys.note_request(call, row)
+    return shown(row, kind=KIND, status=201, changes={"status": row.doc["status"]})
 
 
-def _check_version(manifest: Doc, version: str) -> None:
-    if version != manifest["version"]:
-        raise ApiError(404, "app_version_not_found", "the catalog has another version", available=[manifest["version"]])
+def _consumed(call: Call, manifest: Doc) -> Doc:
+    """The fields that a consumer has of its attachment."""
+    attachment = consumers.attachment_for(call, manifest["app_slug"]).doc
+    ids = {"shared_runtime_id": attachment["shared_runtime_id"], "attachment_id": attachment["id"]}
+    return ids | consumers.observed(attachment)
 
 
-def _check_references(call: Call, manifest: Doc, given: Doc) -> None:
-    """Refuse a deploy that names objects which this project does not have."""
-    body = call.given.body
-    named = [apps.pick(given, manifest["first_member"]["allocation_from"])]
-    for seed in manifest["seed_operations"]:
-        named += apps.pick(given, seed["allocations_from"]) or []
-    for allocation_id in named:
-        if not isinstance(allocation_id, str):
-            raise validation_error("the manifest's inputs do not name an allocation")
-        if call.tx.find("allocation", allocation_id, project=call.project) is None:
-            raise ApiError(
-                404, "allocation_not_found", "no such allocation in this project", allocation_id=allocation_id
-            )
-    call.tx.get("access_credential", body[CREDENTIAL], project=call.project)
-    account = body.get("operator_service_account_id")
+def _operator(call: Call) -> Doc:
+    """The service account that alone may write the instance's state, if the request names one."""
+    account = call.given.body.get("operator_service_account_id")
     if account is not None:
         row = call.tx.sql.execute(
             "SELECT 1 FROM principals WHERE id=? AND project_id=? AND actor_type='service_account'",
@@ -96,20 +62,23 @@ def _check_references(call: Call, manifest: Doc, given: Doc) -> None:
         ).fetchone()
         if row is None:
             raise not_found("service_account")
+    return {"operator_service_account_id": account}
 
 
-@operation("getAppInstance")
+@operation("getAppInstance", "getSharedRuntime")
 def get_instance(call: Call) -> Reply:
-    return shown(call.current, kind=KIND)
+    return shown(call.current, kind=call.kinds.kind)
 
 
-@operation("updateAppInstance")
+@operation("updateAppInstance", "updateSharedRuntime")
 def update(call: Call) -> Reply:
     """The adapter writes the observed state, an operator the desired state; neither may write the other's.
 
     An operator may also leave notes, where the app's manifest has a place for them.
     """
-    if not call.caller.is_service_account:
+    if consumers.is_one(call.current.doc):
+        raise ApiError(403, "ownership_required", "a consumer follows its attachment; nobody else writes it")
+    if not call.caller.is_adapter:
         if set(call.given.body) <= DESIRED:
             return _configure(call)
         if set(call.given.body) == {"status_detail"}:
@@ -126,20 +95,22 @@ def _leave_notes(call: Call) -> Reply:
     foreign = differ - set(apps.get(call.tx, row.doc["app_slug"]).doc.get("operator_notes", []))
     if foreign:
         raise ApiError(403, "ownership_required", "only the adapter writes this status_detail", fields=sorted(foreign))
-    return shown(call.tx.save(row, {"status_detail": written}), kind=KIND, changes=call.given.body)
+    return shown(call.tx.save(row, {"status_detail": written}), kind=call.kinds.kind, changes=call.given.body)
 
 
 def _configure(call: Call) -> Reply:
     row, body = call.current, call.given.body
     call.check_if_match(row)
     if row.doc["status"] == TERMINAL or (row.doc["status"] == "deleting" and set(body) != {CREDENTIAL}):
-        raise invalid_transition(f"the instance is {row.doc['status']}", current=row.doc["status"])
+        raise invalid_transition(f"it is {row.doc['status']}", current=row.doc["status"])
     manifest = apps.get(call.tx, row.doc["app_slug"]).doc
     desired = {name: body.get(name, row.doc[name]) for name in DESIRED}
-    call.tx.get("access_credential", desired[CREDENTIAL], project=call.project)
-    _check_version(manifest, desired["app_version"])
-    apps.check_input(manifest, {"placement_intent": row.doc["placement_intent"], "config": desired["config"]})
-    return shown(call.tx.save(row, desired), kind=KIND, changes=body)
+    call.tx.get("access_credential", desired[CREDENTIAL], project=owners.project_of(row.doc))
+    apps.check_version(manifest, desired["app_version"])
+    recipe = apps.shared_runtime(manifest) if owners.is_runtime(row.doc) else manifest
+    given = {"placement_intent": row.doc["placement_intent"], "config": desired["config"]}
+    apps.check_input(recipe["deploy_input"], given)
+    return shown(call.tx.save(row, desired), kind=call.kinds.kind, changes=body)
 
 
 def _report(call: Call) -> Reply:
@@ -153,17 +124,21 @@ def _report(call: Call) -> Reply:
     old, new = row.doc["status"], body.get("status", row.doc["status"])
     # The operator requested the deletion: an adapter can complete it, not withdraw it.
     if old != new and (old == TERMINAL or (old == "deleting" and new != TERMINAL) or new == "requested"):
-        raise invalid_transition(f"an instance cannot go from {old} to {new}", current=old)
-    return shown(call.tx.save(row, body), kind=KIND, changes=body)
+        raise invalid_transition(f"it cannot go from {old} to {new}", current=old)
+    return shown(call.tx.save(row, body), kind=call.kinds.kind, changes=body)
 
 
-@operation("deleteAppInstance")
+@operation("deleteAppInstance", "deleteSharedRuntime")
 def delete(call: Call) -> Reply:
     row = call.current
     call.check_if_match(row)
     if row.doc["status"] == TERMINAL:
-        raise invalid_transition("the instance is already deleted", current=TERMINAL)
-    if row.doc["status"] != "deleting":
-        row = call.tx.save(row, {"status": "deleting"})
-        events.emit(call, row.doc, "apps.instance.deleting", call.correlation_id, {})
-    return shown(row, kind=KIND, status=202, changes={"status": "deleting"})
+        raise invalid_transition("it is already deleted", current=TERMINAL)
+    if attachments := [one.doc["project_id"] for one in attached.open_ones(call.tx, row.doc["id"])]:
+        raise ApiError(409, "attachments_exist", "detach these projects first", project_ids=attachments)
+    # Nobody has work to do for a consumer that ends.
+    wanted = TERMINAL if consumers.is_one(row.doc) else "deleting"
+    if row.doc["status"] != wanted:
+        row = call.tx.save(row, {"status": wanted})
+        events.note(call, row.doc, f"apps.instance.{wanted}", {})
+    return shown(row, kind=call.kinds.kind, status=202, changes={"status": wanted})

@@ -1,62 +1,63 @@
-"""Members of an instance: the platform keeps their allocation and status; the app gives them their meaning."""
+"""Members of an instance or a shared runtime: the platform keeps allocation and status, the app gives the meaning."""
 
-import uuid
-
-from sandbox.platform.api import Call, Reply, operation, shown
+from sandbox.platform import consumers, contributions, owners
+from sandbox.platform.calls import Call, Reply, operation, shown
 from sandbox.platform.errors import invalid_transition
 from sandbox.platform.listing import page_of
 from sandbox.platform.opaque import check_size
 from sandbox.platform.store import Doc, Row
 
-KIND = "member"
 TERMINAL = "deleted"
 
 
 def add(
     call: Call,
-    instance: Doc,
+    owner: Doc,
     component_key: str,
     allocation_id: str,
     *,
     status: str = "requested",
     detail: Doc | None = None,
     correlation_id: str | None = None,
+    contribution: Doc | None = None,
 ) -> Row:
-    return call.tx.insert(
-        KIND,
+    more = contribution or contributions.none(owner)
+    return owners.insert_below(
+        call.tx,
+        owner,
+        owners.of(owner).member,
         {
-            "id": str(uuid.uuid4()),
-            "org_id": instance["org_id"],
-            "project_id": instance["project_id"],
-            "app_instance_id": instance["id"],
             "component_key": component_key,
             "allocation_id": allocation_id,
             "status": status,
             "adapter_detail": detail or {},
             "correlation_id": correlation_id or call.correlation_id,
+            **more,
         },
-        parent=instance["id"],
+        project=more.get("source_project_id"),
     )
 
 
 def _find(call: Call) -> Row:
-    return call.tx.get(KIND, call.given.path["member_id"], project=call.project, parent=call.current.doc["id"])
+    kind = call.kinds.member
+    return call.tx.get(kind, call.given.path[f"{kind}_id"], project=call.sees, parent=call.current.doc["id"])
 
 
-@operation("listMembers")
+@operation("listMembers", "listWorkers")
 def list_members(call: Call) -> Reply:
-    return page_of(call, KIND, of_instance=True)
+    return page_of(call, call.kinds.member)
 
 
-@operation("getMember")
+@operation("getMember", "getWorker")
 def get_member(call: Call) -> Reply:
-    return shown(_find(call), kind=KIND)
+    return shown(_find(call), kind=call.kinds.member)
 
 
-@operation("createMember")
+@operation("createMember", "createWorker")
 def create_member(call: Call) -> Reply:
     call.require_adapter()
     call.require_not_deleted()
+    consumers.require_members(call.current.doc)
     body = call.given.body
     check_size("adapter_detail", body.get("adapter_detail"))
     row = add(
@@ -67,11 +68,12 @@ def create_member(call: Call) -> Reply:
         status=body.get("status", "requested"),
         detail=body.get("adapter_detail"),
         correlation_id=body.get("correlation_id"),
+        contribution=contributions.fields_of(call, body["allocation_id"]),
     )
-    return shown(row, kind=KIND, status=201, changes=body)
+    return shown(row, kind=call.kinds.member, status=201, changes=body)
 
 
-@operation("updateMember")
+@operation("updateMember", "updateWorker")
 def report(call: Call) -> Reply:
     call.require_adapter()
     row, body = _find(call), call.given.body
@@ -79,4 +81,6 @@ def report(call: Call) -> Reply:
     check_size("adapter_detail", body.get("adapter_detail"))
     if row.doc["status"] == TERMINAL and body.get("status", TERMINAL) != TERMINAL:
         raise invalid_transition("a deleted member stays deleted", current=TERMINAL)
-    return shown(call.tx.save(row, body), kind=KIND, changes=body)
+    saved = call.tx.save(row, body)
+    contributions.end_with_member(call.tx, saved.doc)
+    return shown(saved, kind=call.kinds.member, changes=body)

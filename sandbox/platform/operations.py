@@ -1,31 +1,24 @@
-"""Operations on instances and on members: the same fields and the same rules.
+"""Operations on instances and shared runtimes, and on their members: the same fields and the same rules.
 
 The platform keeps the claim and the lease of an operation. The app gives verbs their meaning and fails unknown ones.
 """
 
-import uuid
-
-from sandbox.platform import clock
-from sandbox.platform.api import Call, Reply, operation, shown
+from sandbox.platform import clock, consumers, contributions, owners
+from sandbox.platform.calls import Call, Reply, operation, shown
 from sandbox.platform.errors import ApiError, invalid_transition, validation_error
 from sandbox.platform.listing import page_of
 from sandbox.platform.opaque import check_size
 from sandbox.platform.store import Doc, Row
 
 INSTANCE_KIND = "operation"
-MEMBER_KIND = "member_operation"
 LEGAL = {
     "accepted": {"running", "failed", "cancelled"},
     "running": {"running", "succeeded", "failed", "cancelled", "accepted"},
 }
 
 
-def _envelope(call: Call, instance: Doc, verb: str, parameters: Doc) -> Doc:
+def _envelope(call: Call, verb: str, parameters: Doc) -> Doc:
     return {
-        "id": str(uuid.uuid4()),
-        "org_id": instance["org_id"],
-        "project_id": instance["project_id"],
-        "app_instance_id": instance["id"],
         "operation": verb,
         "parameters": parameters,
         "status": "accepted",
@@ -42,33 +35,33 @@ def _envelope(call: Call, instance: Doc, verb: str, parameters: Doc) -> Doc:
 
 def add_for_members(
     call: Call,
-    instance: Doc,
+    owner: Doc,
     verb: str,
     component_key: str,
     allocation_ids: list[str],
     member_ids: list[str] | None = None,
     parameters: Doc | None = None,
+    request: Doc | None = None,
 ) -> Row:
-    doc = _envelope(call, instance, verb, parameters or {})
+    """`request` says which project requests it of a shared runtime, and with which credential."""
+    more = request or contributions.none(owner)
+    doc = _envelope(call, verb, parameters or {}) | more
     doc |= {"component_key": component_key, "member_ids": member_ids or [], "allocation_ids": allocation_ids}
-    return call.tx.insert(MEMBER_KIND, doc, parent=instance["id"])
+    project = more.get("source_project_id")
+    return owners.insert_below(call.tx, owner, owners.of(owner).member_operation, doc, project=project)
 
 
-@operation("createInstanceOperation")
+@operation("createInstanceOperation", "createRuntimeOperation")
 def create_instance_operation(call: Call) -> Reply:
-    call.require_not_deleted()
-    body = call.given.body
-    check_size("parameters", body.get("parameters"))
-    doc = _envelope(call, call.current.doc, body["operation"], body.get("parameters", {}))
-    row = call.tx.insert(INSTANCE_KIND, doc, parent=call.current.doc["id"])
+    body = _requested(call)
+    doc = _envelope(call, body["operation"], body.get("parameters", {}))
+    row = owners.insert_below(call.tx, call.current.doc, INSTANCE_KIND, doc)
     return shown(row, kind=INSTANCE_KIND, status=201, changes=body)
 
 
-@operation("createMemberOperation")
+@operation("createMemberOperation", "createWorkerOperation")
 def create_member_operation(call: Call) -> Reply:
-    call.require_not_deleted()
-    body = call.given.body
-    check_size("parameters", body.get("parameters"))
+    body = _requested(call)
     row = add_for_members(
         call,
         call.current.doc,
@@ -77,53 +70,66 @@ def create_member_operation(call: Call) -> Reply:
         body.get("allocation_ids", []),
         body.get("member_ids", []),
         body.get("parameters"),
+        contributions.check_request(call),
     )
-    return shown(row, kind=MEMBER_KIND, status=201, changes=body)
+    contributions.grant(call.tx, row.doc)
+    return shown(row, kind=call.kinds.member_operation, status=201, changes=body)
 
 
-@operation("listInstanceOperations")
+def _requested(call: Call) -> Doc:
+    """The body of a request for an operation, if operations can be requested here."""
+    call.require_not_deleted()
+    consumers.require_members(call.current.doc)
+    body: Doc = call.given.body
+    check_size("parameters", body.get("parameters"))
+    return body
+
+
+@operation("listInstanceOperations", "listRuntimeOperations")
 def list_instance_operations(call: Call) -> Reply:
-    return page_of(call, INSTANCE_KIND, of_instance=True)
+    return page_of(call, INSTANCE_KIND)
 
 
-@operation("listMemberOperations")
+@operation("listMemberOperations", "listWorkerOperations")
 def list_member_operations(call: Call) -> Reply:
-    return page_of(call, MEMBER_KIND, of_instance=True)
+    return page_of(call, call.kinds.member_operation)
 
 
-@operation("getInstanceOperation")
+@operation("getInstanceOperation", "getRuntimeOperation")
 def get_instance_operation(call: Call) -> Reply:
     return shown(_find(call, INSTANCE_KIND), kind=INSTANCE_KIND)
 
 
-@operation("getMemberOperation")
+@operation("getMemberOperation", "getWorkerOperation")
 def get_member_operation(call: Call) -> Reply:
-    return shown(_find(call, MEMBER_KIND), kind=MEMBER_KIND)
+    return shown(_find(call, call.kinds.member_operation), kind=call.kinds.member_operation)
 
 
-@operation("updateInstanceOperation")
+@operation("updateInstanceOperation", "updateRuntimeOperation")
 def update_instance_operation(call: Call) -> Reply:
     return _update(call, INSTANCE_KIND)
 
 
-@operation("updateMemberOperation")
+@operation("updateMemberOperation", "updateWorkerOperation")
 def update_member_operation(call: Call) -> Reply:
-    return _update(call, MEMBER_KIND)
+    reply = _update(call, call.kinds.member_operation)
+    contributions.end_with_operation(call.tx, reply.body)
+    return reply
 
 
 def _find(call: Call, kind: str) -> Row:
-    return call.tx.get(kind, call.given.path["operation_id"], project=call.project, parent=call.current.doc["id"])
+    return call.tx.get(kind, call.given.path["operation_id"], project=call.sees, parent=call.current.doc["id"])
 
 
 def _update(call: Call, kind: str) -> Reply:
     row, body = _find(call, kind), call.given.body
-    if call.caller.is_service_account:
+    if call.caller.is_adapter:
         call.require_adapter()
     elif body != {"status": "cancelled"}:
         raise ApiError(403, "ownership_required", "an operator may cancel an operation and change nothing else of it")
     call.check_if_match(row)
     check_size("result", body.get("result"))
-    changes = _changes(row.doc, body, by_adapter=call.caller.is_service_account)
+    changes = _changes(row.doc, body, by_adapter=call.caller.is_adapter)
     return shown(call.tx.save(row, changes), kind=kind, changes=changes)
 
 

@@ -17,11 +17,12 @@ from sandbox.platform.store import Doc, Row, Tx
 @dataclass(frozen=True)
 class Listing:
     kind: str
-    project: str
+    project: str | None
     parent: str = ""
     statuses: list[str] = field(default_factory=list)
     updated_since: str | None = None
     app_slugs: list[str] | None = None
+    ids: list[str] | None = None
     limit: int = 100
     cursor: str | None = None
     show_etag: bool = True
@@ -49,8 +50,14 @@ class Listing:
 
 def read(tx: Tx, listing: Listing) -> Doc:
     """One page, as the API shows it."""
-    where = ["kind=?", "project_id=?", "parent_id=?", "seq>?"]
-    values: list[str | int] = [listing.kind, listing.project, listing.parent, listing._position()]
+    where = ["kind=?", "parent_id=?", "seq>?"]
+    values: list[str | int] = [listing.kind, listing.parent, listing._position()]
+    if listing.project is not None:
+        where.append("project_id=?")
+        values.append(listing.project)
+    if listing.ids is not None:
+        where.append("id IN (SELECT value FROM json_each(?))")
+        values.append(json.dumps(listing.ids))
     if listing.statuses:
         where.append(f"status IN ({','.join('?' * len(listing.statuses))})")
         values += listing.statuses

@@ -44,7 +44,9 @@ CREATE TABLE IF NOT EXISTS principals (
   action_keys TEXT NOT NULL, active INTEGER NOT NULL DEFAULT 1);
 CREATE TABLE IF NOT EXISTS account_keys (
   key_id TEXT PRIMARY KEY, principal_id TEXT NOT NULL, secret_hash TEXT NOT NULL, revoked INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS runtime_operators (principal_id TEXT PRIMARY KEY, shared_runtime_id TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS projects (id TEXT PRIMARY KEY, org_id TEXT NOT NULL, name TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS project_identities (project_id TEXT PRIMARY KEY, identities TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS artifact_rules (
   id TEXT PRIMARY KEY, scope TEXT NOT NULL, owner_id TEXT NOT NULL DEFAULT '', effect TEXT NOT NULL,
   artifact TEXT NOT NULL, reason TEXT, source TEXT);
@@ -83,8 +85,8 @@ class Tx:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.sql = connection
 
-    def insert(self, kind: str, doc: Doc, *, parent: str = "", app_slug: str = "") -> Row:
-        """Store a new object. The caller gives `id` and `project_id`; this method sets the times."""
+    def insert(self, kind: str, doc: Doc, *, parent: str = "", app_slug: str = "", project: str | None = None) -> Row:
+        """Store a new object. The caller gives its `id` and its project, in the object or as an argument."""
         moment = clock.stamp()
         doc = {**doc, "created_at": moment, "updated_at": moment}
         cursor = self.sql.execute(
@@ -93,7 +95,7 @@ class Tx:
             (
                 kind,
                 doc["id"],
-                doc["project_id"],
+                doc["project_id"] if project is None else project,
                 parent,
                 app_slug,
                 doc.get("status", ""),
@@ -131,6 +133,15 @@ class Tx:
             (json.dumps(doc), doc.get("status", ""), doc["updated_at"], row.seq),
         )
         return Row(row.seq, row.version + 1, doc)
+
+    def rows(self, kind: str, *, project: str | None = None, parent: str = "") -> list[Row]:
+        """All objects of a kind below a parent, only those of the project if one is given."""
+        query = "SELECT seq, version, doc FROM objects WHERE kind=? AND parent_id=?"
+        values = [kind, parent]
+        if project is not None:
+            query += " AND project_id=?"
+            values.append(project)
+        return [Row(row[0], row[1], json.loads(row[2])) for row in self.sql.execute(f"{query} ORDER BY seq", values)]
 
     def setting(self, name: str, default: str) -> str:
         row = self.sql.execute("SELECT value FROM settings WHERE name=?", (name,)).fetchone()

@@ -2,7 +2,7 @@
 
 import uuid
 
-from sandbox.platform.api import Call, Reply, operation
+from sandbox.platform.calls import Call, Reply, operation
 from sandbox.platform.errors import ApiError, validation_error
 from sandbox.platform.opaque import check_size
 

@@ -9,15 +9,25 @@ from sandbox.platform.vault_answers import VaultError, body, reply, token_of
 TOKEN_TTL_SECONDS = 3600
 
 
-def create_role(tx: Tx, project_id: str) -> Doc:
+def create_project_role(tx: Tx, project_id: str) -> Doc:
     """Create an AppRole that may use only its project's secrets; a second call gives it a new secret_id."""
-    prefix, name = f"projects/{project_id}/", f"project-{project_id}"
-    paths = [f"{vault_admin.KV_MOUNT}/{kind}/{prefix}*" for kind in ("data", "metadata")]
+    prefix = f"projects/{project_id}/"
+    return _create_role(tx, f"project-{project_id}", f"{prefix}*") | {"prefix": prefix}
+
+
+def create_runtime_role(tx: Tx, org_id: str, runtime_id: str) -> Doc:
+    """The same for a shared runtime, which has one path and nothing below it."""
+    path = f"orgs/{org_id}/shared-app-runtimes/{runtime_id}"
+    return _create_role(tx, f"shared-runtime-{runtime_id}", path) | {"path": path}
+
+
+def _create_role(tx: Tx, name: str, path: str) -> Doc:
+    paths = [f"{vault_admin.KV_MOUNT}/{kind}/{path}" for kind in ("data", "metadata")]
     vault_admin.put_policy(tx, name, dict.fromkeys(paths, wrapping.EVERYTHING))
     role_id = vault_admin.put_role(tx, vault_admin.APPROLE_MOUNT, name, [name])
     tx.sql.execute("DELETE FROM vault_secret_ids WHERE role_id=?", (role_id,))
     secret_id = vault_admin.add_secret_id(tx, role_id)
-    return {"role_id": role_id, "secret_id": secret_id, "mount": vault_admin.KV_MOUNT, "prefix": prefix}
+    return {"role_id": role_id, "secret_id": secret_id, "mount": vault_admin.KV_MOUNT}
 
 
 def expire_tokens(tx: Tx, project_id: str) -> None:

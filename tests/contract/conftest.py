@@ -12,11 +12,14 @@ import pytest
 from runner.act import play_secrets
 from runner.loop import tick
 from tests import vault_under_test
+from tests.contract import shared_runtime
 from tests.contract.scenarios import BEGINNINGS, STAGES
 from tests.contract.scene import Scene
+from tests.contract.shared_runtime import KEY
 from tests.contract.simulated_hosts import Hosts
 from tests.contract.stage import Stage
 from tests.platform_process import Platform, Project, start_platform, stop_platform
+from tests.tenant import Tenant, new_tenant
 from tests.vault_under_test import VaultUnderTest
 
 
@@ -53,6 +56,12 @@ def project(platform: Platform) -> Project:
     return platform.project()
 
 
+@pytest.fixture
+def tenant(platform: Platform) -> Tenant:
+    """A tenant with a shared runtime that nothing was done for yet."""
+    return new_tenant(platform)
+
+
 @pytest.fixture(autouse=True)
 def every_fault_was_met_and_no_answer_broke_the_contract(platform: Platform) -> Iterator[None]:
     yield
@@ -77,9 +86,6 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> Hosts:
     return made
 
 
-KEY = "ssh-ed25519 " + "A" * 68
-
-
 @pytest.fixture
 def dialable(platform: Platform) -> Project:
     """A project whose allocations have usable connection records."""
@@ -87,6 +93,16 @@ def dialable(platform: Platform) -> Project:
     for number, allocation_id in enumerate(made.allocation_ids):
         connection = {"host": f"192.0.2.{number + 1}", "port": 22, "username": "ops", "host_keys": [KEY]}
         platform.control.put_allocation(made.project_id, allocation_id, connection=connection, gpus=0)
+    return made
+
+
+@pytest.fixture
+def running(platform: Platform, hosts: Hosts) -> Tenant:
+    """A shared runtime that was deployed by the runner."""
+    made = new_tenant(platform, deployed=False)
+    shared_runtime.dialable(made.owner)
+    made.deploy(workers=1)
+    shared_runtime.work(made)
     return made
 
 

@@ -16,7 +16,7 @@ from runner.model.platform import Member
 from runner.model.world import Outcome, World
 from runner.platform.client import Client
 from runner.settings import Settings
-from runner.slurm import desired_config
+from runner.slurm import attached, desired_config
 from runner.slurm.app import SLURM
 from runner.slurm.components import CONTROLLER
 from runner.slurm.snapshot import ControllerState, Node, Snapshot
@@ -60,6 +60,12 @@ def work(project: Project, **changes: Any) -> list[str]:
     return run_once(project, **changes).problems
 
 
+def _users_version(world: World) -> str:
+    if not world.instance.is_shared:
+        return desired_config.users(world.instance)
+    return attached.projects(world.instance, world.members, world.attachments).users_version
+
+
 class Hosts:
     """Simulated hosts. They record each play's members and its runner, detect two plays on one member, and check claim
     numbers as a host does: a number belongs to one runner, and numbers never decrease."""
@@ -75,6 +81,9 @@ class Hosts:
         self.hanging: set[str] = set()  # instances whose plays do not end as long as they are in here
         self.hung: set[str] = set()  # those that are hanging
         self.order: list[tuple[str, str]] = []  # instance and playbook of each play, in the order of their start
+        self.projects: dict[str, Any] = {}  # of a shared cluster: its accounts and lists of partitions
+        self.followed = 0  # how often these were carried out
+        self.busy_accounts: list[str] = []
         self.at_once = self.most_at_once = 0
         self._busy: set[UUID] = set()
         self._lock = threading.Lock()
@@ -140,7 +149,9 @@ class Hosts:
                 self.nodes[name] = node.model_copy(update={"reason": order["reason"], "flags": flags})
 
     def _outcome(self, step: Play, member: Member, world: World) -> Outcome:
-        users = desired_config.users(world.instance)
+        users = _users_version(world)
+        if step.playbook == "follow_attachments":
+            return self._follow_attachments(step, member, users)
         if member.component_key == CONTROLLER:
             live = (
                 {"applied_config": desired_config.digest(world.instance), "users_version": users}
@@ -158,6 +169,21 @@ class Hosts:
             return Outcome("serving", reported)
         self.nodes.setdefault(name, Node(state="IDLE", cpus=2, memory_mb=1000))
         return Outcome("registering", {"worker_hostname": name, "cpus": 2, "memory_mb": 1000, "gpus": 0, **reported})
+
+    def _follow_attachments(self, step: Play, member: Member, users: str) -> Outcome:
+        if member.component_key != CONTROLLER:
+            return Outcome("serving", {"users_version": users})
+        self.projects = step.terms["slurm_projects"]
+        self.followed += 1
+        found: dict[str, Any] = {
+            f"projects_{what}": [] for what in ("closed_by_hand", "foreign", "refused", "unresolved")
+        }
+        return Outcome("serving", {**found, "projects_busy": list(self.busy_accounts), "users_version": users})
+
+    def may_submit(self, account: str, partition: str = "main") -> bool:
+        """Whether the cluster was last made to take jobs of the account there."""
+        opened = {one["name"] for one in self.projects.get("accounts", ()) if one["open"]}
+        return account in opened and account in self.projects["partitions"].get(partition, ())
 
     def snapshot(self) -> Snapshot:
         active = dict.fromkeys(("munge", "slurmctld", "slurmdbd", "mariadb"), "active")

@@ -17,6 +17,7 @@ OPERATIONS: dict[str, Any] = {
     if method != "parameters"
 }
 A = "11111111-1111-4111-8111-111111111111"
+TOKEN_EXCHANGES = {"issueServiceAccountToken", "issueSharedRuntimeOperatorToken"}
 B = "22222222-2222-4222-8222-222222222222"
 
 
@@ -29,12 +30,12 @@ def test_every_operation_is_marked_as_stated_or_assumed() -> None:
     assert {op["x-gpuaas-source"] for op in OPERATIONS.values()} == {"stated", "assumed"}
 
 
-def test_every_write_but_the_token_exchange_demands_an_idempotency_key() -> None:
+def test_every_write_but_a_token_exchange_demands_an_idempotency_key() -> None:
     def keyed(operation: Any) -> bool:
         return any(part.get("$ref", "").endswith("/IdempotencyKey") for part in operation.get("parameters", []))
 
     writes = {name for name in OPERATIONS if not name.startswith(("get", "list"))}
-    assert {name for name in OPERATIONS if keyed(OPERATIONS[name])} == writes - {"issueServiceAccountToken"}
+    assert {name for name in OPERATIONS if keyed(OPERATIONS[name])} == writes - TOKEN_EXCHANGES
 
 
 def test_request_bodies_take_no_unknown_field() -> None:
@@ -48,8 +49,8 @@ def test_request_bodies_take_no_unknown_field() -> None:
     assert [body for body in resolved if body.get("additionalProperties") is not False] == []
 
 
-# These need no action key: the first no token at all, the second any valid token.
-WITHOUT_ACTION_KEY = {"issueServiceAccountToken", "getMe"}
+# These need no action key: the exchanges no token at all, the last any valid token.
+WITHOUT_ACTION_KEY = TOKEN_EXCHANGES | {"getMe"}
 
 
 def test_manifest_names_an_action_key_for_every_call_that_needs_one() -> None:

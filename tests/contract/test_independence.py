@@ -25,7 +25,7 @@ from runner.model.plan import AdapterError, ForgetSecrets, Plan
 from runner.model.world import World
 from runner.platform.client import Client
 from runner.slurm.app import SLURM
-from tests.contract.conftest import KEY
+from tests.contract.shared_runtime import KEY
 from tests.contract.simulated_hosts import Hosts, work
 from tests.platform_process import Doc, Platform, Project
 from tests.runner_process import settings

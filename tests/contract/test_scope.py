@@ -7,8 +7,9 @@ import pytest
 
 from tests.commands import ends
 from tests.contract.simulated_hosts import Hosts, work
-from tests.platform_process import Doc, Platform, Project, our_manifest
+from tests.platform_process import ApiClient, Doc, Platform, Project, our_manifest, person_keys
 from tests.runner_process import environment, gpuaas_slurm
+from tests.tenant import Tenant
 
 SCOPED = ("operating_mode", "control_plane_scope", "runtime_backend")
 
@@ -18,15 +19,25 @@ def deploy(project: Project, **scope: str) -> Doc:
     slug = f"slurm-{uuid.uuid4().hex[:8]}"
     manifest = {**our_manifest(), "app_slug": slug, **scope}
     project.platform.control.register_app(manifest)
-    first, *workers = project.allocation_ids[:2]
-    intent = {"mode": "split", "controller_allocation_id": first, "worker_allocation_ids": workers}
-    body = {"app_slug": slug, "app_version": manifest["version"], "placement_intent": intent, "config": {}}
-    answer = project.operator.post(
-        f"{project.path}/app-instances", body | {"access_credential_id": project.credential_id}
-    )
+    body: Doc = {"app_slug": slug, "app_version": manifest["version"]}
+    if manifest["control_plane_scope"] == "tenant":
+        attach(project, slug)
+    else:
+        first, *workers = project.allocation_ids[:2]
+        intent = {"mode": "split", "controller_allocation_id": first, "worker_allocation_ids": workers}
+        body |= {"placement_intent": intent, "config": {}, "access_credential_id": project.credential_id}
+    answer = project.operator.post(f"{project.path}/app-instances", body)
     assert answer.status_code == 201, answer.text
     made: Doc = answer.json()
     return made
+
+
+def attach(project: Project, slug: str) -> None:
+    """Attach the project to a shared runtime of this app, deployed on its own machines."""
+    token = project.platform.control.administrator_token(project.org_id, "administrator", person_keys())
+    tenant = Tenant(project.platform, project, ApiClient(project.platform.base_url, token))
+    tenant.deploy(app_slug=slug)
+    tenant.attach(project, active=False)
 
 
 def writes(project: Project, since: int) -> list[Doc]:
@@ -43,7 +54,7 @@ def held_back(log: str) -> str:
     "scope",
     [
         {"operating_mode": "platform_managed"},
-        {"operating_mode": "platform_managed", "control_plane_scope": "tenant"},
+        {"operating_mode": "platform_managed", "control_plane_scope": "platform"},
         {"control_plane_scope": "platform"},
         {"runtime_backend": "kubernetes"},
     ],
@@ -57,11 +68,11 @@ def test_a_known_scope_that_is_not_served_fails_once_with_the_three_values(
     mark = dialable.platform.control.requests()["last"]
     assert work(dialable, app_slug=made["app_slug"]) == []
     assert writes(dialable, mark) == [] and hosts.runs == []
-    instance, (operation,) = dialable.shown(made), dialable.shown(made, "/member-operations")
+    instance, operations = dialable.shown(made), dialable.shown(made, "/member-operations")
     (reason,) = instance["status_detail"]["reasons"]
     assert (instance["status"], reason["code"]) == ("failed", "scope_not_served")
     assert all(f"{name} {made[name]!r}" in reason["message"] for name in SCOPED)
-    assert (operation["status"], operation["error"]["code"]) == ("failed", "scope_not_served")
+    assert [(one["status"], one["error"]["code"]) for one in operations] == [("failed", "scope_not_served")]
     kinds = [event["type"] for event in dialable.shown(made, "/events")]
     assert kinds == ["apps.instance.requested", "apps.instance.failed"]
 

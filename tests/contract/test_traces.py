@@ -25,7 +25,7 @@ from runner.platform.client import Client
 from runner.slurm.app import SLURM
 from runner.telemetry.start import tracing
 from sandbox.fleet.keys import KeyPair
-from tests.contract.conftest import KEY
+from tests.contract.shared_runtime import KEY
 from tests.contract.simulated_hosts import Hosts, run_once
 from tests.leases import end_leases
 from tests.otlp import Collector, Received, collecting, never_answering

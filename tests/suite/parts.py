@@ -101,6 +101,8 @@ END_TO_END = (
     EndToEnd("jobs", 150, {"bookworm": "full", "trixie": "full"}),
     # Both in `full`; worker_faults adds several workers in one run.
     EndToEnd("bulk", 140, {"bookworm": "full", "trixie": "full"}),
+    # Both in `full`; unit/test_accounting_steps.py holds the same rules by property in every merge.
+    EndToEnd("shared", 420, {"bookworm": "full", "trixie": "full"}),
     # Both Debians in `full`: long.
     EndToEnd("upgrade", 700, {"bookworm": "full", "trixie": "full"}),
     # Both in `full`; unit/test_former_notes.py reads the recorded notes and ledgers in every merge.

@@ -11,6 +11,7 @@ CHANGES = {
     "observe": set[str](),
     "drain_worker": {"controller"},
     "quiesce": {"controller"},
+    "follow_attachments": CONTROLLER_AND_WORKERS,
     "follow": CONTROLLER_AND_WORKERS,
     "deploy": CONTROLLER_AND_WORKERS,
     "add_worker": CONTROLLER_AND_WORKERS,

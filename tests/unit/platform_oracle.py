@@ -6,7 +6,8 @@ A refused write is decided again at every tick, so the instance would be stuck w
 import json
 from typing import Any
 
-from runner.model.plan import Claim, Finish, NewMember, Refuse, SetInstance, SetMember, Step
+from runner.model.attached import AttachedProject
+from runner.model.plan import Claim, Finish, NewMember, Refuse, SetAttachment, SetInstance, SetMember, Step
 from runner.model.platform import Member, Operation
 from runner.model.world import World
 
@@ -30,6 +31,8 @@ def check_accepted(now: World, step: Step) -> None:
             _check_instance(str(now.instance.status), str(status))
             _check_size("status_detail", detail)
             _check_size("access", access)
+        case SetAttachment(attachment=attachment, changes=changes):
+            _check_attachment(now, attachment, changes)
         case Finish(operation=operation, status=status, result=result, error=error):
             _check_operation(now, operation, status)
             _check_ours(now, operation)
@@ -43,6 +46,17 @@ def _check_member(now: World, member: Member, status: str) -> None:
     stored = next((one for one in now.members if one.id == member.id), None)
     assert stored is not None, f"{member.id} does not exist"
     assert stored.status != "deleted" or status == "deleted", "a deleted member stays deleted"
+
+
+def _check_attachment(now: World, attachment: AttachedProject, changes: dict[str, Any]) -> None:
+    assert attachment in now.attachments, "it is written on the newest copy"
+    old, new = attachment.status, changes.get("status", attachment.status)
+    assert old != "detached", "a detached attachment is final"
+    assert new == old or (old, new) in (("requested", "active"), ("detaching", "detached")), f"{old} to {new}"
+    own = [one for one in now.members if one.source_project_id == attachment.project_id and one.status != "deleted"]
+    assert new != "detached" or not own, "a project with workers in the cluster is not detached"
+    for name in ("adapter_detail", "status_detail", "access"):
+        _check_size(name, changes.get(name))
 
 
 def _check_instance(old: str, new: str) -> None:

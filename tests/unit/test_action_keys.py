@@ -1,6 +1,7 @@
 """app/action-keys.yaml lists the calls that the code can make, for each principal, and no others."""
 
 import ast
+import contextlib
 import inspect
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ from uuid import UUID
 import pytest
 import yaml
 
+from runner.model.attached import AttachedProject
 from runner.model.platform import AppInstance, Member, Operation
 from runner.platform.client import Client
 from runner.settings import Settings
@@ -37,6 +39,8 @@ RUNNER = {
     "inventory_plugins/gpuaas",
 }
 PERSON = {"cli/requests"}
+# Commands of a tenant's administrator, and of a project on a runtime that it is attached to.
+TENANT = {"cli/shared", "cli/shared_records", "cli/contributions"}
 # The record of work by hand: with a person's token, in an emergency with the service account's.
 EITHER = {"cli/main", "cli/member_operations", "cli/follow", "cli/explain", "observe/find", "report/hand_record"}
 SAMPLES: dict[Any, Any] = {
@@ -46,6 +50,7 @@ SAMPLES: dict[Any, Any] = {
     Operation: add(2),
     dict[str, Any]: {},
     str: "x",
+    AttachedProject: AttachedProject(id=UUID(int=8), project_id=PROJECT, status="active"),
 }
 
 
@@ -64,7 +69,13 @@ def templates() -> dict[tuple[str, str], str]:
     }
 
 
-def calls_of(name: str, templates: dict[tuple[str, str], str]) -> set[str]:
+PROJECT_SCOPE: dict[str, Any] = {"project_id": PROJECT}
+RUNTIME_SCOPE: dict[str, Any] = {"org_id": UUID(int=6), "shared_runtime_id": UUID(int=7)}
+# Methods for which a project has no call.
+ONLY_OF_A_RUNTIME = {"attachments", "create_attachment", "patch_attachment"}
+
+
+def calls_of(name: str, templates: dict[tuple[str, str], str], scope: dict[str, Any] = PROJECT_SCOPE) -> set[str]:
     """operationIds of everything that one method of the client asks the platform for."""
     made: set[str] = set()
 
@@ -85,10 +96,10 @@ def calls_of(name: str, templates: dict[tuple[str, str], str]) -> set[str]:
             key: value.model_copy(update={"of_instance": of_instance}) if isinstance(value, Operation) else value
             for key, value in given.items()
         }
-        own: Any = {"base_url": "http://127.0.0.1:1", "project_id": PROJECT}
+        own: Any = {"base_url": "http://127.0.0.1:1", **scope}
         with Client(Settings(**own)) as client:
             client._transport.call = note  # type: ignore[method-assign, assignment]
-            with pytest.raises(Stop):
+            with contextlib.suppress(Stop):
                 getattr(client, name)(**given)
     return made
 
@@ -118,27 +129,45 @@ def listed(principal: str) -> set[str]:
 
 
 def test_every_module_that_calls_the_platform_is_known_here() -> None:
-    assert set(modules()) == RUNNER | PERSON | EITHER
+    assert set(modules()) == RUNNER | PERSON | TENANT | EITHER
 
 
 def test_every_method_of_the_client_is_used_and_is_one_call_of_the_contract(
     templates: dict[tuple[str, str], str],
 ) -> None:
     assert set.union(*modules().values()) == METHODS
-    assert {name: len(calls_of(name, templates)) for name in sorted(METHODS)} == {
-        name: 2 if name in ("operation_again", "create_operation", "patch_operation") else 1 for name in sorted(METHODS)
+    of_project = METHODS - ONLY_OF_A_RUNTIME
+    assert {name: len(calls_of(name, templates)) for name in sorted(of_project)} == {
+        name: 2 if name in ("operation_again", "create_operation", "patch_operation") else 1
+        for name in sorted(of_project)
     }
 
 
+def test_every_method_of_the_client_is_one_call_below_a_shared_runtime_too(
+    templates: dict[tuple[str, str], str],
+) -> None:
+    assert {name: len(calls_of(name, templates, RUNTIME_SCOPE)) for name in sorted(METHODS)} == {
+        name: 2 if name in ("operation_again", "create_operation", "patch_operation") else 1 for name in sorted(METHODS)
+    }
+    both = {name: calls_of(name, templates) & calls_of(name, templates, RUNTIME_SCOPE) for name in METHODS}
+    shared = set.union(*both.values())
+    assert shared == {"getMe"}, "no call of a project is made for a runtime; who the caller is belongs to neither"
+
+
 @pytest.mark.parametrize(
-    ("principal", "who"),
-    [("service_account", RUNNER | EITHER), ("operator", PERSON | EITHER)],
-    ids=["service_account", "operator"],
+    ("principal", "who", "scope"),
+    [
+        ("service_account", RUNNER | EITHER, PROJECT_SCOPE),
+        ("operator", PERSON | EITHER, PROJECT_SCOPE),
+        ("shared_runtime_operator", RUNNER | EITHER, RUNTIME_SCOPE),
+        ("tenant_administrator", PERSON | TENANT | EITHER, RUNTIME_SCOPE),
+    ],
+    ids=["service_account", "operator", "shared_runtime_operator", "tenant_administrator"],
 )
 def test_the_listed_calls_are_those_that_the_code_can_make(
-    principal: str, who: set[str], templates: dict[tuple[str, str], str]
+    principal: str, who: set[str], scope: dict[str, Any], templates: dict[tuple[str, str], str]
 ) -> None:
     used = {name for module, names in modules().items() if module in who for name in names}
-    can = {call for name in used for call in calls_of(name, templates)}
+    can = {call for name in used for call in calls_of(name, templates, scope)}
     assert can - listed(principal) == set(), "called and not listed"
     assert listed(principal) - can == set(), "listed and never called"

@@ -72,7 +72,7 @@ def test_of_two_machines_with_one_name_the_first_of_the_run_keeps_it(tmp_path: P
 
 # Run by a person through `gpuaas-slurm exec`, which claims every member, or on a host whose instance is gone.
 BY_HAND = {"recover", "clean_host", "restore_backup"}
-ON_CONTROLLER = {"slurm_nodes", "slurm_partitions"}
+ON_CONTROLLER = {"slurm_nodes", "slurm_partitions", "slurm_projects"}
 
 
 def called(document: object) -> set[str]:

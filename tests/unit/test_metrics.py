@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from runner.act.play_queue import Bounds, PlayGate
 from runner.model.plan import AdapterError, Claim, Finish, Refuse
+from runner.model.scope import ProjectScope
 from runner.model.world import Outcome
 from runner.platform import wire
 from runner.slurm.app import SLURM
@@ -107,10 +108,11 @@ def test_no_value_from_outside_becomes_a_label(text: str) -> None:
 
 
 def test_routes_have_no_ids_and_cover_every_call_of_the_client() -> None:
-    assert wire.route(wire.instance(ID, fresh_id())) == "/projects/{id}/app-instances/{id}"
-    assert wire.route(f"{wire.members(ID, ID)}/{fresh_id()}") == "/projects/{id}/app-instances/{id}/members/{id}"
+    own = ProjectScope(ID)
+    assert wire.route(wire.instance(own, fresh_id())) == "/projects/{id}/app-instances/{id}"
+    assert wire.route(f"{wire.members(own, ID)}/{fresh_id()}") == "/projects/{id}/app-instances/{id}/members/{id}"
     assert wire.route(wire.TOKEN) == "/auth/service-account/token"
-    assert wire.route(f"{wire.members(ID, ID)}/x") == "other"
+    assert wire.route(f"{wire.members(own, ID)}/x") == "other"
     assert labels.vault_route("/v1/team/kv/data/projects/1/app-instances/2") == "{mount}/data/{path}"
     assert labels.vault_route("/v1/auth/my/approle/login") == "auth/{mount}/login"
 

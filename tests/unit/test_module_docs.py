@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.slurm.projects import Projects
 from ansible.module_utils.slurm.restore import Restore
 
 NAMES = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "plugins" / "modules").glob("*.py"))
@@ -126,6 +127,7 @@ class Returned:
 
 
 def test_documented_values_are_those_that_the_module_returns(module: ModuleType) -> None:
-    results = [Restore] if module.__name__.endswith("slurm_restore") else []
+    classes: dict[str, list[type]] = {"slurm_restore": [Restore], "slurm_projects": [Projects]}
+    results = classes.get(module.__name__.rpartition(".")[2], [])
     returned = Returned(module, *results).names()
     assert returned - {"changed"} == set(yaml.safe_load(module.RETURN))

@@ -43,6 +43,10 @@ OTHERS = {
     "runner/slurm/decide/workers/results.py::member_result": "the result of an operation",
     "runner/slurm/member_reports.py": "what a host reports",
     "runner/slurm/reports.py": "what a host reports",
+    "runner/cli/shared.py": "limits of a policy, and the output of the command",
+    "runner/cli/shared_records.py": "rows of a table, and what is reported of an attachment",
+    "runner/slurm/attachment_bundle.py": "an access bundle",
+    "runner/slurm/decide/attachments.py::_changes": "what is reported of an attachment",
 }
 
 

@@ -189,6 +189,9 @@ class Platform:
     def instance_operations(self, *_: Any, **__: Any) -> Any:
         return Records()
 
+    def attachments(self, _: UUID) -> Any:
+        return Records()
+
     def allocations(self) -> Any:
         return list(ALLOCATIONS.values())
 

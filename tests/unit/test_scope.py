@@ -9,9 +9,9 @@ from runner.model.plan import Announce, Play, Refuse, SetInstance, SetMember, Wa
 from runner.model.platform import InstanceStatus
 from runner.model.world import World
 from runner.slurm.decide import decide
-from runner.slurm.decide.guards.scope import MODES, SCOPES, SERVED
+from runner.slurm.decide.guards.scope import MODES, SCOPES, SERVED, SERVED_SHARED
 from tests.unit.lifecycle import ask_whole, serving
-from tests.unit.worlds import add, controller, instance, of_kind, settle, world
+from tests.unit.worlds import PROJECT, add, controller, instance, of_kind, settle, world
 
 NAMES = ("operating_mode", "control_plane_scope", "runtime_backend")
 FAILS = {
@@ -82,3 +82,24 @@ def test_whatever_is_asked_of_an_instance_that_failed_by_its_scope_is_refused() 
     now, steps, _ = settle(of_scope(values, "failed", operations=(add(2),), instance_operations=asked), decide)
     assert [one.code for one in of_kind(steps, Refuse)] == ["scope_not_served"] * 2
     assert not of_kind(steps, SetMember) and not of_kind(steps, Play) and now.instance.status == "failed"
+
+
+SHARED: dict[str, Any] = {"project_id": None, "owner_project_id": PROJECT}
+
+
+def shared_runtime(values: Any, status: str = "requested") -> World:
+    return world(instance=instance(status=status, **dict(zip(NAMES, values, strict=True)), **SHARED))
+
+
+def test_a_shared_runtime_is_deployed_as_an_instance_is() -> None:
+    _, steps, play = settle(shared_runtime(SERVED_SHARED), decide)
+    assert play is not None and play.playbook == "deploy"
+    assert not of_kind(steps, Warn)
+
+
+def test_a_shared_runtime_with_the_words_of_a_project_fails_and_touches_no_host() -> None:
+    _, steps, play = settle(shared_runtime(SERVED), decide)
+    assert play is None
+    (written,) = of_kind(steps, SetInstance)
+    (reason,) = written.detail["reasons"]
+    assert reason["code"] == "scope_not_served" and "control_plane_scope 'tenant'" in reason["message"]

@@ -22,6 +22,8 @@ READ_AGAIN = {
     "policy",
     "unreadable",
     "unknown_allocations",
+    "attachments",
+    "unreadable_attachments",
     "neighbours",
     "complete",
 }

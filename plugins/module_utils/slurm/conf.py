@@ -13,6 +13,7 @@ from typing import Any
 
 from ..host.digest import short_digest
 from ..host.errors import INTERVENTION, AdapterError
+from .accounting_state import CLOSED
 
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -36,9 +37,15 @@ class Partition:
     default: bool = False
     max_time: str = "INFINITE"
     state: str = "UP"
+    default_time: str = ""
+    # With it the partition admits nobody at slurmctld's start, and then who account_lists.py has on file.
+    account_list: bool = False
 
     def options(self) -> dict[str, object]:
-        return {"Default": self.default, "MaxTime": self.max_time, "Nodes": self.nodeset, "State": self.state}
+        options = {"Default": self.default, "MaxTime": self.max_time, "Nodes": self.nodeset, "State": self.state}
+        if self.default_time:
+            options["DefaultTime"] = self.default_time
+        return {**options, "AllowAccounts": CLOSED} if self.account_list else options
 
 
 # The same as a module argument.
@@ -53,6 +60,8 @@ PARTITION_ARGUMENT: dict[str, Any] = {
         "default": {"type": "bool", "default": False},
         "max_time": {"type": "str", "default": "INFINITE"},
         "state": {"type": "str", "default": "UP", "choices": ["UP", "DOWN", "DRAIN", "INACTIVE"]},
+        "default_time": {"type": "str", "default": ""},
+        "account_list": {"type": "bool", "default": False},
     },
 }
 

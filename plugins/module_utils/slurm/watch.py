@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..host.units import TOLERATED_RESTARTS, journal, state_of
+from . import account_lists
 from . import hold as slurm_hold
 from .commands import ask, nodes_command, run
 from .parse import is_serving, parse_daemon, parse_nodes
@@ -109,5 +110,6 @@ def reconfigure() -> str | None:
     """The error of scontrol; None if slurmctld accepted."""
     code, output, errors = run("scontrol", "reconfigure")
     if code == 0:
+        account_lists.apply_kept()  # the new configuration admits nobody until then
         return None
     return (errors or output or "scontrol reconfigure did not end").strip()

@@ -12,7 +12,7 @@ from functools import partial
 from runner.model.plan import Plan, Step
 from runner.model.platform import Member
 from runner.slurm.controller import find_controller
-from runner.slurm.decide import claims, controller, events, looks, repair, status
+from runner.slurm.decide import attachments, claims, controller, events, looks, repair, status
 from runner.slurm.decide.guards import host_keys, instance_status, packages, scope
 from runner.slurm.decide.instance import (
     configure,
@@ -74,17 +74,19 @@ CLUSTER: tuple[Rule[[World, Member]] | Together[[World, Member]], ...] = (
         Rule("bring up the controller", controller.prepare),
         Rule("apply a changed configuration", configure.settle, when=status.is_running),
         Rule("record which workers have the configuration", configure.followed, when=status.is_running),
+        Rule("follow the attachments", attachments.settle, when=attachments.is_served),
         Rule("carry out worker operations", plays.settle),
         Rule("end workers of cancelled operations", plays.settle_orphans),
     ),
     Rule("bring up the controller", controller.deploy),
     Rule("apply a changed configuration", configure.play, when=status.is_running),
+    Rule("follow the attachments", attachments.play, when=attachments.is_served),
     Rule("carry out worker operations", plays.play),
     Rule("make workers follow the controller", configure.follow, when=controller.is_ready),
     Rule("observe the result of a change", looks.after_change, when=controller.is_ready),
     Rule("repair what has drifted", repair.steps, when=controller.is_ready),
     Rule("refresh an old observation", looks.refresh, when=controller.is_ready),
-    Rule("report the instance", status.report_instance),
+    Rule("report the instance", attachments.report_instance),
 )
 
 # What every play has to pass, in this order.

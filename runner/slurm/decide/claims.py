@@ -20,7 +20,9 @@ from runner.slurm.fitting import fitted
 from runner.slurm.notes import SlurmNotes
 from runner.slurm.world import World
 
-CHANGES_ALL = frozenset({"deploy", "stop", "restart", "upgrade", "rollback", "rotate", "decommission"})
+CHANGES_ALL = frozenset(
+    {"deploy", "follow_attachments", "stop", "restart", "upgrade", "rollback", "rotate", "decommission"}
+)
 CHANGES_WORKERS = frozenset({"add_worker", "remove_worker", "follow"})
 # Slurm's state is changed by commands on the controller's host.
 THROUGH_CONTROLLER = frozenset({"add_worker", "remove_worker", "drain_worker", "quiesce", "follow"})

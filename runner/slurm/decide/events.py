@@ -31,7 +31,7 @@ REASONS = 10
 # The cause of what a deploy does: an instance is deployed once, and every retry has a note.
 DEPLOY = "deploy"
 CONTEXT = (
-    *("org_id", "project_id", "app_slug", "app_version"),
+    *("org_id", "project_id", "owner_project_id", "app_slug", "app_version"),
     *("operating_mode", "control_plane_scope", "runtime_backend"),
 )
 

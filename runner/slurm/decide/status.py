@@ -28,8 +28,8 @@ def is_running(world: World, _controller: Member) -> bool:
     return world.instance.status == InstanceStatus.RUNNING
 
 
-def report_instance(world: World, controller: Member) -> list[Step]:
-    """The instance's own status, when nothing more is to be done for its members now."""
+def report_instance(world: World, controller: Member, more: Detail | None = None) -> list[Step]:
+    """The instance's own status, when nothing more is to be done for its members now; `more` goes into the detail."""
     instance, snapshot = world.instance, world.snapshot
     refreshed = _refresh(world, controller) if world.played else []
     if refreshed:
@@ -40,8 +40,9 @@ def report_instance(world: World, controller: Member) -> list[Step]:
         return set_instance(world, InstanceStatus.DEPLOYING, Health.PROGRESSING, written, None)
     if snapshot is None and instance.status == InstanceStatus.RUNNING and not _was_tried(world, controller):
         return []  # the controller was not looked at: the last report stays
-    level, reasons = health(snapshot, world.members, world.policy, world.unknown_allocations.values())
-    written = detail.of_instance(instance, snapshot, world.members, reasons, world.now)
+    unread = (*world.unknown_allocations.values(), *world.unreadable_attachments)
+    level, reasons = health(snapshot, world.members, world.policy, unread)
+    written = detail.of_instance(instance, snapshot, world.members, reasons, world.now) | (more or {})
     bundle = (
         access_bundle.bundle(instance, snapshot, controller, world.members, world.allocations) if snapshot else None
     )

@@ -19,6 +19,7 @@ from runner.slurm.health import WORST, health, unreadable_reasons
 from runner.slurm.world import World
 
 SERVED = ("tenant_dedicated", "project", "slurm")
+SERVED_SHARED = ("tenant_dedicated", "tenant", "slurm")
 # Values of the contract. A backend is any text: one that is not slurm is another app's.
 MODES = ("tenant_dedicated", "platform_managed")
 SCOPES = ("project", "tenant", "platform")
@@ -32,7 +33,8 @@ def require_supported_scope(world: World) -> list[Step] | None:
     """Steps for an instance of a scope that is not served; None for one that is. No host is touched."""
     instance = world.instance
     mode, reach, backend = instance.operating_mode, instance.control_plane_scope, instance.runtime_backend
-    if (mode, reach, backend) == SERVED:
+    served = SERVED_SHARED if instance.is_shared else SERVED
+    if (mode, reach, backend) == served:
         return None
     shown = ", ".join(
         f"{name} {'not given' if value is None else repr(value[:VALUE_CHARS])}"
@@ -40,11 +42,14 @@ def require_supported_scope(world: World) -> list[Step] | None:
     )
     if mode not in MODES or reach not in SCOPES or not backend:
         return [Warn(f"this scope is not known: {shown}. Nothing is written and no host is touched", "instance")]
-    if (mode, reach) == ("tenant_dedicated", "tenant"):
-        why = f"attached to a tenant's control plane, which is not served yet: {shown}. Nothing is written"
+    if (mode, reach) == ("tenant_dedicated", "tenant") and not instance.is_shared:
+        why = (
+            f"it uses a tenant's shared runtime: {shown}. A project's service account cannot read its attachment, so"
+            " nothing is written. Its status follows the attachment, which the runner of the shared runtime reports"
+        )
         return [Warn(why, "instance")]
-    served = "operating_mode 'tenant_dedicated', control_plane_scope 'project', runtime_backend 'slurm'"
-    error = AdapterError("scope_not_served", f"{shown}: not served. This adapter serves {served}: deploy with these")
+    wanted = f"operating_mode '{served[0]}', control_plane_scope '{served[1]}', runtime_backend '{served[2]}'"
+    error = AdapterError("scope_not_served", f"{shown}: not served. This adapter serves {wanted}: deploy with these")
     if instance.status in (InstanceStatus.REQUESTED, InstanceStatus.DEPLOYING):
         return [*instance_fails(world, error), *_refuse_whole(world, error)]
     if instance.status == InstanceStatus.FAILED:

@@ -65,6 +65,8 @@ def _bad_allocations(
     for allocation in named:
         if allocation == placement.controller_allocation_id and not placement.same_node:
             return "allocation_is_controller", f"allocation {allocation} is the controller's and placement is split"
+        if why := _not_contributed(world, operation, allocation):
+            return why
         if world.is_not_found(allocation):
             return "allocation_not_found", f"allocation {allocation} is not in this project"
         serving = _serving(world, allocation, operation)
@@ -75,6 +77,37 @@ def _bad_allocations(
         if holder and allocation in unjoined(operation, world.members, COMPONENTS):
             return "allocation_in_use", f"allocation {allocation} serves {holder}: remove it there first"
     return None
+
+
+def _not_contributed(world: World, operation: Operation, allocation: UUID) -> tuple[str, str] | None:
+    """Why a shared runtime may not use it. The platform checks consent, too: a worker is root on the whole cluster."""
+    if not world.instance.is_shared:
+        return None
+    found, source = world.allocations.get(allocation), operation.source_project_id
+    owner = source or world.instance.owner_project_id
+    if found and found.project_id not in (None, owner):
+        message = f"allocation {allocation} is of project {found.project_id}, which did not contribute it"
+        return "allocation_not_contributed", f"{message}: let that project request it"
+    if source is None or allocation not in _new(world, operation):
+        return None
+    if not _may_contribute(world, source):
+        message = (
+            f"project {source} may not contribute workers: its attachment is not active, or not with may_contribute"
+        )
+        return "contribution_not_allowed", f"{message}. The tenant's administrator decides that"
+    message = (
+        f"allocation {allocation} of project {source} was not touched: this version cannot use contributed workers"
+    )
+    return "contribution_not_supported", f"{message}. The tenant can add reserved workers of its owner project"
+
+
+def _may_contribute(world: World, project: UUID) -> bool:
+    return any(one.project_id == project and one.is_active and one.may_contribute for one in world.attachments)
+
+
+def _new(world: World, operation: Operation) -> set[UUID]:
+    """Allocations of the operation that no worker was made on: consent that ends later undoes nothing."""
+    return set(unjoined(operation, world.members, COMPONENTS))
 
 
 def _bad_targets(world: World, operation: Operation) -> tuple[str, str] | None:

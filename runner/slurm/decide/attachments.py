@@ -1,0 +1,190 @@
+"""The projects on a shared runtime: what their attachments ask for is carried out, and reported on each of them.
+
+Level-triggered: what has to be there is computed from the whole list each time and compared with what was carried out
+last, which the controller's notes keep. It is carried out again every few minutes, so that what a person changed by
+hand in the accounts does not stay. Slurm itself proves the result on the host before anything opens.
+"""
+
+from datetime import timedelta
+
+from runner.model import limits
+from runner.model.attached import AttachedProject
+from runner.model.attachments import AttachmentStatus
+from runner.model.instance_notes import Reason
+from runner.model.names import host_name
+from runner.model.plan import Act, AdapterError, Detail, Play, SetAttachment, SetMember, Step, Wait
+from runner.model.platform import Health, InstanceStatus, Member, MemberStatus
+from runner.slurm import attached, attachment_bundle, notes
+from runner.slurm.attached import OPEN, Projects
+from runner.slurm.controller import ready_workers
+from runner.slurm.decide import claims, status
+from runner.slurm.decide.members import obstacle
+from runner.slurm.notes import ConfigTrial, ControllerNotes, InstanceNotes
+from runner.slurm.reports import PROJECTS
+from runner.slurm.world import World
+
+PLAYBOOK, ACT = "follow_attachments", "projects"
+# How often the accounts are compared with the attachments though nothing was asked for.
+CHECK_EVERY = timedelta(minutes=5)
+REASONS_SHOWN = 20
+MESSAGE_CHARS = 400
+
+
+def is_served(world: World, controller: Member) -> bool:
+    """Whether the cluster is shared and runs."""
+    running = world.instance.status == InstanceStatus.RUNNING
+    return world.instance.is_shared and running and controller.status == MemberStatus.READY
+
+
+def settle(world: World, controller: Member) -> list[Step]:
+    """What is written after the play, and then on each attachment."""
+    stored, asked = notes.controller(controller), asked_of(world)
+    if stored.problems:
+        return []
+    if stored.projects_change and world.did(ACT, controller) and controller.id in world.outcomes:
+        return [_conclude(world, controller, stored.projects_change)]
+    if stored.projects_version == asked.version:
+        return [*_reports(world, asked, stored), *_error_ended(controller, stored)]
+    return []
+
+
+def play(world: World, controller: Member) -> list[Step]:
+    """The run that carries out what is asked for, if it differs from what was carried out last or is due again."""
+    stored, asked = notes.controller(controller), asked_of(world)
+    if stored.problems or world.did(ACT, controller):
+        return []
+    changed, last = stored.projects_version != asked.version, stored.projects_checked_at
+    due = last is None or abs(world.now - last) >= _check_every(world)
+    if not changed and not due:
+        return _report_again(world, controller)
+    trial = stored.projects_change
+    if trial and trial.digest == asked.version and (later := trial.not_due(world.now)):
+        return [Wait(f"the attachments: {later}", host_name(controller))]
+    held = claims.not_now(world, controller)
+    if held:
+        return [Wait(held, host_name(controller))]
+    # An account is of the controller alone; users have to be on every host first.
+    new_users = stored.users_version != asked.users_version
+    workers = ready_workers(world.members) if new_users else []
+    if waits := [Wait(why, host_name(one)) for one in workers if (why := obstacle(world, one))]:
+        # A job of a user that its worker does not have would fail there.
+        return [*waits]
+    if trial is None or trial.digest != asked.version:
+        why = "the attachments ask for something else" if changed else "the accounts are compared again"
+        begun = ControllerNotes(projects_change=ConfigTrial(digest=asked.version))
+        return [SetMember(why, controller, controller.status, begun.changes)]
+    acts: set[Act] = {(ACT, controller.id), *(("follow", one.id) for one in workers)}
+    why = "projects get what their attachments say" if changed else "accounts changed by hand are put right"
+    return [Play(why, PLAYBOOK, (controller, *workers), frozenset(acts), terms=asked.terms)]
+
+
+def shown(world: World, controller: Member) -> Detail:
+    """For status_detail: the digest of what was asked for, once it is carried out and reported."""
+    if not is_served(world, controller) or world.unreadable_attachments:
+        return {}
+    stored, asked = notes.controller(controller), asked_of(world)
+    if stored.projects_version != asked.version or stored.projects_change:
+        return {}
+    return InstanceNotes(attachments_digest=attached.digest(world.attachments)).changes
+
+
+def report_instance(world: World, controller: Member) -> list[Step]:
+    """The instance's own status; of a shared runtime with what was carried out for its projects."""
+    return status.report_instance(world, controller, shown(world, controller))
+
+
+def asked_of(world: World) -> Projects:
+    return attached.projects(world.instance, world.members, world.attachments, world.unreadable_attachments)
+
+
+def _check_every(world: World) -> timedelta:
+    """More often while a project leaves: it waits for its jobs."""
+    leaves = any(one.status == AttachmentStatus.DETACHING for one in world.attachments)
+    return timedelta(seconds=world.policy.observe_seconds) if leaves else CHECK_EVERY
+
+
+def _report_again(world: World, controller: Member) -> list[Step]:
+    """What is asked for has changed and needs nothing of the cluster: a look lets the instance's report say so."""
+    digest = attached.digest(world.attachments)
+    is_shown = notes.instance(world.instance).attachments_digest == digest
+    if is_shown or world.played or world.unreadable_attachments or notes.controller(controller).projects_change:
+        return []
+    return [status.look(controller, "the attachments changed, and the cluster has what they ask for")]
+
+
+def _conclude(world: World, controller: Member, trial: ConfigTrial) -> SetMember:
+    outcome = world.outcomes[controller.id]
+    error = outcome.error
+    if not error and "projects_busy" not in outcome.detail:
+        error = AdapterError("change_unfinished", "the run ended before it reported the projects", "retryable")
+    if error:
+        tried = trial.failed(world.now, error.code, world.policy.retry_seconds)
+        changes = ControllerNotes(projects_change=tried, last_adapter_error=error.as_note(world.now)).changes
+        return SetMember(f"{error.code}: it is tried again", controller, controller.status, changes)
+    done = ControllerNotes(projects_version=trial.digest, projects_change=None, projects_checked_at=world.now).changes
+    reported = {key: outcome.detail[key] for key in (*PROJECTS, "users_version") if key in outcome.detail}
+    return SetMember("the cluster has what the attachments say", controller, controller.status, {**reported, **done})
+
+
+def _error_ended(controller: Member, stored: ControllerNotes) -> list[Step]:
+    """The error of an earlier try is over once a later one has succeeded."""
+    codes = ("change_unfinished", *attached.RUN_CODES)
+    if stored.projects_change or stored.error_code not in codes:
+        return []
+    changes = ControllerNotes(last_adapter_error=None).changes
+    return [SetMember("what the attachments ask for is carried out", controller, controller.status, changes)]
+
+
+# -- what is written on an attachment ----------------------------------------------------------------------------
+
+
+def _reports(world: World, asked: Projects, stored: ControllerNotes) -> list[Step]:
+    steps: list[Step] = []
+    for attachment in world.attachments:
+        if attachment.status == AttachmentStatus.DETACHED or attached.unreadable_note(attachment):
+            continue
+        changes = _changes(world, asked, stored, attachment)
+        if attachment.differs(changes):
+            new = {name: value for name, value in changes.items() if getattr(attachment, name) != value}
+            steps.append(SetAttachment("as the cluster has it", attachment, new))
+    return steps
+
+
+def _changes(world: World, asked: Projects, stored: ControllerNotes, attachment: AttachedProject) -> Detail:
+    reasons = [
+        Reason(code=one.code, message=one.message[:MESSAGE_CHARS])
+        for one in asked.desired.kept_out
+        if one.attachment_id == attachment.id
+    ]
+    granted = asked.granted(attachment)
+    waits = _waits(world, stored, attachment)
+    detail: Detail = {"reasons": [one.stored() for one in limits.fit_reasons(reasons)], "waiting": waits}
+    noted = asked.desired.notes.get(attachment.id)
+    kept = {"granted": granted.stored(), **(noted.changes if noted else {})}
+    return {
+        "status": _status(attachment, waits),
+        "health": str(Health.DEGRADED if reasons else Health.HEALTHY),
+        "status_detail": detail,
+        "adapter_detail": {**attachment.adapter_detail, **kept},
+        "access": attachment_bundle.bundle(world.instance, asked, attachment) if granted.submission == OPEN else None,
+    }
+
+
+def _status(attachment: AttachedProject, waits: str | None) -> str:
+    if attachment.status == AttachmentStatus.DETACHING and waits is None:
+        return AttachmentStatus.DETACHED
+    return attached.status_asked(attachment)
+
+
+def _waits(world: World, stored: ControllerNotes, attachment: AttachedProject) -> str | None:
+    """What a detach waits for."""
+    if attachment.status != AttachmentStatus.DETACHING:
+        return None
+    if attached.account_of(attachment) in (stored.projects_busy or []):
+        return "jobs of the project that have not ended"
+    own = [
+        host_name(one)
+        for one in world.members
+        if one.source_project_id == attachment.project_id and one.status != MemberStatus.DELETED
+    ]
+    return f"workers that the project contributed: {limits.named(own)}. Withdraw or remove them" if own else None

@@ -1,0 +1,83 @@
+"""The runner serves a shared runtime of the sandbox platform as it serves an instance, with simulated hosts."""
+
+from typing import Any
+
+from tests.contract.shared_runtime import ALLOWED, ANN, account, change, dialable, read, work
+from tests.contract.simulated_hosts import Hosts
+from tests.platform_process import Doc, Platform
+from tests.tenant import Tenant, new_tenant
+
+
+def test_a_shared_runtime_is_deployed_by_the_same_code_as_an_instance(running: Tenant, hosts: Hosts) -> None:
+    shown = read(running)
+    assert (shown["status"], shown["health"]) == ("running", "healthy")
+    assert [one["status"] for one in running.items("workers")] == ["ready", "ready"]
+    assert [one["status"] for one in running.items("worker-operations")] == ["succeeded"]
+    assert [one["type"] for one in running.items("events")][-1] == "apps.instance.running"
+    assert [playbook for _, playbook in hosts.order] == ["deploy", "follow_attachments"]
+    assert hosts.misnumbered() == [] and hosts.overlaps == []
+
+
+def requests_of(tenant: Tenant, **changes: Any) -> list[Doc]:
+    """The requests of one run."""
+    control = tenant.platform.control
+    before = control.requests()["last"]
+    work(tenant, **changes)
+    found: list[Doc] = control.requests(since=before)["requests"]
+    return [row for row in found if not row["path"].startswith("/sandbox/")]
+
+
+def test_the_runner_calls_nothing_outside_of_its_runtime(running: Tenant) -> None:
+    running.attach(running.bare_project(), active=False)
+    rows = requests_of(running, observe_seconds=0)
+    tokens = [row for row in rows if row["path"].endswith("/auth/shared-runtime-operator/token")]
+    assert len(tokens) == 1
+    assert [row["path"] for row in rows if row not in tokens and running.path not in row["path"]] == []
+
+
+def test_attach_allow_suspend_and_detach_follow_the_attachment(running: Tenant, hosts: Hosts) -> None:
+    project = running.bare_project()
+    running.platform.control.set_identities(project.project_id, [ANN])
+    path = running.attach(project, active=False)
+    work(running)
+    shown = read(running, path)
+    assert (shown["status"], shown["adapter_detail"]["granted"]["submission"]) == ("active", "closed")
+    assert not hosts.may_submit(account(project)), "attached is not allowed"
+
+    change(running, path, app_policy=ALLOWED)
+    work(running)
+    assert hosts.may_submit(account(project)) and read(running, path)["health"] == "healthy"
+    assert hosts.projects["accounts"][0]["users"] == ["ann"]
+    done = hosts.followed
+
+    change(running, path, status="suspended")
+    work(running)
+    assert not hosts.may_submit(account(project)) and hosts.followed == done + 1
+
+    hosts.busy_accounts = [account(project)]
+    change(running, path, status="detaching")
+    work(running)
+    assert "jobs of the project" in read(running, path)["status_detail"]["waiting"]
+    assert read(running, path)["status"] == "detaching"
+
+
+def test_an_idle_tick_costs_one_request_more_than_a_projects(running: Tenant) -> None:
+    running.attach(running.bare_project(), active=False)
+    work(running)
+    rows = requests_of(running)
+    assert [row["template"].rpartition("/")[2] for row in rows] == [
+        "token",
+        "{shared_runtime_id}",
+        "worker-operations",
+        "operations",
+        "attachments",
+    ]
+
+
+def test_a_runner_of_one_runtime_touches_no_other(running: Tenant, platform: Platform, hosts: Hosts) -> None:
+    other = new_tenant(platform, deployed=False)
+    dialable(other.owner, first=50)
+    other.deploy(workers=1)
+    plays = len(hosts.order)
+    work(running)
+    assert read(other)["status"] == "requested" and len(hosts.order) == plays

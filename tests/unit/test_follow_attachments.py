@@ -1,0 +1,264 @@
+"""The attachments of a shared runtime are carried out on the cluster and reported, each by itself."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from runner.model.attached import AttachedProject
+from runner.model.plan import AdapterError, Play, Refuse, SetAttachment, SetInstance
+from runner.model.platform import Unreadable
+from runner.model.world import Outcome, World
+from runner.slurm import attached
+from runner.slurm.app import SLURM
+from runner.slurm.decide import decide
+from runner.slurm.decide.attachments import PLAYBOOK
+from runner.slurm.host_vars import variables
+from tests.unit.fake_slurm import FakeNode, FakeSlurm
+from tests.unit.lifecycle import playbooks, serving, tick
+from tests.unit.worlds import NOW, PROJECT, UNREACHABLE, add, after, allocation, deployed, instance, of_kind, settle
+
+A, B = UUID(int=0xA << 100), UUID(int=0xB << 100)
+ALLOWED = {"submit": True, "partitions": ["main"]}
+ANN = {"subject": "oidc|ann", "username": "ann", "uid": 20001}
+
+
+def account(project: UUID) -> str:
+    return f"p_{project.hex[:12]}"
+
+
+def attachment(project: UUID = A, status: str = "requested", **changes: Any) -> AttachedProject:
+    fields = {
+        "id": UUID(int=project.int + 1),
+        "project_id": project,
+        "status": status,
+        "app_policy": ALLOWED,
+        "identities": [ANN],
+        "created_at": NOW,
+        "correlation_id": "attach-1",
+    }
+    return AttachedProject.model_validate(fields | changes)
+
+
+@dataclass
+class SharedSlurm(FakeSlurm):
+    """A cluster that keeps what the play gave it: who may submit where."""
+
+    admitted: dict[str, list[str]] = field(default_factory=dict)
+    open: set[str] = field(default_factory=set)
+    users: dict[str, list[str]] = field(default_factory=dict)
+    busy: list[str] = field(default_factory=list)
+    fails: AdapterError | None = None
+    closed_by_hand: list[str] = field(default_factory=list)
+
+    def run(self, world: World, play: Play) -> World:
+        if play.playbook != PLAYBOOK:
+            return super().run(world, play)
+        lead = play.members[0]
+        if self.fails:
+            return after(world, play, {lead.id: Outcome(error=self.fails)}, self.seen())
+        given = play.terms["slurm_projects"]
+        self.admitted = given["partitions"]
+        self.open = {one["name"] for one in given["accounts"] if one["open"]}
+        self.users = {one["name"]: one["users"] for one in given["accounts"]}
+        hosts = variables(world.instance, play.members, world.members, world.attachments).shared
+        detail = {
+            "projects_busy": list(self.busy),
+            "projects_closed_by_hand": list(self.closed_by_hand),
+            "projects_foreign": [],
+            "projects_refused": [],
+            "projects_unresolved": [],
+            "users_version": hosts["slurm_users_version"],
+        }
+        outcomes = {one.id: Outcome("serving", {"users_version": detail["users_version"]}) for one in play.members[1:]}
+        return after(world, play, {**outcomes, lead.id: Outcome("serving", detail)}, self.seen())
+
+    def may_submit(self, project: UUID, partition: str = "main") -> bool:
+        name = account(project)
+        return name in self.open and name in self.admitted.get(partition, [])
+
+
+def shared(*attachments: AttachedProject, **changes: Any) -> World:
+    made = deployed(serving(2), **changes)
+    runtime = made.instance.model_copy(
+        update={"project_id": None, "owner_project_id": PROJECT, "control_plane_scope": "tenant"}
+    )
+    return made.later(instance=runtime, attachments=attachments)
+
+
+@pytest.fixture
+def slurm() -> SharedSlurm:
+    return SharedSlurm(nodes={"w2": FakeNode()})
+
+
+def ticks(now: World, slurm: SharedSlurm, count: int = 3) -> tuple[World, list[Any], list[Play]]:
+    steps, plays = list[Any](), list[Play]()
+    for _ in range(count):
+        now, more, played = tick(now, slurm)
+        steps, plays = steps + more, plays + played
+    return now, steps, plays
+
+
+def test_an_attached_project_becomes_active_once_it_may_submit(slurm: SharedSlurm) -> None:
+    now, steps, plays = ticks(shared(attachment()), slurm)
+    assert slurm.may_submit(A) and slurm.users == {account(A): ["ann"]}
+    (one,) = now.attachments
+    assert (one.status, one.health) == ("active", "healthy")
+    assert one.adapter_detail["granted"] == {"submission": "open", "partitions": ["main"], "limits": {}}
+    assert one.adapter_detail["account"] == account(A) and "oidc|ann" in one.adapter_detail["people"]
+    assert playbooks(plays).count(PLAYBOOK) == 1, "carried out once"
+    first = next(step for step in steps if isinstance(step, SetAttachment))
+    assert steps.index(first) > 0 and first.rule == "follow the attachments"
+
+
+def test_nothing_is_played_or_written_once_everything_is_as_asked(slurm: SharedSlurm) -> None:
+    now, _, _ = ticks(shared(attachment()), slurm)
+    assert not SLURM.has_new_attachments(now.instance, now.attachments), "an idle tick reads no members"
+    _, steps, play = settle(now.later(now=now.now - timedelta(seconds=60)), decide)
+    assert play is None and not of_kind(steps, SetAttachment)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"app_policy": {}}, "its policy does not allow it to submit"),
+        ({"app_policy": {"submit": True}}, "its policy names no partition"),
+        ({"app_policy": {"submit": "yes"}}, "app_policy cannot be used"),
+        ({"status": "suspended"}, "its attachment is suspended"),
+        ({"status": "detaching"}, "its attachment is detaching"),
+        ({"status": "unheard-of"}, "not known to this version"),
+    ],
+)
+def test_a_project_that_is_not_allowed_may_submit_nowhere(
+    slurm: SharedSlurm, changes: dict[str, Any], why: str
+) -> None:
+    now, _, _ = ticks(shared(attachment(**changes), attachment(B, identities=[])), slurm)
+    assert not slurm.may_submit(A) and slurm.may_submit(B)
+    one = next(each for each in now.attachments if each.project_id == A)
+    granted = one.adapter_detail["granted"]
+    assert granted["submission"] == "closed" and why in granted["why_closed"] and one.access is None
+
+
+def test_suspending_closes_one_project_and_leaves_the_others(slurm: SharedSlurm) -> None:
+    now, _, _ = ticks(shared(attachment(), attachment(B, identities=[])), slurm)
+    assert slurm.may_submit(A) and slurm.may_submit(B)
+    first, second = now.attachments
+    now, _, plays = ticks(now.later(attachments=(first.model_copy(update={"status": "suspended"}), second)), slurm)
+    assert (slurm.may_submit(A), slurm.may_submit(B)) == (False, True)
+    assert playbooks(plays).count(PLAYBOOK) == 1
+    assert slurm.users[account(A)] == ["ann"], "its user keeps the association: running jobs go on"
+    assert not {"deploy", "restart"} & set(playbooks(plays)), "no daemon is restarted"
+
+
+@pytest.mark.parametrize("before", ["requested", "suspended"])
+def test_a_detach_waits_for_jobs_and_then_is_reported(slurm: SharedSlurm, before: str) -> None:
+    now, _, _ = ticks(shared(attachment(status=before)), slurm)
+    slurm.busy = [account(A)]
+    leaving = now.attachments[0].model_copy(update={"status": "detaching"})
+    now, _, _ = ticks(now.later(attachments=(leaving,)), slurm)
+    assert not slurm.may_submit(A) and now.attachments[0].status == "detaching"
+    assert "jobs of the project" in str((now.attachments[0].status_detail or {})["waiting"])
+    slurm.busy = []
+    now, _, _ = ticks(now, slurm, 2)
+    assert now.attachments[0].status == "detached", "looked at with each observation"
+    final = now.attachments[0]
+    now, steps, _ = ticks(now, slurm)
+    assert not of_kind(steps, SetAttachment) and now.attachments == (final,)
+
+
+def test_a_project_with_workers_in_the_cluster_is_not_detached(slurm: SharedSlurm) -> None:
+    own = serving(3, source_project_id=A)
+    slurm.nodes["w3"] = FakeNode()
+    start = shared(attachment(status="detaching"))
+    now, _, _ = ticks(start.with_member(own), slurm)
+    assert now.attachments[0].status == "detaching"
+    assert "contributed" in str((now.attachments[0].status_detail or {})["waiting"])
+
+
+def test_an_error_is_tried_again_later_and_nothing_is_reported_as_done(slurm: SharedSlurm) -> None:
+    slurm.fails = UNREACHABLE
+    now, steps, _ = ticks(shared(attachment()), slurm, 1)
+    assert now.attachments[0].status == "requested" and not of_kind(steps, SetAttachment)
+    reasons = of_kind(steps, SetInstance)[-1].detail["reasons"]
+    assert "attachments_not_followed" in [one["code"] for one in reasons]
+    slurm.fails = None
+    now, _, _ = ticks(now.later(now=now.now + timedelta(minutes=10)), slurm)
+    assert now.attachments[0].status == "active" and slurm.may_submit(A)
+
+
+def test_access_by_hand_is_closed_by_a_later_comparison_and_shown(slurm: SharedSlurm) -> None:
+    now, _, _ = ticks(shared(attachment()), slurm)
+    slurm.closed_by_hand = ["user bob was coordinator of p_x"]
+    now, steps, plays = ticks(now.later(now=now.now + timedelta(minutes=10)), slurm, 1)
+    assert PLAYBOOK in playbooks(plays) and len(plays[0].members) == 1, "on the controller alone"
+    (reason,) = [one for one in of_kind(steps, SetInstance)[-1].detail["reasons"] if one["code"] == "access_closed"]
+    assert "bob" in reason["message"]
+
+
+def test_while_a_record_cannot_be_read_no_one_is_let_in_who_was_not_before(slurm: SharedSlurm) -> None:
+    now, _, _ = ticks(shared(attachment()), slurm)
+    bob = {"subject": "oidc|bob", "username": "bob", "uid": 20002}
+    more = now.attachments[0].model_copy(update={"identities": [ANN, bob]})
+    bad = Unreadable("attachment", str(UUID(int=77)), "project_id: Field required")
+    later = now.later(attachments=(more, attachment(B, identities=[])), unreadable_attachments=(bad,))
+    then, steps, _ = ticks(later.later(now=later.now + timedelta(minutes=10)), slurm)
+    assert (slurm.may_submit(A), slurm.may_submit(B)) == (True, False)
+    assert slurm.users[account(A)] == ["ann"]
+    assert "record_unreadable" in [one["code"] for one in of_kind(steps, SetInstance)[-1].detail["reasons"]]
+    assert SLURM.has_new_attachments(then.instance, then.attachments), "it is not shown as carried out"
+    slurm_now, _, _ = ticks(then.later(unreadable_attachments=()), slurm)
+    assert slurm.may_submit(B) and slurm.users[account(A)] == ["ann", "bob"]
+    assert all(one.status == "active" for one in slurm_now.attachments)
+
+
+def test_notes_of_a_newer_runner_are_left_alone_and_let_no_one_in(slurm: SharedSlurm) -> None:
+    newer = attachment(adapter_detail={"granted": {"format": 9}})
+    now, steps, _ = ticks(shared(newer), slurm)
+    assert not slurm.may_submit(A) and not of_kind(steps, SetAttachment)
+    assert now.attachments == (newer,)
+
+
+def test_a_project_cluster_has_no_variable_and_no_play_of_a_shared_one(slurm: SharedSlurm) -> None:
+    own = deployed(serving(2))
+    assert not {"slurm_shared", "slurmctld_partitions"} & set(variables(own.instance, own.members, own.members).shared)
+    _, _, plays = ticks(own, slurm)
+    assert PLAYBOOK not in playbooks(plays)
+    assert not SLURM.has_new_attachments(instance(status="running"), ())
+
+
+def test_a_list_that_is_not_known_locks_no_user_out() -> None:
+    now = shared(attachment())
+    unknown = variables(now.instance, now.members, now.members, None).shared
+    assert unknown["slurm_shared"] is True and "slurm_users" not in unknown
+    listed = variables(now.instance, now.members, now.members, now.attachments).shared
+    assert [one["name"] for one in listed["slurm_users"]] == ["ann"]
+
+
+def test_the_digest_of_what_is_asked_ignores_what_the_adapter_writes() -> None:
+    asked = attachment()
+    done = asked.model_copy(update={"status": "active", "health": "healthy", "adapter_detail": {"account": "p_0"}})
+    assert attached.digest([asked, attachment(B)]) == attached.digest([attachment(B), done])
+    assert attached.digest([asked]) != attached.digest([asked.model_copy(update={"status": "suspended"})])
+
+
+CONTRIBUTION = {"source_project_id": A}
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "codes"),
+    [
+        (CONTRIBUTION, {"status": "active", "may_contribute": True}, ["contribution_not_supported"]),
+        (CONTRIBUTION, {"status": "active"}, ["contribution_not_allowed"]),
+        (CONTRIBUTION, {"status": "suspended", "may_contribute": True}, ["contribution_not_allowed"]),
+        ({}, {"status": "active", "may_contribute": True}, ["allocation_not_contributed"]),
+    ],
+)
+def test_a_worker_of_another_project_does_not_join_and_the_code_says_why(
+    asked: dict[str, Any], given: dict[str, Any], codes: list[str]
+) -> None:
+    theirs = allocation(3, project_id=A)
+    now = shared(attachment(**given), operations=(add(3, **asked),))
+    _, steps, _ = settle(now.later(allocations={**now.allocations, theirs.id: theirs}), decide)
+    assert [one.code for one in of_kind(steps, Refuse)] == codes

@@ -76,8 +76,8 @@ def test_without_etags_a_report_is_based_on_the_newest_copy() -> None:
 
 
 def test_plays_alone_change_nothing_else_of_the_instance() -> None:
-    platform = Platform(instance_record=recorded(reasons=[1]))
-    before = platform.instance_record
+    before = recorded(reasons=[1])
+    platform = Platform(instance_record=before)
     writes = writer(platform, instance=before)
     writes.own_plays = plays()
     writes.write_own_plays()

@@ -15,6 +15,7 @@ from runner.model.errors import Forbidden, NotFound, PlatformError, Rejected, Un
 from runner.model.neighbours import Neighbours
 from runner.model.plan import AdapterError, Claim, NewMember, Refuse, SetMember, Wait
 from runner.model.platform import AppInstance, Member, Unreadable
+from runner.model.scope import ProjectScope
 from runner.model.world import Outcome, World
 from runner.observe import left_over, other_instances
 from runner.slurm.app import SLURM
@@ -39,6 +40,7 @@ class Platform:
 
     def __init__(self, found: Any, members: dict[UUID, Any] | None = None) -> None:
         self._found, self._members = found, members or {}
+        self.scope = ProjectScope(UUID(int=1))
         self.asked: list[str] = []
         self.at_once = threading.Barrier(1)  # how many lists must be asked for before one is returned
 

@@ -132,3 +132,12 @@ def test_secrets_are_not_passed_on_to_children(clean: pytest.MonkeyPatch) -> Non
     use(clean, GPUAAS_CLIENT_SECRET="canary-1", VAULT_TOKEN="canary-2")
     settings.clear_secrets()
     assert not any("canary" in value for value in os.environ.values())
+
+
+def test_roots_commands_and_the_service_share_a_directory(clean: pytest.MonkeyPatch) -> None:
+    """Not that of a cluster's host. Without it, the lock would not keep a person's command and the service apart."""
+    unit = (Path(__file__).parents[2] / "deploy/systemd/gpuaas-slurm.service").read_text()
+    (given,) = (line.partition("=")[2] for line in unit.splitlines() if line.startswith("StateDirectory="))
+    clean.delenv("STATE_DIRECTORY", raising=False)
+    clean.setattr(os, "geteuid", lambda: 0)
+    assert settings._default_state_directory() == Path("/var/lib", given)

@@ -116,15 +116,14 @@ class Tick:
                         continue
                 try:
                     self._write(plan)
+                    if plan.play and self._play_slot:
+                        self._act(plan.play, self._play_slot)
                 except Outdated as change:
                     redecisions += 1
                     if redecisions > MAX_REDECISIONS:
                         raise LostLease(f"other clients keep changing the instance: {change}") from None
                     log.get().info("decided again", why=str(change))
                     self._read_again()
-                    continue
-                if plan.play and self._play_slot:
-                    self._act(plan.play, self._play_slot)
             raise AssertionError("the plan does not settle: this is a bug in decide")
         finally:
             self._leave_play_slot()
@@ -207,18 +206,19 @@ class Tick:
             self._play_slot = None
 
     def _act(self, step: Play, slot: PlaySlot) -> None:
-        self._summary.plays += 1
+        """Raises Outdated if the play does not begin, since what asks for it is known to be cancelled."""
         with context.bound(cause.of_step(step, self._world)):
-            requested = sorted({one.correlation_id for one in operations_of(step)})
-            shared = {"correlation_ids": requested} if len(requested) > 1 else {}
-            log.get().info("play", playbook=step.playbook, members=len(step.members), why=step.why, **shared)
             self._report.check_lease()
             with (
                 self._instance_slot_released(),
+                self._report.plays.playing(step, self._world) as noted,
                 self._shared.meter.playing(step.playbook) as ended,
                 self._shared.tracer.playing(step, self._world) as traced,
-                self._report.plays.playing(step, self._world) as noted,
             ):
+                self._summary.plays += 1
+                requested = sorted({one.correlation_id for one in operations_of(step)})
+                shared = {"correlation_ids": requested} if len(requested) > 1 else {}
+                log.get().info("play", playbook=step.playbook, members=len(step.members), why=step.why, **shared)
                 traced.result = result = noted.ended(ended(self._play(step, slot, traced, noted)))
                 self._leave_play_slot()
             result = left_over.name_left_over_hosts(self._client, result)

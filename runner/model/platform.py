@@ -115,6 +115,8 @@ class AppInstance(PlatformRecord):
     config: dict[str, Any] | None = None
     access: dict[str, Any] | None = None
     access_credential_id: UUID | None = None
+    # Read strictly by runner/intent/placement_policy.py, where it matters.
+    effective_policy: Any = None
     correlation_id: CorrelationId
     traceparent: TraceParent = None
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from runner import context, log
 from runner.intent.errors import first_problem
 from runner.model.attached import AttachedProject
+from runner.model.entitlements import Entitlement
 from runner.model.errors import NotFound, Unavailable
 from runner.model.platform import Allocation, AppInstance, Caller, Delivery, Member, Operation, Resolution, Unreadable
 from runner.model.scope import ProjectScope, RuntimeScope
@@ -124,6 +125,9 @@ class Client:
 
     def allocation(self, allocation_id: UUID) -> Allocation:
         return self._one("GET", f"{wire.allocations(self.scope)}/{allocation_id}", Allocation)
+
+    def entitlements(self, **filters: str | None) -> Listing[Entitlement]:
+        return self._list("entitlement", wire.entitlements(self.scope), Entitlement, filters)
 
     def attachments(self, instance_id: UUID) -> Listing[AttachedProject]:
         """The projects on a shared runtime, detached ones too. An instance has none."""

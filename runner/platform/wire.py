@@ -77,6 +77,10 @@ def allocations(scope: Scope) -> str:
     return f"{_owner(scope)}/allocations"
 
 
+def entitlements(scope: Scope) -> str:
+    return f"{_owner(scope)}/entitlements"
+
+
 def deliveries(scope: Scope, credential: UUID) -> str:
     return f"{_owner(scope)}/access-credentials/{credential}/deliveries"
 
@@ -106,7 +110,7 @@ def _paths_of(scope: Scope) -> tuple[str, ...]:
     lists.append(allocations(scope))
     if isinstance(scope, RuntimeScope):
         lists.append(attachments(scope, _ANY))
-    own = (instances(scope), instance(scope, _ANY), deliveries(scope, _ANY))
+    own = (instances(scope), instance(scope, _ANY), deliveries(scope, _ANY), entitlements(scope))
     return (*own, *only_lists, *lists, *(f"{path}/{_ANY}" for path in lists))
 
 

@@ -124,6 +124,10 @@ def _all(tx: Tx) -> list[Doc]:
     return [json.loads(row[0]) for row in tx.sql.execute("SELECT doc FROM objects WHERE kind='app' ORDER BY id")]
 
 
+def slugs(tx: Tx) -> list[str]:
+    return [app["app_slug"] for app in _all(tx)]
+
+
 def keys_for(tx: Tx, operation_id: str, app_slug: str | None) -> set[str]:
     """The action keys that permit a call: the app's own, or those of all apps if the call names no app."""
     return {

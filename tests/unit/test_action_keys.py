@@ -25,6 +25,7 @@ RUNNER = {
     "loop/run",
     "loop/tick",
     "observe/world",
+    "observe/entitlements",
     "observe/missing",
     "observe/other_instances",
     "observe/left_over",

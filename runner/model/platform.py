@@ -207,6 +207,18 @@ class Allocation(PlatformRecord):
     name: str | None = None
 
 
+class CatalogApp(BaseModel):
+    """An app of the catalog."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    app_slug: str
+    # The newest, and all that may be deployed, the newest last.
+    version: str
+    versions: list[str] = Field(default_factory=list)
+    display_name: str = ""
+
+
 class Caller(BaseModel):
     """Whose token it is, as the platform knows it."""
 

@@ -26,6 +26,8 @@ TOKEN: Final = f"{BASE}/auth/service-account/token"
 ME: Final = f"{BASE}/me"
 RUNTIME_TOKEN: Final = f"{BASE}/auth/shared-runtime-operator/token"
 
+APPS: Final = f"{BASE}/apps"
+
 # What a record below a shared runtime calls the id of its owner, and what one below an instance calls it.
 _RUNTIME_ID: Final = "shared_runtime_id"
 _INSTANCE_ID: Final = "app_instance_id"
@@ -116,7 +118,7 @@ def _paths_of(scope: Scope) -> tuple[str, ...]:
 
 ROUTES: Final = frozenset(
     _ID.sub("{id}", path.removeprefix(BASE))
-    for path in (TOKEN, RUNTIME_TOKEN, ME, *_paths_of(ProjectScope(_ANY)), *_paths_of(RuntimeScope(_ANY, _ANY)))
+    for path in (TOKEN, RUNTIME_TOKEN, ME, APPS, *_paths_of(ProjectScope(_ANY)), *_paths_of(RuntimeScope(_ANY, _ANY)))
 )
 
 

@@ -127,6 +127,9 @@ class Settings(BaseSettings):
     artifact_policy: Literal["platform", "none"] = Field(
         "platform", description="who says where the app's packages come from; none: the platform has no such policy"
     )
+    entitlement_policy: Literal["platform", "none"] = Field(
+        "platform", description="who says which projects may use the app; none: the platform has no entitlements"
+    )
     play_timeout_seconds: int = Field(1800, ge=30, le=86400)
     api_timeout_seconds: float = Field(10, gt=0, le=300)
     api_patience_seconds: float = Field(30, ge=0, le=600, description="how long one call is retried in all")

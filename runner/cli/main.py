@@ -11,6 +11,7 @@ import typer
 
 from runner.act import bundle
 from runner.cli import access, configure, follow, instance_operations, live, member_operations, requests, trust, view
+from runner.cli.catalog import catalog
 from runner.cli.commands import (
     CANNOT_RUN,
     EXPECTED,
@@ -71,6 +72,7 @@ instance_operations.add_to(member_operations.op)
 configure.add_to(app, member_operations.op)
 app.add_typer(member_operations.op, name="op")
 app.add_typer(shared, name="shared")
+app.add_typer(catalog, name="app")
 
 
 def _show_version(asked: bool) -> None:

@@ -12,8 +12,8 @@ import typer
 from runner.act import bundle
 from runner.cli import access as cluster_access
 from runner.cli import contributions, tables, view
-from runner.cli.options import Form, Json, Output, chosen_form, read_pairs, split_list
-from runner.cli.shared_records import ROOT_WARNING, Runtime, as_administrator, as_tenant, given_id, row
+from runner.cli.options import Form, Json, Output, chosen_form, given_id, read_pairs, split_list
+from runner.cli.shared_records import ROOT_WARNING, Runtime, as_administrator, as_tenant, row
 from runner.model.attached import AttachedProject
 from runner.model.errors import Conflict, RequestError
 from runner.slurm.attribution import UnreadableRows, attributed
@@ -51,17 +51,17 @@ def deploy(
     as_json: Json = False,
 ) -> None:
     """Request the tenant's shared cluster. Nobody may submit until a project is attached and allowed."""
-    first, *others = [given_id(one, "allocation") for one in (controller, *split_list(workers))]
+    first, *others = [given_id(one, "an allocation") for one in (controller, *split_list(workers))]
     body: dict[str, Any] = {
         "app_version": bundle.version(),
-        "owner_project_id": given_id(owner, "project"),
+        "owner_project_id": given_id(owner, "a project"),
         "placement_intent": {
             "mode": "same_node" if first in others else "split",
             "controller_allocation_id": first,
             "worker_allocation_ids": others,
         },
         "config": {"slurm": read_pairs(slurm)} if slurm else {},
-        "access_credential_id": given_id(access_credential, "access credential"),
+        "access_credential_id": given_id(access_credential, "an access credential"),
         **({"name": name} if name else {}),
     }
     view.err.print(f"project {owner} pays for 1 controller and {len(others)} reserved worker(s)")
@@ -123,7 +123,7 @@ def attach(
         view.err.print(ROOT_WARNING.format(project))
     with as_administrator() as runtime:
         terms = {"app_policy": {}, "may_contribute": may_contribute, "trusted_contributor": trusted}
-        made = runtime.attach(uuid.UUID(given_id(project, "project")), terms)
+        made = runtime.attach(uuid.UUID(given_id(project, "a project")), terms)
         _print_charges(runtime)
         _answer(runtime, made, "is attached and may not submit yet: gpuaas-slurm shared allow", as_json=as_json)
 

@@ -134,10 +134,3 @@ def _contributes(attachment: AttachedProject) -> str | None:
     if not attachment.may_contribute:
         return None
     return "trusted" if attachment.trusted_contributor else "yes"
-
-
-def given_id(text: str, what: str) -> str:
-    found = read_uuid(text)
-    if found is None:
-        raise RequestError(f"{text!r} is not the id of a {what}: pass the whole id, as the platform shows it")
-    return str(found)

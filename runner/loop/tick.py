@@ -12,6 +12,7 @@ from runner.act.plays import play
 from runner.act.vault import SPENT, SecretsError
 from runner.loop.shared import Shared, Summary
 from runner.model import cause
+from runner.model.entitlements import Entitlements
 from runner.model.names import host_name
 from runner.model.neighbours import Neighbours
 from runner.model.plan import (
@@ -27,7 +28,7 @@ from runner.model.plan import (
 )
 from runner.model.platform import Allocation, AppInstance
 from runner.model.world import Outcome, World
-from runner.observe import left_over, other_instances
+from runner.observe import entitlements, left_over, other_instances
 from runner.observe.world import SETTLED, observe
 from runner.platform.answers import Listing
 from runner.platform.client import Client
@@ -78,10 +79,13 @@ class Tick:
         return requested or world.instance.status not in SETTLED
 
     def _observe(self, instance: AppInstance, not_before: float, *, everything: bool = False) -> World:
-        """The list of allocations is shared with other instances; its read began at `not_before` or later."""
+        """The lists of the project are shared with other instances; their reads began at `not_before` or later."""
 
         def allocations() -> Listing[Allocation]:
             return self._shared.allocations.get(self._client.allocations, not_before)
+
+        def read_entitlements() -> Entitlements:
+            return self._shared.entitlements.get(lambda: entitlements.read(self._client, self._settings), not_before)
 
         return observe(
             self._client,
@@ -90,6 +94,7 @@ class Tick:
             self._app,
             everything=everything,
             allocations=allocations,
+            read_entitlements=read_entitlements,
             read_others=self._read_others,
         )
 

@@ -12,6 +12,7 @@ from typing_extensions import TypeVar
 from runner.model import claims
 from runner.model.attached import AttachedProject
 from runner.model.components import Components
+from runner.model.entitlements import Entitlements
 from runner.model.member_notes import MemberNotes
 from runner.model.neighbours import Neighbours
 from runner.model.plan import (
@@ -73,6 +74,8 @@ class Policy(Generic[SettingsT]):
     min_free_mb: int = 1024
     # Types of events that are posted though the platform has not stated them: see runner/model/events.py.
     assumed_events: frozenset[str] = frozenset()
+    # The version of the app that this program is; None: not known.
+    adapter_version: str | None = None
     # The app's own settings; None: their defaults.
     app: SettingsT | None = None
 
@@ -108,6 +111,8 @@ class World(Generic[SnapshotT, SettingsT]):
     unknown_allocations: Mapping[UUID, Unreadable] = field(default_factory=lambda: MappingProxyType({}))
     # Other instances on the requested allocations; None where nothing is about to begin.
     neighbours: Neighbours | None = None
+    # Which projects may use the app; None on a quiet tick.
+    entitlements: Entitlements | None = None
     # Fences that this tick's claims have taken, by member; see runner/model/claims.py.
     fences: Mapping[UUID, int] = field(default_factory=lambda: MappingProxyType({}))
     # Whether this tick took over an operation whose holder vanished and may still be at work.

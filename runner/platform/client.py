@@ -11,8 +11,19 @@ from pydantic import ValidationError
 from runner import context, log
 from runner.intent.errors import first_problem
 from runner.model.attached import AttachedProject
+from runner.model.entitlements import Entitlement
 from runner.model.errors import NotFound, Unavailable
-from runner.model.platform import Allocation, AppInstance, Caller, Delivery, Member, Operation, Resolution, Unreadable
+from runner.model.platform import (
+    Allocation,
+    AppInstance,
+    Caller,
+    CatalogApp,
+    Delivery,
+    Member,
+    Operation,
+    Resolution,
+    Unreadable,
+)
 from runner.model.scope import ProjectScope, RuntimeScope
 from runner.platform import wire
 from runner.platform.answers import Listing, T, differs, id_of, read, text_of
@@ -79,9 +90,19 @@ class Client:
 
     def me(self) -> Caller:
         """Whose token this is."""
-        project = self.scope.project_id if isinstance(self.scope, ProjectScope) else None
-        answer = self._transport.call("GET", wire.ME, project=project)
+        answer = self._transport.call("GET", wire.ME, project=self._settings.project_id)
         return read("GET", wire.ME, Caller, answer.body)
+
+    def app(self, app_slug: str) -> CatalogApp:
+        """What the catalog offers of an app."""
+        path = f"{wire.APPS}/{app_slug}"
+        return read("GET", path, CatalogApp, self._transport.call("GET", path, project=self._settings.project_id).body)
+
+    def publish_app(self, app_slug: str, manifest: dict[str, Any], *, key: str) -> CatalogApp:
+        """Put a version into the catalog; the same version with the same content again changes nothing."""
+        path = f"{wire.APPS}/{app_slug}/versions"
+        answer = self._transport.call("POST", path, json=manifest, key=key, project=self._settings.project_id)
+        return read("POST", path, CatalogApp, answer.body)
 
     def instances(self, **filters: str | None) -> Listing[AppInstance]:
         """Every instance of the scope. An operator of a shared runtime may not list others, so it reads its own."""
@@ -124,6 +145,9 @@ class Client:
 
     def allocation(self, allocation_id: UUID) -> Allocation:
         return self._one("GET", f"{wire.allocations(self.scope)}/{allocation_id}", Allocation)
+
+    def entitlements(self, **filters: str | None) -> Listing[Entitlement]:
+        return self._list("entitlement", wire.entitlements(self.scope), Entitlement, filters)
 
     def attachments(self, instance_id: UUID) -> Listing[AttachedProject]:
         """The projects on a shared runtime, detached ones too. An instance has none."""
@@ -181,21 +205,12 @@ class Client:
     def post_event(self, instance: AppInstance, kind: str, data: dict[str, Any], *, key: str) -> None:
         correlation = context.correlation_id() or instance.correlation_id
         body = {"type": kind, "correlation_id": correlation, "data": data}
-        self._transport.call(
-            "POST",
-            wire.events(self.scope, instance.id),
-            json=body,
-            key=key,
-        )
+        self._transport.call("POST", wire.events(self.scope, instance.id), json=body, key=key)
 
     def deliver_credential(self, credential: UUID) -> Delivery:
         # A delivery is used up by its first unwrap, so a retry of the tick must get a new one: the key is fresh.
-        answer = self._transport.call(
-            "POST",
-            wire.deliveries(self.scope, credential),
-            json={},
-            key=uuid.uuid4().hex,
-        )
+        path = wire.deliveries(self.scope, credential)
+        answer = self._transport.call("POST", path, json={}, key=uuid.uuid4().hex)
         return read("POST", "deliveries", Delivery, answer.body)
 
     def resolve_packages(self, instance: AppInstance, artifact: str) -> Resolution:

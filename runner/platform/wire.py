@@ -26,6 +26,8 @@ TOKEN: Final = f"{BASE}/auth/service-account/token"
 ME: Final = f"{BASE}/me"
 RUNTIME_TOKEN: Final = f"{BASE}/auth/shared-runtime-operator/token"
 
+APPS: Final = f"{BASE}/apps"
+
 # What a record below a shared runtime calls the id of its owner, and what one below an instance calls it.
 _RUNTIME_ID: Final = "shared_runtime_id"
 _INSTANCE_ID: Final = "app_instance_id"
@@ -77,6 +79,10 @@ def allocations(scope: Scope) -> str:
     return f"{_owner(scope)}/allocations"
 
 
+def entitlements(scope: Scope) -> str:
+    return f"{_owner(scope)}/entitlements"
+
+
 def deliveries(scope: Scope, credential: UUID) -> str:
     return f"{_owner(scope)}/access-credentials/{credential}/deliveries"
 
@@ -106,13 +112,13 @@ def _paths_of(scope: Scope) -> tuple[str, ...]:
     lists.append(allocations(scope))
     if isinstance(scope, RuntimeScope):
         lists.append(attachments(scope, _ANY))
-    own = (instances(scope), instance(scope, _ANY), deliveries(scope, _ANY))
+    own = (instances(scope), instance(scope, _ANY), deliveries(scope, _ANY), entitlements(scope))
     return (*own, *only_lists, *lists, *(f"{path}/{_ANY}" for path in lists))
 
 
 ROUTES: Final = frozenset(
     _ID.sub("{id}", path.removeprefix(BASE))
-    for path in (TOKEN, RUNTIME_TOKEN, ME, *_paths_of(ProjectScope(_ANY)), *_paths_of(RuntimeScope(_ANY, _ANY)))
+    for path in (TOKEN, RUNTIME_TOKEN, ME, APPS, *_paths_of(ProjectScope(_ANY)), *_paths_of(RuntimeScope(_ANY, _ANY)))
 )
 
 

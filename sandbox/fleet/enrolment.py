@@ -109,8 +109,9 @@ def enrol(
 
 
 def _person_keys(app_directory: Path) -> list[str]:
-    """The sandbox's people own what they operate: they may also read the catalog and delete."""
-    return sorted(set(_yaml(app_directory / "manifest.yaml")["action_keys"].values()))
+    """The sandbox's people own what they operate: they may also read the catalog, publish and delete."""
+    own = {entry["key"] for entry in _yaml(app_directory / "action-keys.yaml")["operator"]}
+    return sorted(own | set(_yaml(app_directory / "manifest.yaml")["action_keys"].values()))
 
 
 def administrator_env(control: ControlClient, app_directory: Path, org_id: str) -> dict[str, str]:

@@ -123,6 +123,8 @@ END_TO_END = (
     EndToEnd("image", 180, {"bookworm": "full"}),
     EndToEnd("compromised_worker", 150, {"bookworm": "full"}),
     EndToEnd("platform_faults", 65, {"bookworm": "test"}),
+    # contract/test_placement_policy.py and test_catalog.py test the same in every merge, without hosts.
+    EndToEnd("policy", 120, {"bookworm": "full"}),
     EndToEnd("neighbours", 240, {"bookworm": "full"}),
 )
 

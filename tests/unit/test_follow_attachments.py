@@ -18,7 +18,19 @@ from runner.slurm.decide.attachments import PLAYBOOK
 from runner.slurm.host_vars import variables
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import playbooks, serving, tick
-from tests.unit.worlds import NOW, PROJECT, UNREACHABLE, add, after, allocation, deployed, instance, of_kind, settle
+from tests.unit.worlds import (
+    NOW,
+    PROJECT,
+    UNREACHABLE,
+    add,
+    after,
+    allocation,
+    deployed,
+    entitled,
+    instance,
+    of_kind,
+    settle,
+)
 
 A, B = UUID(int=0xA << 100), UUID(int=0xB << 100)
 ALLOWED = {"submit": True, "partitions": ["main"]}
@@ -259,6 +271,14 @@ def test_a_worker_of_another_project_does_not_join_and_the_code_says_why(
     asked: dict[str, Any], given: dict[str, Any], codes: list[str]
 ) -> None:
     theirs = allocation(3, project_id=A)
-    now = shared(attachment(**given), operations=(add(3, **asked),))
+    now = shared(attachment(**given), operations=(add(3, **asked),), entitlements=entitled(PROJECT, A))
     _, steps, _ = settle(now.later(allocations={**now.allocations, theirs.id: theirs}), decide)
     assert [one.code for one in of_kind(steps, Refuse)] == codes
+
+
+def test_a_contributed_worker_needs_an_entitlement_of_its_own_project() -> None:
+    theirs, asked = allocation(3, project_id=A), add(3, **CONTRIBUTION)
+    now = shared(attachment(status="active", may_contribute=True), operations=(asked,), entitlements=entitled(PROJECT))
+    _, steps, _ = settle(now.later(allocations={**now.allocations, theirs.id: theirs}), decide)
+    (refused,) = of_kind(steps, Refuse)
+    assert refused.code == "not_entitled" and str(A) in refused.why

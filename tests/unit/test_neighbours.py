@@ -23,7 +23,7 @@ from runner.slurm.components import COMPONENTS
 from runner.slurm.decide import decide
 from runner.slurm.member_reports import MemberReports
 from runner.translate import RunResult, translate
-from tests.unit.worlds import ME, NOW, add, allocation, claimed_by_us, controller, instance, worker
+from tests.unit.worlds import ME, NOW, PROJECT, add, allocation, claimed_by_us, controller, entitled, instance, worker
 
 OTHER = UUID(int=8)
 OUR_APP = instance().app_slug
@@ -185,6 +185,7 @@ def world(**changes: Any) -> World:
         "runner_id": ME,
         "members": (controller(status="ready", adapter_detail={"controller_hostname": "gs-1"}),),
         "allocations": {one.id: one for one in map(allocation, range(1, 5))},
+        "entitlements": entitled(PROJECT),
     }
     return World(**(fields | changes))
 

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -85,14 +86,20 @@ def test_the_manual_lists_every_setting_of_vault_and_of_ours() -> None:
 
 def test_every_number_of_the_policy_comes_from_its_setting(clean: pytest.MonkeyPatch) -> None:
     of_app = SlurmSettings().model_dump()
-    defaults = {name: value for name, value in asdict(Policy()).items() if name != "app"} | of_app
+    defaults = {
+        name: value for name, value in asdict(Policy()).items() if name not in ("app", "adapter_version")
+    } | of_app
     numbers = {name: value for name, value in defaults.items() if name != "assumed_events"}
     changed = {name: not value if isinstance(value, bool) else value + 1 for name, value in numbers.items()}
     use(clean, **{f"GPUAAS_{name.upper()}": str(value) for name, value in changed.items()}, GPUAAS_ASSUMED_EVENTS="all")
     changed["assumed_events"] = events.ASSUMED
     policy = _policy(settings.load(SlurmSettings), SLURM)
     assert isinstance(policy.app, SlurmSettings)
-    assert {**asdict(policy), **policy.app.model_dump()} == {**changed, "app": policy.app}
+    assert {**asdict(policy), **policy.app.model_dump()} == {
+        **changed,
+        "app": policy.app,
+        "adapter_version": version("gpuaas-slurm"),
+    }
 
 
 def test_a_missing_setting_is_named_by_its_variable() -> None:

@@ -54,9 +54,8 @@ class Enrolment:
         return str(uuid.uuid5(uuid.UUID(self.project_id), host.machine))
 
     def env(self) -> dict[str, str]:
-        """The settings of runner and operator, as environment variables."""
+        """The settings of runner and operator, as environment variables. A tenant's id is not one of a project."""
         return {
-            "GPUAAS_ORG_ID": self.org_id,
             "GPUAAS_PROJECT_ID": self.project_id,
             "GPUAAS_SERVICE_ACCOUNT_ID": self.service_account_id,
             "GPUAAS_KEY_ID": self.key_id,

@@ -17,7 +17,8 @@ from runner.slurm.decide import decide
 from runner.slurm.decide.attachments import PLAYBOOK
 from runner.slurm.host_vars import variables
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
-from tests.unit.lifecycle import playbooks, serving, tick
+from tests.unit.lifecycle import asked_of, playbooks, serving, tick
+from tests.unit.teardown import decommission
 from tests.unit.worlds import NOW, PROJECT, UNREACHABLE, add, after, allocation, deployed, instance, of_kind, settle
 
 A, B = UUID(int=0xA << 100), UUID(int=0xB << 100)
@@ -262,3 +263,28 @@ def test_a_worker_of_another_project_does_not_join_and_the_code_says_why(
     now = shared(attachment(**given), operations=(add(3, **asked),))
     _, steps, _ = settle(now.later(allocations={**now.allocations, theirs.id: theirs}), decide)
     assert [one.code for one in of_kind(steps, Refuse)] == codes
+
+
+@pytest.mark.parametrize("status", ["requested", "active", "suspended", "unheard-of"])
+def test_a_cluster_with_projects_on_it_is_not_taken_down(slurm: SharedSlurm, status: str) -> None:
+    now, steps, plays = ticks(asked_of(shared(attachment(status=status)), decommission()), slurm)
+    (refused,) = of_kind(steps, Refuse)
+    assert (refused.code, str(A) in refused.why) == ("projects_attached", True)
+    assert now.instance.status == "running" and "decommission" not in playbooks(plays)
+
+
+def test_a_cluster_is_not_taken_down_while_its_projects_are_not_known(slurm: SharedSlurm) -> None:
+    unread = Unreadable("attachment", str(A), "it is not an object")
+    _, steps, _ = ticks(asked_of(shared(unreadable_attachments=(unread,)), decommission()), slurm)
+    assert [one.code for one in of_kind(steps, Refuse)] == ["projects_attached"]
+
+
+def test_projects_that_leave_are_detached_with_the_cluster(slurm: SharedSlurm) -> None:
+    """A cluster that is broken does not say when their jobs have ended, and they must not hold it for ever."""
+    leaving = attachment(status="detaching")
+    slurm.fails = AdapterError("accounting_unreachable", "slurmdbd does not answer", "retryable")
+    now, steps, _ = ticks(asked_of(shared(leaving, attachment(B, status="detached")), decommission()), slurm)
+    assert now.instance.status == "deleted" and not of_kind(steps, Refuse)
+    assert [(one.status, one.access) for one in now.attachments] == [("detached", None), ("detached", None)]
+    (last,) = [step for step in of_kind(steps, SetAttachment) if step.changes["status"] == "detached"]
+    assert steps.index(last) < steps.index(of_kind(steps, SetInstance)[-1])

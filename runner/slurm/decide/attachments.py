@@ -7,6 +7,7 @@ hand in the accounts does not stay. Slurm itself proves the result on the host b
 
 from datetime import timedelta
 
+from runner.intent.errors import IntentError
 from runner.model import limits
 from runner.model.attached import AttachedProject
 from runner.model.attachments import AttachmentStatus
@@ -91,6 +92,29 @@ def shown(world: World, controller: Member) -> Detail:
 def report_instance(world: World, controller: Member) -> list[Step]:
     """The instance's own status; of a shared runtime with what was carried out for its projects."""
     return status.report_instance(world, controller, shown(world, controller))
+
+
+def require_all_leave(world: World) -> None:
+    """A cluster is taken down after its projects. One that detaches may be waiting for a cluster that is broken."""
+    stay = [
+        str(one.project_id)
+        for one in world.attachments
+        if one.status not in (AttachmentStatus.DETACHING, AttachmentStatus.DETACHED)
+    ]
+    if stay:
+        named = f"these projects are attached: {limits.named(stay)}"
+        raise IntentError("projects_attached", f"{named}. Detach them first: gpuaas-slurm shared detach")
+    if world.unreadable_attachments:
+        raise IntentError(
+            "projects_attached", f"whether projects are attached is not known: {world.unreadable_attachments[0]}"
+        )
+
+
+def end_all(world: World) -> list[Step]:
+    """With the cluster, what the last projects waited for is over."""
+    leaving = [one for one in world.attachments if one.status == AttachmentStatus.DETACHING]
+    gone = {"status": str(AttachmentStatus.DETACHED), "access": None}
+    return [SetAttachment("the cluster is gone", one, gone) for one in leaving]
 
 
 def asked_of(world: World) -> Projects:

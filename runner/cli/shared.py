@@ -256,7 +256,7 @@ def access(project: Project, as_json: Json = False) -> None:
 def jobs() -> None:
     """Say which project and identity each job belongs to, as JSON. It reads the output of sacct on stdin:
 
-    sacct --allusers --parsable2 --format=JobID,Account,User,State,JobName | gpuaas-slurm shared jobs
+    sacct --allusers --allocations --parsable2 --format=JobID,Account,User,State,JobName | gpuaas-slurm shared jobs
     """
     with as_administrator() as runtime:
         listed = runtime.attachments()

@@ -7,11 +7,12 @@ from uuid import UUID
 
 import pytest
 
+from runner.cli.access import project_lines
 from runner.model.attached import AttachedProject
 from runner.model.plan import AdapterError, Play, Refuse, SetAttachment, SetInstance
 from runner.model.platform import Unreadable
 from runner.model.world import Outcome, World
-from runner.slurm import attached
+from runner.slurm import attached, attachment_bundle
 from runner.slurm.app import SLURM
 from runner.slurm.decide import decide
 from runner.slurm.decide.attachments import PLAYBOOK
@@ -288,3 +289,17 @@ def test_projects_that_leave_are_detached_with_the_cluster(slurm: SharedSlurm) -
     assert [(one.status, one.access) for one in now.attachments] == [("detached", None), ("detached", None)]
     (last,) = [step for step in of_kind(steps, SetAttachment) if step.changes["status"] == "detached"]
     assert steps.index(last) < steps.index(of_kind(steps, SetInstance)[-1])
+
+
+@pytest.mark.parametrize(("limits", "minutes"), [({}, 10), ({"wall_minutes": 5}, 5), ({"wall_minutes": 600}, 10)])
+def test_the_commands_of_a_projects_bundle_are_within_its_limits(limits: dict[str, int], minutes: int) -> None:
+    access = {"cluster_name": "gs", "controller": {"host": "10.0.0.1", "port": 2222}, "ssh": {"known_hosts": "h k"}}
+    now = shared(attachment(status="active", app_policy={**ALLOWED, "limits": limits}))
+    asked = attached.projects(now.instance, now.members, now.attachments)
+    found = attachment_bundle.bundle(now.instance.model_copy(update={"access": access}), asked, now.attachments[0])
+    assert found is not None and found["ssh"]["command"] == "ssh -p 2222 ann@10.0.0.1"
+    options = f"--account={account(A)} --partition=main --time={minutes}"
+    assert found["submit"] == {"batch": f"sbatch {options} --wrap=hostname", "interactive": f"srun {options} hostname"}
+    shown = project_lines(found)
+    assert f"  batch: {found['submit']['batch']}" in shown and "  ann  oidc|ann" in shown
+    assert attachment_bundle.bundle(now.instance, asked, now.attachments[0]) is None

@@ -54,7 +54,7 @@ class Enrolment:
         return str(uuid.uuid5(uuid.UUID(self.project_id), host.machine))
 
     def env(self) -> dict[str, str]:
-        """The settings of runner and operator, as environment variables. A tenant's id is not one of a project."""
+        """The settings of runner and operator, as environment variables."""
         return {
             "GPUAAS_PROJECT_ID": self.project_id,
             "GPUAAS_SERVICE_ACCOUNT_ID": self.service_account_id,

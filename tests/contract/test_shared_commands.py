@@ -91,6 +91,24 @@ def test_jobs_lead_back_to_project_and_identity_after_a_detach(running: Tenant) 
     assert (second["project_id"], second["subject"]) == (None, None)
 
 
+def test_the_common_commands_find_the_administrators_only_runtime(running: Tenant) -> None:
+    admin, spare = administrator(running), running.owner.allocation_ids[2]
+    for command in (("status",), ("get", "members"), ("get", "operations"), ("get", "allocations")):
+        ends(gpuaas_slurm(admin, *command), 0)
+    (worker,) = [one for one in running.items("workers") if one["component_key"] == "worker"]
+    for verb, *options in (
+        ("add", "--allocations", spare[:13]),
+        ("drain", "--members", worker["id"][:8]),
+        ("stop",),
+    ):
+        done = gpuaas_slurm(admin, "op", verb, running.runtime["id"][:8], *options, "--json")
+        asked = json.loads(ends(done, 0).stdout)
+        kind = "worker-operations" if options else "operations"
+        assert read(running, f"{running.path}/{kind}/{asked['id']}")["operation"] == verb
+    requested = [one for one in running.items("worker-operations") if one["operation"] == "add"]
+    assert requested[-1]["allocation_ids"] == [spare]
+
+
 def test_a_mistake_is_answered_with_what_to_do(running: Tenant, project: Project) -> None:
     admin = administrator(running)
     for arguments, words in (

@@ -81,3 +81,31 @@ def test_a_runner_of_one_runtime_touches_no_other(running: Tenant, platform: Pla
     plays = len(hosts.order)
     work(running)
     assert read(other)["status"] == "requested" and len(hosts.order) == plays
+
+
+def test_a_project_that_leaves_the_tenant_is_closed_and_detached_after_its_jobs(running: Tenant, hosts: Hosts) -> None:
+    leaves, stays = running.bare_project(), running.bare_project()
+    running.platform.control.set_identities(leaves.project_id, [ANN])
+    paths = [running.attach(one, active=False, app_policy=ALLOWED) for one in (leaves, stays)]
+    work(running)
+    assert hosts.may_submit(account(leaves)) and hosts.may_submit(account(stays))
+    hosts.busy_accounts = [account(leaves)]
+    running.platform.control.leave_tenant(leaves.project_id)
+    work(running)
+    assert (hosts.may_submit(account(leaves)), hosts.may_submit(account(stays))) == (False, True)
+    assert read(running, paths[0])["status_detail"]["waiting"] == "jobs of the project that have not ended"
+    hosts.busy_accounts = []
+    work(running, observe_seconds=0)
+    assert [read(running, path)["status"] for path in paths] == ["detached", "active"]
+    assert [one["type"] for one in running.items("events")][-1] == "apps.attachment.detached"
+
+
+def test_a_runtime_is_not_decommissioned_under_its_projects(running: Tenant) -> None:
+    project = running.bare_project()
+    running.attach(project, active=False)
+    work(running)
+    asked = running.admin.post(f"{running.path}/operations", {"operation": "decommission"}).json()
+    work(running)
+    shown = read(running, f"{running.path}/operations/{asked['id']}")
+    assert (shown["status"], shown["error"]["code"]) == ("failed", "projects_attached")
+    assert project.project_id in shown["error"]["message"] and read(running)["status"] == "running"

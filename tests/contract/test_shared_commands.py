@@ -78,7 +78,9 @@ def test_jobs_lead_back_to_project_and_identity_after_a_detach(running: Tenant) 
     running.platform.control.set_identities(project.project_id, [ANN])
     output_of(admin, "attach", project.project_id)
     work(running)
-    output_of(admin, "detach", project.project_id)
+    assert "cancelled at 20" in output_of(admin, "detach", project.project_id, "--deadline", "3600")
+    (asked,) = running.items("attachments")
+    assert asked["status"] == "detaching" and list(asked["detach_parameters"]) == ["cancel_jobs_at"]
     work(running)
     rows = f"JobID|Account|User|JobName\n7|{account(project)}|ann|a|b\n8|made_by_hand|eve|x\n"
     command = [COMMAND, "shared", "jobs"]
@@ -116,6 +118,7 @@ def test_a_mistake_is_answered_with_what_to_do(running: Tenant, project: Project
         (("attach", "short"), "pass the whole id"),
         (("attach", running.owner.project_id, "--trusted-contributor"), "--may-contribute"),
         (("limit", "0000"), "no limit is given"),
+        (("detach", "0000", "--cancel-jobs", "--deadline", "5"), "leave --deadline out"),
         (("allow", "0000", "--partition", "gold"), "use main or own"),
     ):
         assert words in output_of(admin, *arguments, code=2), arguments

@@ -11,6 +11,7 @@ from runner.cli.access import project_lines
 from runner.model.attached import AttachedProject
 from runner.model.plan import AdapterError, Play, Refuse, SetAttachment, SetInstance
 from runner.model.platform import Unreadable
+from runner.model.times import stamp
 from runner.model.world import Outcome, World
 from runner.slurm import attached, attachment_bundle
 from runner.slurm.app import SLURM
@@ -303,3 +304,22 @@ def test_the_commands_of_a_projects_bundle_are_within_its_limits(limits: dict[st
     shown = project_lines(found)
     assert f"  batch: {found['submit']['batch']}" in shown and "  ann  oidc|ann" in shown
     assert attachment_bundle.bundle(now.instance, asked, now.attachments[0]) is None
+
+
+def test_a_detach_with_a_deadline_cancels_jobs_when_it_has_passed(slurm: SharedSlurm) -> None:
+    slurm.busy = [account(A)]
+    terms = {"cancel_jobs_at": stamp(NOW + timedelta(hours=1))}
+    now, _, plays = ticks(shared(attachment(status="detaching", detach_parameters=terms)), slurm)
+    assert {str(play.terms["slurm_projects_cancelled"]) for play in plays if play.playbook == PLAYBOOK} == {"[]"}
+    assert terms["cancel_jobs_at"] in str((now.attachments[0].status_detail or {})["waiting"])
+    now, _, plays = ticks(now.later(now=NOW + timedelta(hours=1)), slurm)
+    assert next(play.terms["slurm_projects_cancelled"] for play in plays if play.playbook == PLAYBOOK) == [account(A)]
+    assert now.attachments[0].status == "detaching", "until they have ended"
+
+
+@pytest.mark.parametrize("terms", [{"cancel_jobs_at": "soon"}, {"cancel_jobs_at": 5}, {"jobs": "cancel"}])
+def test_terms_of_a_detach_that_cannot_be_read_cancel_no_job(slurm: SharedSlurm, terms: dict[str, Any]) -> None:
+    slurm.busy = [account(A)]
+    now, _, plays = ticks(shared(attachment(status="detaching", detach_parameters=terms)), slurm)
+    assert {str(play.terms["slurm_projects_cancelled"]) for play in plays if play.playbook == PLAYBOOK} == {"[]"}
+    assert "None is cancelled: detach_parameters" in str((now.attachments[0].status_detail or {})["waiting"])

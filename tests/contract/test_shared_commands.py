@@ -130,6 +130,27 @@ def test_a_mistake_is_answered_with_what_to_do(running: Tenant, project: Project
     assert done.returncode == 2 and "GPUAAS_SHARED_RUNTIME_ID: is not set" in done.stderr
 
 
+def test_only_the_tenants_administrator_uses_the_commands_of_one(running: Tenant) -> None:
+    project, other = running.project(), new_tenant(running.platform, deployed=False)
+    running.attach(project)
+    before = running.items("attachments")
+    ids = {"GPUAAS_SHARED_RUNTIME_ID": running.runtime["id"]}
+    for token in (project.operator_token, other.admin.token, running.operator.token, running.owner.operator_token):
+        caller = administrator(running, **ids, GPUAAS_OPERATOR_TOKEN=token or "")
+        for command in (
+            ("attach", running.bare_project().project_id),
+            ("allow", project.project_id),
+            ("limit", project.project_id, "--gpus", "1"),
+            ("suspend", project.project_id),
+            ("detach", project.project_id, "--cancel-jobs"),
+        ):
+            since = running.platform.control.requests()["last"]
+            output_of(caller, *command, code=2)
+            last = running.platform.control.requests(since=since)["requests"][-1]
+            assert last["status"] in (403, 409), (command, last)
+    assert running.items("attachments") == before
+
+
 def test_a_contribution_is_refused_because_it_is_not_supported_yet(running: Tenant) -> None:
     project = running.project(allocations=1)
     dialable(project, first=90)

@@ -5,6 +5,7 @@ The tenant's administrator uses GPUAAS_ORG_ID and an own token. What a project d
 
 import sys
 import uuid
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from runner.cli.options import Form, Json, Output, chosen_form, given_id, read_p
 from runner.cli.shared_records import ROOT_WARNING, Runtime, as_administrator, as_tenant, row
 from runner.model.attached import AttachedProject
 from runner.model.errors import Conflict, RequestError
+from runner.model.times import stamp
 from runner.slurm.attribution import UnreadableRows, attributed
 from runner.slurm.charges import charges
 
@@ -204,15 +206,25 @@ def resume(project: Project, as_json: Json = False) -> None:
 def detach(
     project: Project,
     cancel_jobs: Annotated[bool, typer.Option("--cancel-jobs", help="Cancel its jobs instead of waiting.")] = False,
+    deadline: Annotated[
+        int | None, typer.Option(min=0, help="Seconds to wait for its jobs before they are cancelled.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Let a project leave: no new job, its account is closed, the history of its jobs stays."""
+    if cancel_jobs and deadline is not None:
+        raise RequestError("--cancel-jobs waits for no job: leave --deadline out")
     with as_administrator() as runtime:
         attachment = runtime.attachment(project)
         body: dict[str, Any] = {"status": "detaching"}
+        how = "as soon as its jobs have ended"
         if cancel_jobs:
             body["app_policy"] = {**attachment.app_policy, "detach_jobs": "cancel"}
-        how = "its jobs are cancelled" if cancel_jobs else "as soon as its jobs have ended"
+            how = "its jobs are cancelled"
+        if deadline is not None:
+            ends = stamp(datetime.now(UTC) + timedelta(seconds=deadline))
+            body["detach_parameters"] = {"cancel_jobs_at": ends}
+            how = f"its jobs are cancelled at {ends}"
         _answer(runtime, runtime.change(attachment, body), f"leaves: {how}", as_json=as_json)
 
 
@@ -256,7 +268,7 @@ def access(project: Project, as_json: Json = False) -> None:
 def jobs() -> None:
     """Say which project and identity each job belongs to, as JSON. It reads the output of sacct on stdin:
 
-    sacct --allusers --parsable2 --format=JobID,Account,User,State,JobName | gpuaas-slurm shared jobs
+    sacct --allusers --allocations --parsable2 --format=JobID,Account,User,State,JobName | gpuaas-slurm shared jobs
     """
     with as_administrator() as runtime:
         listed = runtime.attachments()

@@ -72,10 +72,7 @@ def as_administrator() -> Iterator[Runtime]:
     with as_operator() as (client, loaded):
         if isinstance(loaded.scope, ProjectScope):
             raise RequestError(AS_ADMINISTRATOR)
-        record = find_instance(client, loaded, None)
-        own = loaded.model_copy(update={"shared_runtime_id": record.id})
-        with Client(own, person=True) as below:
-            yield Runtime(below, own, record)
+        yield Runtime(client, loaded, find_instance(client, loaded, None))
 
 
 @contextlib.contextmanager

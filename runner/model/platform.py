@@ -126,6 +126,11 @@ class AppInstance(PlatformRecord):
         return self.project_id is None
 
     @property
+    def is_consumer(self) -> bool:
+        """Whether it stands for its project's attachment to a shared runtime, and has that one's access bundle."""
+        return self.control_plane_scope == "tenant" and not self.is_shared
+
+    @property
     def notes(self) -> StatusDetail:
         """`status_detail`, typed."""
         return StatusDetail.read(self.status_detail or {})

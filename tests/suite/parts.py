@@ -102,6 +102,8 @@ END_TO_END = (
     # Both in `full`; worker_faults adds several workers in one run.
     EndToEnd("bulk", 140, {"bookworm": "full", "trixie": "full"}),
     # Both in `full`; unit/test_accounting_steps.py holds the same rules by property in every merge.
+    # Both in `full`; contract/test_shared_runner.py has the runner, with simulated hosts, in every merge.
+    EndToEnd("shared_runtime", 600, {"bookworm": "full", "trixie": "full"}),
     EndToEnd("shared", 420, {"bookworm": "full", "trixie": "full"}),
     # Both Debians in `full`: long.
     EndToEnd("upgrade", 700, {"bookworm": "full", "trixie": "full"}),

@@ -70,11 +70,17 @@ def test_contributed_workers_are_for_their_project_unless_its_policy_shares_them
     assert shared.wanted.partitions[PB] == tuple(sorted((PA, PB)))
 
 
-@pytest.mark.parametrize("status", ["requested", "suspended", "detaching", "paused"])
+@pytest.mark.parametrize("status", ["requested", "suspended", "paused"])
 def test_only_an_active_attachment_is_open_and_the_others_keep_their_users(status: str) -> None:
     found = want(attached(A, person("s", username="ann"), status=status))
     assert accounts(found) == {PA: (False, ("ann",))}
     assert codes(found) == ([(A, "attachment_closed")] if status == "paused" else [])
+
+
+def test_users_of_a_project_that_leaves_are_on_the_hosts_for_their_last_jobs_only() -> None:
+    """A pending job would never start, and be waited for without end: without a user on the list it is cancelled."""
+    found = want(attached(A, person("s", username="ann"), status="detaching"))
+    assert accounts(found) == {PA: (False, ())} and [one.name for one in found.people.values()] == ["ann"]
 
 
 def test_a_detached_project_has_an_account_and_no_users() -> None:

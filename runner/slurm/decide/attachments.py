@@ -5,8 +5,9 @@ last, which the controller's notes keep. It is carried out again every few minut
 hand in the accounts does not stay. Slurm itself proves the result on the host before anything opens.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from runner.intent.errors import IntentError
 from runner.model import limits
 from runner.model.attached import AttachedProject
 from runner.model.attachments import AttachmentStatus
@@ -14,6 +15,7 @@ from runner.model.instance_notes import Reason
 from runner.model.names import host_name
 from runner.model.plan import Act, AdapterError, Detail, Play, SetAttachment, SetMember, Step, Wait
 from runner.model.platform import Health, InstanceStatus, Member, MemberStatus
+from runner.model.times import stamp
 from runner.slurm import attached, attachment_bundle, notes
 from runner.slurm.attached import OPEN, Projects
 from runner.slurm.controller import ready_workers
@@ -21,6 +23,7 @@ from runner.slurm.decide import claims, status
 from runner.slurm.decide.members import obstacle
 from runner.slurm.notes import ConfigTrial, ControllerNotes, InstanceNotes
 from runner.slurm.reports import PROJECTS
+from runner.slurm.tenant.policy import read_detach
 from runner.slurm.world import World
 
 PLAYBOOK, ACT = "follow_attachments", "projects"
@@ -93,8 +96,47 @@ def report_instance(world: World, controller: Member) -> list[Step]:
     return status.report_instance(world, controller, shown(world, controller))
 
 
+def require_all_leave(world: World) -> None:
+    """A cluster is taken down after its projects. One that detaches may be waiting for a cluster that is broken."""
+    stay = [
+        str(one.project_id)
+        for one in world.attachments
+        if one.status not in (AttachmentStatus.DETACHING, AttachmentStatus.DETACHED)
+    ]
+    if stay:
+        named = f"these projects are attached: {limits.named(stay)}"
+        raise IntentError("projects_attached", f"{named}. Detach them first: gpuaas-slurm shared detach")
+    if world.unreadable_attachments:
+        raise IntentError(
+            "projects_attached", f"whether projects are attached is not known: {world.unreadable_attachments[0]}"
+        )
+
+
+def end_all(world: World) -> list[Step]:
+    """With the cluster, what the last projects waited for is over."""
+    leaving = [one for one in world.attachments if one.status == AttachmentStatus.DETACHING]
+    gone = {"status": str(AttachmentStatus.DETACHED), "access": None}
+    return [SetAttachment("the cluster is gone", one, gone) for one in leaving]
+
+
 def asked_of(world: World) -> Projects:
-    return attached.projects(world.instance, world.members, world.attachments, world.unreadable_attachments)
+    attachments = [_as_of_now(one, world) for one in world.attachments]
+    return attached.projects(world.instance, world.members, attachments, world.unreadable_attachments)
+
+
+def _as_of_now(attachment: AttachedProject, world: World) -> AttachedProject:
+    """A project that leaves loses its jobs once its deadline has passed."""
+    when = _deadline(attachment)
+    if attachment.status != AttachmentStatus.DETACHING or when is None or world.now < when:
+        return attachment
+    return attachment.model_copy(update={"app_policy": {**attachment.app_policy, "detach_jobs": "cancel"}})
+
+
+def _deadline(attachment: AttachedProject) -> datetime | None:
+    try:
+        return read_detach(attachment.detach_parameters).cancel_jobs_at
+    except IntentError:
+        return None
 
 
 def _check_every(world: World) -> timedelta:
@@ -181,10 +223,18 @@ def _waits(world: World, stored: ControllerNotes, attachment: AttachedProject) -
     if attachment.status != AttachmentStatus.DETACHING:
         return None
     if attached.account_of(attachment) in (stored.projects_busy or []):
-        return "jobs of the project that have not ended"
+        return f"jobs of the project that have not ended{_how_long(attachment)}"
     own = [
         host_name(one)
         for one in world.members
         if one.source_project_id == attachment.project_id and one.status != MemberStatus.DELETED
     ]
     return f"workers that the project contributed: {limits.named(own)}. Withdraw or remove them" if own else None
+
+
+def _how_long(attachment: AttachedProject) -> str:
+    try:
+        when = read_detach(attachment.detach_parameters).cancel_jobs_at
+    except IntentError as error:
+        return f". None is cancelled: {error.message}"
+    return f". They are cancelled at {stamp(when)}" if when else ""

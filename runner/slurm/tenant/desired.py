@@ -193,10 +193,15 @@ def _account(
         name=one.account,
         project_id=str(one.attachment.project_id),
         open=one.open,
-        users=tuple(sorted(person.name for person in members)),
+        users=() if _leaves(one) else tuple(sorted(person.name for person in members)),
         limits=one.policy.limits.read() if one.open else Limits(),
         memory=as_text(remembered.values()),
     )
+
+
+def _leaves(one: Project) -> bool:
+    """No job of it starts any more: as of removed users, pending ones are cancelled and the last one is waited for."""
+    return one.attachment.status == AttachmentStatus.DETACHING
 
 
 def _notes(one: Project, roster: Roster, before: TenantNotes) -> TenantNotes:

@@ -56,7 +56,6 @@ class Enrolment:
     def env(self) -> dict[str, str]:
         """The settings of runner and operator, as environment variables."""
         return {
-            "GPUAAS_ORG_ID": self.org_id,
             "GPUAAS_PROJECT_ID": self.project_id,
             "GPUAAS_SERVICE_ACCOUNT_ID": self.service_account_id,
             "GPUAAS_KEY_ID": self.key_id,

@@ -17,10 +17,11 @@ from uuid import UUID
 import pytest
 
 from runner.model.attachments import Attachment
+from runner.slurm.tenant.accounting_state import parse_remembered
 from runner.slurm.tenant.desired import account_name, desired, partitions
 from runner.slurm.tenant.identities import derived, digest_of
 from sandbox.fleet.images import SUITES
-from tests.commands import ends
+from tests.commands import EXEC, ends
 from tests.e2e.cluster import Cluster, by_hand, deploy, fleet_named, until
 from tests.platform_process import ROOT
 from tests.runner_process import COMMAND
@@ -61,14 +62,18 @@ class Shared:
         file = self.directory / "variables.json"
         file.write_text(json.dumps(variables))
         play = ("ansible-playbook", "-v", "-i", "gpuaas.yml", f"playbooks/{playbook}.yml", "-e", f"@{file}")
-        done = by_hand(self.cluster, COMMAND, "exec", "--instance", self.cluster.instance_id, "--", *play)
+        done = by_hand(self.cluster, COMMAND, *EXEC, "--instance", self.cluster.instance_id, "--", *play)
         return ends(done, 0).stdout
 
     def follow(self) -> str:
         """Attachments as they are now, carried out. Daemons keep running."""
         before = [self.cluster.process(START, unit) for unit in ("slurmctld", "slurmdbd")]
         wanted = desired(
-            self.on("sacctmgr -nP show cluster format=cluster"), ORG, self.attachments(), contributors=[PROJECTS["B"]]
+            self.on("sacctmgr -nP show cluster format=cluster"),
+            ORG,
+            self.attachments(),
+            contributors=[PROJECTS["B"]],
+            in_slurm=parse_remembered(self.on("sacctmgr -nP show qos format=name,description")),
         )
         assert [(one.code, one.message) for one in wanted.kept_out] == []
         for letter, project in PROJECTS.items():

@@ -102,7 +102,7 @@ def desired(
     notes = {one.id: TenantNotes.read(one.adapter_detail) for one in attachments}
     kept_out += [KeptOut(one, notes[one].problems[0].code, notes[one].problems[0].message) for one in _broken(notes)]
     attachments = [one for one in attachments if not notes[one.id].problems]
-    projects, collided = _projects(attachments, notes)
+    projects, collided = _projects(attachments, notes, contributors)
     kept_out += collided
     present = [one for one in projects if one.attachment.status != AttachmentStatus.DETACHED]
     remembered = [from_notes(notes[one.id]) for one in sorted(attachments, key=lambda one: str(one.id))]
@@ -128,7 +128,7 @@ def desired(
 
 
 def _projects(
-    attachments: Sequence[Attachment], notes: Mapping[UUID, TenantNotes]
+    attachments: Sequence[Attachment], notes: Mapping[UUID, TenantNotes], contributors: Collection[UUID]
 ) -> tuple[list[Project], list[KeptOut]]:
     """One project each. Of two with the same account the one that has it on record keeps it, else the older one.
 
@@ -147,7 +147,7 @@ def _projects(
         ),
     )
     for attachment in ordered:
-        one = _read(attachment)
+        one = _read(attachment, attachment.project_id in contributors)
         if one.account in found:
             other = found[one.account].attachment
             why = f"project {attachment.project_id} would have the account {one.account} of project {other.project_id}"
@@ -162,7 +162,7 @@ def _how_late(attachment: Attachment) -> tuple[bool, bool, str, str]:
     return not is_over, attachment.created_at is not None, str(attachment.created_at), str(attachment.id)
 
 
-def _read(attachment: Attachment) -> Project:
+def _read(attachment: Attachment, contributes: bool) -> Project:
     account = account_name(attachment.project_id)
     try:
         policy = read_policy(attachment.app_policy)
@@ -176,6 +176,8 @@ def _read(attachment: Attachment) -> Project:
         why = "its policy does not allow it to submit"
     elif not policy.partitions:
         why = "its policy names no partition"
+    elif MAIN not in policy.partitions and not contributes:
+        why = "its policy names the workers that it contributed, and none is in the cluster"
     else:
         return Project(attachment, account, policy, True)
     return Project(attachment, account, policy, False, why)

@@ -73,10 +73,12 @@ def test_a_project_is_attached_allowed_limited_suspended_and_detached(running: T
     assert who(running)["projects"][0]["status"] == "detached"
 
 
-def test_jobs_lead_back_to_project_and_identity_after_a_detach(running: Tenant) -> None:
+def test_jobs_lead_back_to_project_and_identity_after_a_rename_and_a_detach(running: Tenant) -> None:
     admin, project = administrator(running), running.bare_project()
     running.platform.control.set_identities(project.project_id, [ANN])
     output_of(admin, "attach", project.project_id)
+    work(running)
+    running.platform.control.set_identities(project.project_id, [{**ANN, "username": "anna"}])
     work(running)
     assert "cancelled at 20" in output_of(admin, "detach", project.project_id, "--deadline", "3600")
     (asked,) = running.items("attachments")

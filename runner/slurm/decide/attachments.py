@@ -23,6 +23,7 @@ from runner.slurm.decide import claims, status
 from runner.slurm.decide.members import obstacle
 from runner.slurm.notes import ConfigTrial, ControllerNotes, InstanceNotes
 from runner.slurm.reports import PROJECTS
+from runner.slurm.tenant.memory import TenantNotes
 from runner.slurm.tenant.policy import read_detach
 from runner.slurm.world import World
 
@@ -46,6 +47,8 @@ def settle(world: World, controller: Member) -> list[Step]:
         return []
     if stored.projects_change and world.did(ACT, controller) and controller.id in world.outcomes:
         return [_conclude(world, controller, stored.projects_change)]
+    if named := _names(world, asked):
+        return named
     if stored.projects_version == asked.version:
         return [*_reports(world, asked, stored), *_error_ended(controller, stored)]
     return []
@@ -68,6 +71,8 @@ def play(world: World, controller: Member) -> list[Step]:
         return [Wait(held, host_name(controller))]
     # An account is of the controller alone; users have to be on every host first.
     new_users = stored.users_version != asked.users_version
+    if changed and asked.desired.unnamed and not world.did("look", controller):
+        return [status.look(controller, "new identities get users that nobody had before")]
     workers = ready_workers(world.members) if new_users else []
     if waits := [Wait(why, host_name(one)) for one in workers if (why := obstacle(world, one))]:
         # A job of a user that its worker does not have would fail there.
@@ -86,7 +91,7 @@ def shown(world: World, controller: Member) -> Detail:
     if not is_served(world, controller) or world.unreadable_attachments:
         return {}
     stored, asked = notes.controller(controller), asked_of(world)
-    if stored.projects_version != asked.version or stored.projects_change:
+    if stored.projects_version != asked.version or stored.projects_change or asked.desired.unnamed:
         return {}
     return InstanceNotes(attachments_digest=attached.digest(world.attachments)).changes
 
@@ -120,8 +125,10 @@ def end_all(world: World) -> list[Step]:
 
 
 def asked_of(world: World) -> Projects:
+    """What the attachments ask for. Who gets which user is certain in a tick that has looked at the cluster."""
+    in_slurm = world.snapshot.remembered if world.snapshot else None
     attachments = [_as_of_now(one, world) for one in world.attachments]
-    return attached.projects(world.instance, world.members, attachments, world.unreadable_attachments)
+    return attached.projects(world.instance, world.members, attachments, world.unreadable_attachments, in_slurm)
 
 
 def _as_of_now(attachment: AttachedProject, world: World) -> AttachedProject:
@@ -180,11 +187,32 @@ def _error_ended(controller: Member, stored: ControllerNotes) -> list[Step]:
 # -- what is written on an attachment ----------------------------------------------------------------------------
 
 
+def _names(world: World, asked: Projects) -> list[Step]:
+    """Users of new identities, noted before any play makes them: whoever is not noted is not let in."""
+    return [
+        SetAttachment("its identities have these users", one, {"adapter_detail": _with(one, noted)})
+        for one in _reported(world, asked)
+        if (noted := asked.desired.notes.get(one.id)) and one.differs({"adapter_detail": _with(one, noted)})
+    ]
+
+
+def _with(attachment: AttachedProject, noted: TenantNotes) -> Detail:
+    return {**attachment.adapter_detail, **noted.changes}
+
+
+def _reported(world: World, asked: Projects) -> list[AttachedProject]:
+    """Attachments that something is written on. What is known of one with an unnamed identity is not all."""
+    left_out = asked.desired.unnamed
+    return [
+        one
+        for one in world.attachments
+        if one.status != AttachmentStatus.DETACHED and not attached.unreadable_note(one) and one.id not in left_out
+    ]
+
+
 def _reports(world: World, asked: Projects, stored: ControllerNotes) -> list[Step]:
     steps: list[Step] = []
-    for attachment in world.attachments:
-        if attachment.status == AttachmentStatus.DETACHED or attached.unreadable_note(attachment):
-            continue
+    for attachment in _reported(world, asked):
         changes = _changes(world, asked, stored, attachment)
         if attachment.differs(changes):
             new = {name: value for name, value in changes.items() if getattr(attachment, name) != value}

@@ -12,12 +12,14 @@ from runner import context, log
 from runner.intent.errors import first_problem
 from runner.model.attached import AttachedProject
 from runner.model.errors import NotFound, Unavailable
+from runner.model.gaps import Gaps
 from runner.model.platform import Allocation, AppInstance, Caller, Delivery, Member, Operation, Resolution, Unreadable
 from runner.model.scope import ProjectScope, RuntimeScope
 from runner.platform import wire
 from runner.platform.answers import Listing, T, differs, id_of, read, text_of
 from runner.platform.auth import TokenSource
 from runner.platform.clock import Clock
+from runner.platform.evidence import log_gap
 from runner.platform.transport import Transport
 from runner.settings import Settings
 from runner.telemetry.meter import Meter
@@ -40,11 +42,14 @@ class Client:
         clock: Clock | None = None,
         meter: Meter | None = None,
         tracer: Tracer | None = None,
+        gaps: Gaps | None = None,
     ) -> None:
         self.scope = settings.scope
         self._settings = settings
         self.meter = meter or Meter()
         self.tracer = tracer or Tracer()
+        # Where the platform's answers differ from the contract; see runner/model/gaps.py.
+        self.gaps = Gaps(log_gap) if gaps is None else gaps
         self._tokens = tokens or TokenSource(settings, person=person, meter=self.meter)
         self._clock = clock or Clock()
         self._transport = Transport(settings, self._tokens, self._clock, self.meter, self.tracer)
@@ -60,7 +65,9 @@ class Client:
         if timeout is not None:
             shorter = min(timeout, settings.api_timeout_seconds)
             settings = settings.model_copy(update={"api_timeout_seconds": shorter})
-        return Client(settings, tokens=self._tokens, clock=self._clock, meter=self.meter, tracer=self.tracer)
+        return Client(
+            settings, tokens=self._tokens, clock=self._clock, meter=self.meter, tracer=self.tracer, gaps=self.gaps
+        )
 
     def now(self) -> datetime:
         """The time by which leases and due times are judged: the platform's, once it has answered."""

@@ -87,6 +87,15 @@ class NewMember(Step):
 
 
 @dataclass(frozen=True)
+class NewOperation(Step):
+    """Request an operation that the platform did not make at the deploy. The same step is the same request."""
+
+    verb: str
+    component_key: str
+    allocation_ids: tuple[UUID, ...]
+
+
+@dataclass(frozen=True)
 class SetMember(Step):
     member: Member
     status: str
@@ -243,6 +252,8 @@ def shown(step: Step) -> dict[str, str]:
             subject, what = host_name(member), "claim" if hold else "new fence"
         case NewMember(component_key=key, allocation_id=allocation):
             subject, what = f"{key} on allocation {str(allocation)[:8]}", "create member"
+        case NewOperation(verb=verb, allocation_ids=allocations):
+            subject, what = f"{len(allocations)} allocation(s)", f"request {verb}"
         case Pin(members=members):
             subject, what = _names(members), "pin host keys"
         case SetMember(member=member, status=status):

@@ -22,6 +22,7 @@ from runner.model.plan import (
     Finish,
     ForgetSecrets,
     NewMember,
+    NewOperation,
     Pin,
     Play,
     Refuse,
@@ -101,6 +102,8 @@ class World(Generic[SnapshotT, SettingsT]):
     packages: Resolution | None = None
     # Members and operations that exist but cannot be read: nothing is concluded from what the lists do not show.
     unreadable: tuple[Unreadable, ...] = ()
+    # Every operation on members there ever was, while an instance is deployed on a platform that makes none itself.
+    history: tuple[Operation, ...] | None = None
     # The projects on a shared runtime, and the records of that list that cannot be read. An instance has none.
     attachments: tuple[AttachedProject, ...] = ()
     unreadable_attachments: tuple[Unreadable, ...] = ()
@@ -211,6 +214,9 @@ class World(Generic[SnapshotT, SettingsT]):
                 made = _member(written, self._made(step))
                 # The answer may be that of another runner's request under the same key, which has its fence 1 then.
                 return self.with_fence(made, 1) if claims.is_first_claim(operation) else self.with_member(made)
+            case NewOperation():
+                requested = written if isinstance(written, Operation) else self._requested(step)
+                return self.later(operations=(*self.operations, requested), history=(*(self.history or ()), requested))
             case SetMember(member=member, new_fence=new_fence):
                 made = _member(written, member.written(step.status, step.detail), new_fence=new_fence)
                 world = self.with_fence(made, claims.fence(made) or 0) if new_fence else self.with_member(made)
@@ -248,6 +254,16 @@ class World(Generic[SnapshotT, SettingsT]):
             "attempt": operation.attempt + 1,
         }
         return operation.model_copy(update=changes)
+
+    def _requested(self, step: NewOperation) -> Operation:
+        return Operation(
+            id=uuid5(NAMESPACE_OID, f"{self.instance.id}/{step.verb}/{step.allocation_ids}"),
+            operation=step.verb,
+            component_key=step.component_key,
+            allocation_ids=list(step.allocation_ids),
+            status=OperationStatus.ACCEPTED,
+            correlation_id=self.instance.correlation_id,
+        )
 
     def _made(self, step: NewMember) -> Member:
         return Member(

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from runner.model.errors import PlatformError, Unavailable
-from runner.platform import client as client_module
+from runner.platform import records
 from runner.platform.auth import TokenSource
 from runner.platform.client import Client
 from runner.settings import Settings
@@ -45,7 +45,7 @@ def client(answer: Callable[[], httpx.Response]) -> Client:
 def test_a_malformed_list_is_a_platform_error(
     answer: Callable[[], httpx.Response], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "MAX_PAGES", 20)
+    monkeypatch.setattr(records, "MAX_PAGES", 20)
     with pytest.raises(PlatformError) as error:
         client(answer).instances(app_slug="x")
     assert error.value.code == "bad_answer"

@@ -109,6 +109,7 @@ class OtherPlatform:
         account, key = project.service_account, Ed25519PrivateKey.generate()
         self.accounts[account["key_id"]] = (key.public_key(), account)
         file = directory / f"{account['key_id']}.pem"
+        file.touch(0o600)
         encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
         file.write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))
         return {

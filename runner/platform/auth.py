@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from runner.model.errors import Rejected, Unavailable
-from runner.platform import contract, wire
+from runner.platform import contract, secret_files, wire
+from runner.platform.secret_files import SecretFileError
 from runner.settings import Settings
 from runner.telemetry.meter import Meter
 
@@ -108,10 +109,12 @@ def _assertion(key_file: Path, account: str, key_id: str, audience: str) -> str:
     now = int(time.time())
     claims = {"iss": account, "sub": account, "aud": audience, "iat": now, "exp": now + 60, "jti": uuid.uuid4().hex}
     try:
-        key = load_pem_private_key(key_file.read_bytes(), None)
+        key = load_pem_private_key(secret_files.content("GPUAAS_PRIVATE_KEY_FILE", key_file), None)
         algorithm = next(name for kind, name in _ALGORITHMS.items() if isinstance(key, kind))
         return jwt.encode(claims, key, algorithm=algorithm, headers={"kid": key_id})  # type: ignore[arg-type]
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm, StopIteration, jwt.PyJWTError):
+    except SecretFileError as error:
+        raise Rejected(str(error), code="token_invalid") from None
+    except (ValueError, TypeError, UnsupportedAlgorithm, StopIteration, jwt.PyJWTError):
         # The library would quote a part of the key.
         raise Rejected(
             "GPUAAS_PRIVATE_KEY_FILE is not a readable private key in PEM without a passphrase: RSA, EC P-256 or"

@@ -105,6 +105,9 @@ def _of_refusal(method: str, path: wire.Path, error: PlatformError) -> tuple[Kin
         kind = Kind.READ_SURFACE if method == "GET" else Kind.PRIMITIVE
         policy = "a host gets no packages, unless GPUAAS_ARTIFACT_POLICY is none"
         return kind, PilotKind.PRIMITIVE, "the call exists", policy if path.kind == "resolution" else again
+    if error.status == 429 and not error.context.get("retry_after"):
+        waits = "the wait before each retry grows by itself"
+        return Kind.READ_SURFACE, PilotKind.PRIMITIVE, "the header Retry-After with 429", waits
     if error.code == "bad_answer":
         return Kind.READ_SURFACE, PilotKind.PRIMITIVE, "a JSON object", again
     if error.status in (400, 422):

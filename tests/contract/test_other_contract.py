@@ -9,12 +9,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.contract.scenarios import BEGINNINGS, DEPLOY, SCENARIOS, STOP
+from tests.contract.scenarios import BEGINNINGS, DEPLOY, FAIL, SCENARIOS, STOP
 from tests.contract.stage import Point, Scenario, Stage
 from tests.other_contract import OtherPlatform, other_platform
 from tests.platform_process import our_manifest
 
-CORE = ("add", "drain", "remove", "replace", "stop", "start", "restart", "decommission")
+CORE = ("add", "drain", "remove", "replace", "stop", "start", "restart", "retry", "decommission")
 FLOWS = [one for one in SCENARIOS if one.name in CORE]
 
 
@@ -45,7 +45,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 def opened(stage: Stage) -> Iterator[Stage]:
-    for scenario in (DEPLOY, STOP):
+    for scenario in (DEPLOY, STOP, FAIL):
         stage.play_out(scenario)
         stage.save(BEGINNINGS[scenario])
     yield stage

@@ -119,6 +119,7 @@ CAUSED = [
     ("an unknown word", read_instance, without(status="molten"), Kind.READ_SURFACE, PilotKind.PRIMITIVE),
     ("not JSON", read_instance, lambda: httpx.Response(200, content=b"<"), Kind.READ_SURFACE, PilotKind.PRIMITIVE),
     ("no ETag", read_instance, without("etag"), Kind.PRIMITIVE, PilotKind.PRIMITIVE),
+    ("no Retry-After", read_instance, refusal(429, "too_many_requests"), Kind.READ_SURFACE, PilotKind.PRIMITIVE),
     ("no attribution", read_instance, without("operating_mode"), Kind.READ_SURFACE, PilotKind.ATTRIBUTION),
     ("no permission", read_instance, refusal(403, "insufficient_permissions"), Kind.PERMISSION, PilotKind.ACTION_KEY),
     ("event refused", write_event, refusal(422, "validation_error"), Kind.PRIMITIVE, PilotKind.EVENT),

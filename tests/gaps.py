@@ -31,7 +31,7 @@ identity, and writes nothing. A runner that meets a gap logs it once, as `gap in
 | `usage_attribution` | show a field that usage is attributed by |
 
 What is written for a member that is stopped or drained is decided in
-[0062](decisions/0062-stopped-and-drained-members.md). Names that only differ are no gap: a [mapping
+[0082](decisions/0082-stopped-and-drained-members.md). Names that only differ are no gap: a [mapping
 file](usage/contract.md) says what they are called.
 
 ## Known today

@@ -38,6 +38,14 @@ _USED: Final[Mapping[str, tuple[str, ...]]] = {
     "allocation": ("connection", "sku", "region"),
     "attachment": ("app_policy", "identities", "adapter_detail"),
 }
+# Those of them that no public document shows, as contract/openapi.yaml marks them.
+_ASSUMED: Final = frozenset(
+    {
+        ("instance", "access_credential_id"),
+        ("member", "allocation_id"),
+        *(("attachment", name) for name in ("app_policy", "identities", "adapter_detail")),
+    }
+)
 _WORDS: Final[Mapping[str, frozenset[str]]] = {
     "instance": frozenset(InstanceStatus),
     "member": frozenset(MemberStatus),
@@ -74,8 +82,8 @@ def note_record(gaps: Gaps, method: str, path: wire.Path, record: Mapping[str, A
     for name in _USED.get(kind, ()):
         if name not in record:
             pilot = PilotKind.ATTRIBUTION if kind == "instance" and name in ATTRIBUTION else PilotKind.PRIMITIVE
-            missing = "the field counts as null"
-            gaps.add(_gap(method, path, f"the field {name}", "no such field", Kind.READ_SURFACE, missing, pilot))
+            missing, basis = "the field counts as null", Basis.ASSUMED if (kind, name) in _ASSUMED else None
+            gaps.add(_gap(method, path, f"the field {name}", "no such field", Kind.READ_SURFACE, missing, pilot, basis))
     if versioned and not record.get("etag"):
         missing = "writes are not guarded against each other: one runner at a time, by a lock on its machine"
         expected = "a version of the record: the header ETag, or the field etag"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from runner.cli.contract import changed, described
 from runner.model.gaps import Basis
 from runner.model.scope import ProjectScope, RuntimeScope
-from runner.platform import wire
+from runner.platform import evidence, wire
 from runner.platform.contract import DEFAULT, STATED, Contract, load
 from runner.platform.dialect import Dialect
 from runner.settings import SettingsError
@@ -156,6 +156,23 @@ def test_the_report_has_each_call_and_field_with_its_basis() -> None:
     assert fields["answer", "ETag"] == Basis.ASSUMED
     sent = {one["field"]: one["basis"] for one in calls["createMemberOperation"]["fields"] if one["where"] == "request"}
     assert sent["operation"] == Basis.STATED and sent["parameters"] == Basis.ASSUMED
+
+
+@pytest.mark.parametrize(
+    ("kind", "call"),
+    [
+        ("instance", "getAppInstance"),
+        ("member", "listMembers"),
+        ("operation", "listMemberOperations"),
+        ("allocation", "listAllocations"),
+        ("attachment", "listAttachments"),
+    ],
+)
+def test_a_missing_field_is_stated_or_assumed_as_the_contract_file_has_it(kind: str, call: str) -> None:
+    calls = {one["operation"]: one for one in described(DOCUMENT)}
+    answers = {one["field"]: one["basis"] for one in calls[call]["fields"] if one["where"] == "answer"}
+    for name in evidence._USED[kind]:
+        assert answers[name] == (Basis.ASSUMED if (kind, name) in evidence._ASSUMED else Basis.STATED), name
 
 
 def test_the_command_needs_no_platform_and_names_a_wrong_mapping() -> None:

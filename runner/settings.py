@@ -53,12 +53,15 @@ def default_runner_id() -> str:
 
 
 def _default_state_directory() -> Path:
-    """The directory that systemd gives; else the usual one of a system service or a user."""
+    """The directory that systemd gives; else the one it gives to our service, or a user's own.
+
+    Root's own commands and the service share a lock by that. /var/lib/gpuaas-slurm is the ledger's on a cluster's host.
+    """
     given = os.environ.get("STATE_DIRECTORY")
     if given:
         return Path(given.partition(":")[0])
     if os.geteuid() == 0:
-        return Path("/var/lib/gpuaas-slurm")
+        return Path("/var/lib/gpuaas-slurm-runner")
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "gpuaas-slurm"
 
 
@@ -125,6 +128,9 @@ class Settings(BaseSettings):
     )
     artifact_policy: Literal["platform", "none"] = Field(
         "platform", description="who says where the app's packages come from; none: the platform has no such policy"
+    )
+    entitlement_policy: Literal["platform", "none"] = Field(
+        "platform", description="who says which projects may use the app; none: the platform has no entitlements"
     )
     play_timeout_seconds: int = Field(1800, ge=30, le=86400)
     api_timeout_seconds: float = Field(10, gt=0, le=300)
@@ -341,5 +347,5 @@ def _message(location: tuple[int | str, ...], message: str) -> str:
 
 def clear_secrets() -> None:
     """Remove secrets from the environment, so that child processes do not inherit them."""
-    for variable in SECRET_VARIABLES:
-        os.environ.pop(variable, None)
+    for variable in [one for one in os.environ if one.upper() in SECRET_VARIABLES]:
+        del os.environ[variable]

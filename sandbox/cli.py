@@ -20,6 +20,13 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 tenant = typer.Typer(no_args_is_help=True, help="The sandbox's tenant: more projects, people, an administrator.")
 app.add_typer(tenant, name="tenant")
 
+# Who a command is: a project, a tenant's administrator or a shared runtime. A shell that changes from one to another
+# must not keep what belongs to the former.
+_IDENTITY = {
+    *("GPUAAS_PROJECT_ID", "GPUAAS_SERVICE_ACCOUNT_ID", "GPUAAS_ORG_ID", "GPUAAS_SHARED_RUNTIME_ID"),
+    *("GPUAAS_KEY_ID", "GPUAAS_CLIENT_SECRET", "GPUAAS_OPERATOR_TOKEN", "VAULT_ROLE_ID", "VAULT_SECRET_ID"),
+}
+
 Name = Annotated[str, typer.Option("--name", help="Which sandbox; several can run side by side.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Project = Annotated[
@@ -74,6 +81,8 @@ def _print_variables(values: Mapping[str, str], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(values, indent=2))
         return
+    for key in sorted(_IDENTITY - set(values)):
+        typer.echo(f"unset {key}")
     for key, value in sorted(values.items()):
         typer.echo(f"export {key}={shlex.quote(value)}")
 

@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--suite", action="append", choices=SUITES, help="default: bookworm")
     parser.add_argument("--quick", action="store_true", help="leave out how joins grow with their number")
     parser.add_argument("--telemetry", action="store_true", help="measure only what metrics and traces cost")
+    parser.add_argument("--turns", type=int, default=telemetry_cost.TURNS, help="joins for what telemetry costs")
     given, load = parser.parse_args(), os.getloadavg()
     figures: list[Figure] = []
     for suite in given.suite or ["bookworm"]:
@@ -70,7 +71,7 @@ def main() -> None:
             figures += measure(suite)
             figures += [] if given.quick else measure_seven(suite) + measure_growth(suite)
         if given.telemetry or not given.quick:
-            figures += measure_telemetry(suite)
+            figures += measure_telemetry(suite, given.turns)
     show(figures, load)
     OUT.write_text(json.dumps(document(figures, load), indent=2) + "\n")
     sys.stdout.write(f"written: {OUT}\n")
@@ -146,18 +147,23 @@ def measure_growth(suite: str) -> list[Figure]:
     ]
 
 
-def measure_telemetry(suite: str) -> list[Figure]:
+def measure_telemetry(suite: str, turns: int) -> list[Figure]:
     """gs-1 with worker gs-2; gs-3 joins and leaves, each time by a runner with telemetry or by one without."""
     with fleet_named("bench") as fleet:
         fleet.up(hosts=3, suite=suite, warm=True)
         cluster = deploy(fleet, "gs-1", "gs-2", **SETTINGS)
         tick(cluster)
-        cost = telemetry_cost.of_joins(cluster, "gs-3")
+        cost = telemetry_cost.of_joins(cluster, "gs-3", turns)
     imports = telemetry_cost.of_imports()
-    joins, turns = f"CPU of a join in run --watch (median of {telemetry_cost.TURNS})", telemetry_cost.TURNS
+    joins, own = (
+        f"CPU of a join in run --watch (median of {turns})",
+        "of that the runner's own process, without Ansible",
+    )
     return [
-        Figure(suite, f"{joins}: without telemetry", cost.without, "s"),
-        Figure(suite, f"{joins}: with metrics and traces", cost.with_it, "s"),
+        Figure(suite, f"{joins}: without telemetry", cost.without.all, "s"),
+        Figure(suite, f"{joins}: with metrics and traces", cost.with_it.all, "s"),
+        Figure(suite, f"{own}: without telemetry", cost.without.own, "s"),
+        Figure(suite, f"{own}: with metrics and traces", cost.with_it.own, "s"),
         Figure(suite, f"what telemetry adds to that CPU: ratio of the medians of {turns}", cost.ratio, "x", 1.03),
         *(
             Figure(suite, f"CPU of loading {what}, once in a process", seconds, "s")

@@ -51,6 +51,7 @@ ROUTES = [
     ("/deployments(?P<rest>/.*)?", "/projects/{p}/app-instances{rest}", "instance"),
     (f"/spaces/{ID.format('p')}/machines(?P<rest>/.*)?", "/projects/{p}/allocations{rest}", "machine"),
     (f"/keys/{ID.format('k')}/handouts(?P<rest>)", "/projects/{p}/access-credentials/{k}/deliveries", "handout"),
+    (f"/spaces/{ID.format('p')}/permits(?P<rest>)", "/projects/{p}/entitlements", "permit"),
     ("/whoami(?P<rest>)", "/me", "caller"),
 ]
 # The sandbox's name, and where it is there.
@@ -88,6 +89,7 @@ FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
     "event": {"type": ("kind",), "data": ("payload",)},
     "source": {"artifact": ("package",), "decision": ("verdict",)},
     "handout": {"vault_addr": ("vault", "address"), "wrapping_token": ("vault", "token"), "username": ("login",)},
+    "permit": {"status": ("state",), "app_slug": ("app",)},
     "caller": {"subject": ("user", "id"), "actor_type": ("user", "kind")},
 }
 HEADERS = {"x-idempotency-key": "idempotency-key", "x-trace": "x-correlation-id", "authorization": "authorization"}

@@ -11,9 +11,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.e2e.cluster import Cluster
 from tests.otlp import collecting
@@ -31,24 +32,35 @@ LOADED = {
 }
 
 
+class Spent(NamedTuple):
+    """CPU seconds, user and system: of the runner with its children that have ended, and of its own process alone."""
+
+    all: float
+    own: float
+
+
 @dataclass
 class Cost:
-    """CPU seconds of each join."""
+    """What each join took."""
 
-    off: list[float] = field(default_factory=list)
-    on: list[float] = field(default_factory=list)
-
-    @property
-    def without(self) -> float:
-        return statistics.median(self.off)
+    off: list[Spent] = field(default_factory=list)
+    on: list[Spent] = field(default_factory=list)
 
     @property
-    def with_it(self) -> float:
-        return statistics.median(self.on)
+    def without(self) -> Spent:
+        return _median(self.off)
+
+    @property
+    def with_it(self) -> Spent:
+        return _median(self.on)
 
     @property
     def ratio(self) -> float:
-        return self.with_it / self.without
+        return self.with_it.all / self.without.all
+
+
+def _median(spent: Sequence[Spent]) -> Spent:
+    return Spent(statistics.median(one.all for one in spent), statistics.median(one.own for one in spent))
 
 
 def of_joins(cluster: Cluster, host: str, turns: int = TURNS) -> Cost:
@@ -59,8 +71,10 @@ def of_joins(cluster: Cluster, host: str, turns: int = TURNS) -> Cost:
             for turn in range(turns + 1):  # the first one is not counted: each loads what it needs
                 for runner, spent in ((plain, cost.off), (full, cost.on)):
                     with _awake(runner):
-                        seconds = _join(cluster, host, runner)
-                        spent += [seconds] if turn else []
+                        took = _join(cluster, host, runner)
+                        spent += [took] if turn else []
+                        kind = "with" if spent is cost.on else "without"
+                        sys.stderr.write(f"bench: join {turn} of {turns}, {kind} telemetry: CPU {took.all:.2f} s\n")
                         cluster.command("op", "remove", cluster.instance_id, "--members", host)
                         _until_ended(cluster)
         if not collector.of("host"):
@@ -85,14 +99,15 @@ def _cpu_of(code: str) -> float:
     return after.children_user + after.children_system - before.children_user - before.children_system
 
 
-def _join(cluster: Cluster, host: str, runner: "subprocess.Popen[bytes]") -> float:
+def _join(cluster: Cluster, host: str, runner: "subprocess.Popen[bytes]") -> Spent:
     before = _cpu(runner.pid)
     cluster.add(host)
     _until_ended(cluster)
     time.sleep(SENT_SECONDS)
     if cluster.workers()[host]["status"] != "ready":
         raise SystemExit(f"bench: {host} did not become ready")
-    return _cpu(runner.pid) - before
+    after = _cpu(runner.pid)
+    return Spent(after.all - before.all, after.own - before.own)
 
 
 def _until_ended(cluster: Cluster) -> None:
@@ -128,7 +143,8 @@ def _awake(runner: "subprocess.Popen[bytes]") -> Iterator[None]:
         os.kill(runner.pid, signal.SIGSTOP)
 
 
-def _cpu(process: int) -> float:
-    """CPU seconds of the process and of its children that have ended: Ansible, ssh and the agent."""
+def _cpu(process: int) -> Spent:
+    """So far. Its children are Ansible, ssh and the agent."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    times = [int(one) / os.sysconf("SC_CLK_TCK") for one in fields[11:15]]
+    return Spent(sum(times), sum(times[:2]))

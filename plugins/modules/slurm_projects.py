@@ -39,7 +39,7 @@ options:
       open: {type: bool, default: false, description: Whether its users may submit.}
       users: {type: list, elements: str, default: [], description: Complete list of its users.}
       limits: {type: dict, default: {}, description: "Any of gpus, cpus, jobs and wall_minutes, as numbers."}
-      memory: {type: str, default: "", description: Text that Slurm keeps with the account's QoS.}
+      memory: {type: str, default: "", description: Its users as text that is added to that of the QoS.}
   partitions: {type: dict, required: true, description: Partition to the accounts that it admits. Others admit nobody.}
   cancelled: {type: list, elements: str, default: [], description: Closed accounts whose jobs are cancelled.}
   timeout: {type: float, default: 15, description: Seconds that slurmctld may take to follow its accounting.}
@@ -51,7 +51,6 @@ RETURN = r"""
 changes: {type: list, returned: success, description: "Lines that were given to sacctmgr and scontrol."}
 accounts: {type: dict, returned: success, description: "By account: open, present, users, users_with_jobs."}
 partitions: {type: dict, returned: success, description: Accounts that each partition admits.}
-memory: {type: dict, returned: success, description: Text that Slurm keeps for each account.}
 closed_foreign: {type: list, returned: success, description: Entries made by hand that were closed.}
 foreign: {type: list, returned: success, description: Other entries made by hand.}
 refused: {type: list, returned: success, description: Accounts that belong to another project.}

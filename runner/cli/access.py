@@ -23,7 +23,8 @@ def access(target: Target, as_json: Json = False) -> None:
         view.print_json(instance.access)
     else:
         # Not as a table: it would fold lines that are meant to be pasted.
-        view.out.print("\n".join(lines(instance.access)), markup=False, soft_wrap=True)
+        shown = project_lines if instance.is_consumer else lines
+        view.out.print("\n".join(shown(instance.access)), markup=False, soft_wrap=True)
 
 
 def lines(bundle: Detail) -> list[str]:

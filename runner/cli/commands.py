@@ -11,6 +11,7 @@ from runner.act.vault import SecretsError
 from runner.loop import manual
 from runner.loop.process_lock import AnotherRunner
 from runner.model.errors import PlatformError, RequestError
+from runner.model.platform import InstanceStatus
 from runner.model.scope import TenantScope
 from runner.platform.client import Client
 from runner.settings import Settings, SettingsError
@@ -86,14 +87,27 @@ def as_service() -> Iterator[bool]:
 
 @contextlib.contextmanager
 def as_operator() -> Iterator[tuple[Client, Settings]]:
-    loaded = load()
-    with Client(loaded, person=True) as client:
-        yield client, loaded
+    with _as(load(), person=True) as caller:
+        yield caller
 
 
 @contextlib.contextmanager
 def as_reader() -> Iterator[tuple[Client, Settings]]:
     """For commands that only read: as the operator if there is a token, else as the service account."""
     loaded = load()
-    with Client(loaded, person=loaded.operator_token is not None) as client:
+    with _as(loaded, person=loaded.operator_token is not None) as caller:
+        yield caller
+
+
+@contextlib.contextmanager
+def _as(loaded: Settings, *, person: bool) -> Iterator[tuple[Client, Settings]]:
+    """A client of the settings' scope. A tenant's administrator who names no runtime gets the only one there is."""
+    with contextlib.ExitStack() as opened:
+        client = opened.enter_context(Client(loaded, person=person))
+        if isinstance(loaded.scope, TenantScope):
+            listed = client.instances(app_slug=loaded.app_slug)
+            alive = [one.id for one in listed if one.status != InstanceStatus.DELETED]
+            if len(alive) == 1:
+                loaded = loaded.model_copy(update={"shared_runtime_id": alive[0]})
+                client = opened.enter_context(Client(loaded, person=person))
         yield client, loaded

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from runner.cli import view
-from runner.cli.options import Json, split_list
-from runner.cli.shared_records import as_project, given_id
+from runner.cli.options import Json, given_id, split_list
+from runner.cli.shared_records import as_project
 from runner.model.errors import RequestError
 from runner.model.platform import Operation
 from runner.observe.find import find_member
@@ -26,8 +26,8 @@ def contribute(
 ) -> None:
     """A project: let machines of yours be workers of the shared cluster. This version refuses it: not supported yet."""
     with as_project(org, runtime) as (_, _, project):
-        named = [given_id(one, "allocation") for one in split_list(allocations)]
-        given_id(access_credential, "access credential")
+        named = [given_id(one, "an allocation") for one in split_list(allocations)]
+        given_id(access_credential, "an access credential")
         raise RequestError(
             f"{NOT_SUPPORTED}: nothing was requested for {len(named)} allocations of project {project}, because this"
             " version cannot use contributed workers yet. The tenant's administrator can add reserved workers of the"

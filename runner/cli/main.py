@@ -23,6 +23,7 @@ from runner.cli import (
     trust,
     view,
 )
+from runner.cli.catalog import catalog
 from runner.cli.commands import (
     CANNOT_RUN,
     EXPECTED,
@@ -85,6 +86,7 @@ instance_operations.add_to(member_operations.op)
 configure.add_to(app, member_operations.op)
 app.add_typer(member_operations.op, name="op")
 app.add_typer(shared, name="shared")
+app.add_typer(catalog, name="app")
 
 
 def _show_version(asked: bool) -> None:
@@ -254,19 +256,23 @@ def exec_with_access(
     correlation id that is printed.
 
     The instance's members are claimed while the command runs, so that no runner changes them. Package policy is queried
-    first, and its answer holds for plays. Exit code: the command's; 3: another runner holds a member and nothing was
-    run, or the claim was lost and the command was ended.
+    first, and its answer holds for plays. The command's environment is yours without its secrets, except
+    GPUAAS_CLIENT_SECRET, which the inventory needs. Exit code: the command's; 3: another runner holds a member, or the
+    lock that a platform without ETags needs, and nothing was run, or the claim was lost and the command was ended.
     """
-    # The command gets the operator's own settings whole: the inventory plugin calls the platform with them.
-    environment = dict(os.environ)
+    environment = manual.inherited(os.environ)
     loaded = load()
     names = split_list(members)
 
     def pick(alive: Sequence[Member]) -> Sequence[Member]:
         return [find_member(alive, name, SLURM) for name in names] if names else alive
 
-    with hand(loaded, reason, view.err.print, as_service_account=as_service_account) as person:
+    with (
+        ProcessLock(loaded) as process_lock,
+        hand(loaded, reason, view.err.print, as_service_account=as_service_account) as person,
+    ):
         one = find_instance(person.client, loaded, instance)
+        process_lock.require_for(person.client, one)
         with Client(loaded) as client:
             code = manual.execute(client, loaded, SLURM, one, person, command, environment, pick, read_only=read_only)
     raise typer.Exit(code)

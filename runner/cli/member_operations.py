@@ -13,7 +13,9 @@ from runner.cli.commands import as_operator, as_reader
 from runner.cli.options import (
     Allocations,
     Answer,
+    AppVersion,
     Component,
+    Credential,
     Deadline,
     Form,
     HostPatience,
@@ -21,6 +23,7 @@ from runner.cli.options import (
     Members,
     OnDeadline,
     OnLeavingDeadline,
+    OperatorAccount,
     Output,
     Parameter,
     Reason,
@@ -48,9 +51,9 @@ def deploy(
     slurm: Annotated[list[str] | None, typer.Option(help="A slurm.conf setting KEY=VALUE, repeatable.")] = None,
     cluster_name: Annotated[str | None, typer.Option(help="Slurm's ClusterName; default: made from the id.")] = None,
     users: Annotated[Path | None, typer.Option(help="A JSON file with the list of users, as config.users.")] = None,
-    app_version: Annotated[
-        str | None, typer.Option(help="Version of the app to deploy; default: the version of this program.")
-    ] = None,
+    app_version: AppVersion = None,
+    access_credential: Credential = None,
+    operator_account: OperatorAccount = None,
     as_json: Json = False,
     wait: Wait = False,
     timeout: Timeout = None,
@@ -72,6 +75,8 @@ def deploy(
             name=name,
             config=config,
             app_version=app_version or bundle.version(),
+            access_credential=access_credential,
+            operator_account=operator_account,
         )
         follow.answer_deploy(client, loaded, made, answer)
 

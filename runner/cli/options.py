@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 
 from runner.model.errors import RequestError
+from runner.observe.find import read_uuid
 
 MEMBER_NAMES = "id, start of an id, node name, or inventory name (worker-1a2b3c4d)"
 
@@ -65,6 +67,21 @@ AsServiceAccount = Annotated[
         "--as-service-account", help="In an emergency, without a token of your own: the record names no person."
     ),
 ]
+AppVersion = Annotated[
+    str | None,
+    typer.Option(help="Version of the app, one that `gpuaas-slurm app list` shows; default: that of this program."),
+]
+Credential = Annotated[
+    str | None,
+    typer.Option("--access-credential", help="Id of the hosts' ssh credential; default: GPUAAS_ACCESS_CREDENTIAL_ID."),
+]
+OperatorAccount = Annotated[
+    str | None,
+    typer.Option(
+        help="Id of the only service account that may write the instance's state; default: GPUAAS_SERVICE_ACCOUNT_ID,"
+        " and without it any of the project."
+    ),
+]
 Deadline = Annotated[int | None, typer.Option(help="Seconds to wait for jobs that are in the way; default: no limit.")]
 OnDeadline = Annotated[
     str | None,
@@ -109,3 +126,9 @@ def read_pairs(texts: list[str] | None) -> dict[str, Any]:
 def given(values: dict[str, Any], more: list[str] | None = None) -> dict[str, Any]:
     """The parameters of an operation: the options that were used, and those of --parameter."""
     return {key: value for key, value in values.items() if value is not None} | read_pairs(more)
+
+
+def given_id(text: str, what: str) -> str:
+    if read_uuid(text) is None:
+        raise RequestError(f"{text!r} is not the id of {what}: pass the whole id, as the platform shows it")
+    return str(UUID(text))

@@ -10,15 +10,18 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from runner import context
+from runner.cli.options import given_id
 from runner.intent.errors import first_problem
 from runner.model import cause
-from runner.model.errors import RequestError
+from runner.model.errors import NotFound, RequestError
 from runner.model.platform import AppInstance, InstanceStatus, MemberStatus, Operation
-from runner.observe.find import find_allocation, find_member, only, read_uuid
+from runner.observe.find import find_allocation, find_member, only
 from runner.platform.client import Client
 from runner.settings import Settings
 from runner.slurm.app import SLURM
 from runner.slurm.cluster_config import Config, change_config
+
+CREDENTIAL = "an access credential"
 
 
 def deploy(
@@ -31,13 +34,18 @@ def deploy(
     name: str | None,
     config: dict[str, Any],
     app_version: str,
+    access_credential: str | None = None,
+    operator_account: str | None = None,
 ) -> AppInstance:
+    credential = given_id(access_credential, CREDENTIAL) if access_credential else settings.access_credential_id
+    account = given_id(operator_account, "a service account") if operator_account else settings.service_account_id
     allocations = client.allocations()
     first = find_allocation(allocations, controller)
     others = [find_allocation(allocations, worker).id for worker in workers]
-    if settings.access_credential_id is None:
+    if credential is None:
         raise RequestError(
-            "GPUAAS_ACCESS_CREDENTIAL_ID is not set: the deploy must name the ssh credential of its hosts"
+            "the deploy must name the ssh credential of its hosts: pass --access-credential, or set"
+            " GPUAAS_ACCESS_CREDENTIAL_ID"
         )
     if same_node and first.id not in others:
         others.insert(0, first.id)
@@ -50,13 +58,25 @@ def deploy(
             "worker_allocation_ids": [str(one) for one in others],
         },
         "config": config,
-        "access_credential_id": str(settings.access_credential_id),
+        "access_credential_id": str(credential),
     }
-    if settings.service_account_id:
-        body["operator_service_account_id"] = str(settings.service_account_id)
+    if account:
+        body["operator_service_account_id"] = str(account)
     if name:
         body["name"] = name
-    return client.create_instance(body, key=uuid.uuid4().hex)
+    try:
+        return client.create_instance(body, key=uuid.uuid4().hex)
+    except NotFound as refusal:
+        if refusal.code != "app_version_not_found":
+            raise
+        raise not_offered(client, settings.app_slug, app_version) from None
+
+
+def not_offered(client: Client, app_slug: str, app_version: str) -> RequestError:
+    offered = ", ".join(client.app(app_slug).versions)
+    return RequestError(
+        f"the catalog has no version {app_version} of {app_slug}. It offers: {offered}. Nothing was changed"
+    )
 
 
 def read_users(path: Path) -> list[dict[str, Any]]:
@@ -110,13 +130,16 @@ def configure(
     """Write the desired configuration of an existing cluster; the runner applies it."""
     body: dict[str, Any] = {"app_version": app_version} if app_version else {}
     if access_credential is not None:
-        if read_uuid(access_credential) is None:
-            raise RequestError(f"{access_credential!r} is not the id of an access credential")
-        body["access_credential_id"] = access_credential
+        body["access_credential_id"] = given_id(access_credential, CREDENTIAL)
     if settings or unset or users is not None:
         body["config"] = change_config(instance.config or {}, settings, unset, users)
     with context.bound(cause.of_instance(instance)):
-        return client.patch_instance(instance, body, key=uuid.uuid4().hex)
+        try:
+            return client.patch_instance(instance, body, key=uuid.uuid4().hex)
+        except NotFound as refusal:
+            if app_version is None or refusal.code != "app_version_not_found":
+                raise
+            raise not_offered(client, instance.app_slug, app_version) from None
 
 
 def operations(client: Client, instance: AppInstance, **filters: str | None) -> list[Operation]:

@@ -5,6 +5,7 @@ The tenant's administrator uses GPUAAS_ORG_ID and an own token. What a project d
 
 import sys
 import uuid
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -12,10 +13,11 @@ import typer
 from runner.act import bundle
 from runner.cli import access as cluster_access
 from runner.cli import contributions, tables, view
-from runner.cli.options import Form, Json, Output, chosen_form, read_pairs, split_list
-from runner.cli.shared_records import ROOT_WARNING, Runtime, as_administrator, as_tenant, given_id, row
+from runner.cli.options import Form, Json, Output, chosen_form, given_id, read_pairs, split_list
+from runner.cli.shared_records import ROOT_WARNING, Runtime, as_administrator, as_tenant, row
 from runner.model.attached import AttachedProject
 from runner.model.errors import Conflict, RequestError
+from runner.model.times import stamp
 from runner.slurm.attribution import UnreadableRows, attributed
 from runner.slurm.charges import charges
 
@@ -51,17 +53,17 @@ def deploy(
     as_json: Json = False,
 ) -> None:
     """Request the tenant's shared cluster. Nobody may submit until a project is attached and allowed."""
-    first, *others = [given_id(one, "allocation") for one in (controller, *split_list(workers))]
+    first, *others = [given_id(one, "an allocation") for one in (controller, *split_list(workers))]
     body: dict[str, Any] = {
         "app_version": bundle.version(),
-        "owner_project_id": given_id(owner, "project"),
+        "owner_project_id": given_id(owner, "a project"),
         "placement_intent": {
             "mode": "same_node" if first in others else "split",
             "controller_allocation_id": first,
             "worker_allocation_ids": others,
         },
         "config": {"slurm": read_pairs(slurm)} if slurm else {},
-        "access_credential_id": given_id(access_credential, "access credential"),
+        "access_credential_id": given_id(access_credential, "an access credential"),
         **({"name": name} if name else {}),
     }
     view.err.print(f"project {owner} pays for 1 controller and {len(others)} reserved worker(s)")
@@ -123,7 +125,7 @@ def attach(
         view.err.print(ROOT_WARNING.format(project))
     with as_administrator() as runtime:
         terms = {"app_policy": {}, "may_contribute": may_contribute, "trusted_contributor": trusted}
-        made = runtime.attach(uuid.UUID(given_id(project, "project")), terms)
+        made = runtime.attach(uuid.UUID(given_id(project, "a project")), terms)
         _print_charges(runtime)
         _answer(runtime, made, "is attached and may not submit yet: gpuaas-slurm shared allow", as_json=as_json)
 
@@ -204,15 +206,25 @@ def resume(project: Project, as_json: Json = False) -> None:
 def detach(
     project: Project,
     cancel_jobs: Annotated[bool, typer.Option("--cancel-jobs", help="Cancel its jobs instead of waiting.")] = False,
+    deadline: Annotated[
+        int | None, typer.Option(min=0, help="Seconds to wait for its jobs before they are cancelled.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Let a project leave: no new job, its account is closed, the history of its jobs stays."""
+    if cancel_jobs and deadline is not None:
+        raise RequestError("--cancel-jobs waits for no job: leave --deadline out")
     with as_administrator() as runtime:
         attachment = runtime.attachment(project)
         body: dict[str, Any] = {"status": "detaching"}
+        how = "as soon as its jobs have ended"
         if cancel_jobs:
             body["app_policy"] = {**attachment.app_policy, "detach_jobs": "cancel"}
-        how = "its jobs are cancelled" if cancel_jobs else "as soon as its jobs have ended"
+            how = "its jobs are cancelled"
+        if deadline is not None:
+            ends = stamp(datetime.now(UTC) + timedelta(seconds=deadline))
+            body["detach_parameters"] = {"cancel_jobs_at": ends}
+            how = f"its jobs are cancelled at {ends}"
         _answer(runtime, runtime.change(attachment, body), f"leaves: {how}", as_json=as_json)
 
 
@@ -256,7 +268,7 @@ def access(project: Project, as_json: Json = False) -> None:
 def jobs() -> None:
     """Say which project and identity each job belongs to, as JSON. It reads the output of sacct on stdin:
 
-    sacct --allusers --parsable2 --format=JobID,Account,User,State,JobName | gpuaas-slurm shared jobs
+    sacct --allusers --allocations --parsable2 --format=JobID,Account,User,State,JobName | gpuaas-slurm shared jobs
     """
     with as_administrator() as runtime:
         listed = runtime.attachments()

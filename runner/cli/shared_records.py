@@ -72,10 +72,7 @@ def as_administrator() -> Iterator[Runtime]:
     with as_operator() as (client, loaded):
         if isinstance(loaded.scope, ProjectScope):
             raise RequestError(AS_ADMINISTRATOR)
-        record = find_instance(client, loaded, None)
-        own = loaded.model_copy(update={"shared_runtime_id": record.id})
-        with Client(own, person=True) as below:
-            yield Runtime(below, own, record)
+        yield Runtime(client, loaded, find_instance(client, loaded, None))
 
 
 @contextlib.contextmanager
@@ -134,10 +131,3 @@ def _contributes(attachment: AttachedProject) -> str | None:
     if not attachment.may_contribute:
         return None
     return "trusted" if attachment.trusted_contributor else "yes"
-
-
-def given_id(text: str, what: str) -> str:
-    found = read_uuid(text)
-    if found is None:
-        raise RequestError(f"{text!r} is not the id of a {what}: pass the whole id, as the platform shows it")
-    return str(found)

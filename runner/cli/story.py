@@ -12,7 +12,7 @@ from runner.model.host_data import plain, printable
 from runner.model.names import host_name
 from runner.model.plan import Detail
 from runner.model.platform import OPEN, AppInstance, InstanceStatus, Member, Operation, OperationStatus
-from runner.model.records import NotedError, RecordError
+from runner.model.records import NotedError
 from runner.model.times import read_time
 from runner.model.work_notes import HandNote, HostRun, PlayRun
 from runner.slurm import notes
@@ -82,20 +82,13 @@ def find(records: Records, events: Sequence[Detail], correlation: str) -> Found 
     asked = [one for one in records.operations if matches(one.correlation_id, correlation)]
     whole = matches(instance.correlation_id, correlation)
     plays = [one for one in instance.notes.plays.plays if matches(one.correlation_id, correlation)]
-    by_hand = [one for one in _hand_notes(instance) if matches(one.correlation_id, correlation)]
+    by_hand = [one for one in instance.notes.hand_notes.notes if matches(one.correlation_id, correlation)]
     own = [one for one in events if matches(one.get("correlation_id"), correlation)]
     # A platform may give the operations that a deploy seeds the deploy's own id: then this is about the whole instance.
     members = [one for one in records.members if whole or _is_about(one, asked, by_hand, plays, correlation)]
     if not (asked or whole or plays or by_hand or own or members):
         return None
     return Found(records, asked, members, own, plays, by_hand, whole)
-
-
-def _hand_notes(instance: AppInstance) -> list[HandNote]:
-    try:
-        return instance.notes.hand_notes.notes
-    except RecordError:
-        return []
 
 
 def _is_about(

@@ -13,6 +13,7 @@ from runner.cli.options import MEMBER_NAMES, AsServiceAccount, ByHandReason, Whi
 from runner.intent import host_keys
 from runner.intent.connection import read_address
 from runner.loop.by_hand import hand
+from runner.loop.process_lock import ProcessLock
 from runner.model.cause import Cause
 from runner.model.errors import RequestError
 from runner.model.member_notes import MemberNotes
@@ -37,17 +38,26 @@ def trust(
     correlation id that is printed.
     """
     loaded = load()
-    with hand(loaded, reason, view.err.print, as_service_account=as_service_account) as person:
+    with (
+        ProcessLock(loaded) as process_lock,
+        hand(loaded, reason, view.err.print, as_service_account=as_service_account) as person,
+    ):
         one = find_instance(person.client, loaded, instance)
+        process_lock.require_for(person.client, one)
         with Client(loaded) as client, context.bound(Cause(person.correlation_id)):
             found = find_member(client.members(one.id), member, SLURM)
             allocation = next((each for each in client.allocations() if each.id == found.allocation_id), None)
-            detail = with_key(found, allocation, key) | MemberNotes(correlation_id=person.correlation_id).changes
+            detail = with_key(found, allocation, key) | _worked_on(person.correlation_id)
             pinned = host_keys.fingerprint(key.split()[1])
             with person.recorded(one, "trust", f"trust {host_name(found)} --key {pinned}", [found]) as ending:
                 client.patch_member(found, {"adapter_detail": detail}, key=uuid.uuid4().hex)
                 ending.exit_code = OK
         view.out.print(f"the host of {member} is identified by {pinned} from now on")
+
+
+def _worked_on(correlation_id: str) -> Detail:
+    """The member's record names this work, of which there is no trace."""
+    return MemberNotes(correlation_id=correlation_id, trace_id=None).changes
 
 
 def with_key(member: Member, allocation: Allocation | None, key: str) -> Detail:

@@ -20,6 +20,7 @@ from runner.model.platform import Resolution
 
 KEY_BYTES, REASON_CHARS = 65536, 300
 MISSING = "missing"  # the platform has no such call
+APT = "apt"  # the only type of source that is served; a source without a type is one
 _URI = re.compile(r"(https?)://([A-Za-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~+-]+)*/?")
 _ARMOR = re.compile(
     r"-----BEGIN PGP PUBLIC KEY BLOCK-----[ \t]*\r?\n(?:[A-Za-z]+:[^\r\n]*\r?\n)*[ \t]*\r?\n"
@@ -114,6 +115,13 @@ def read(resolution: Resolution) -> Source | None:
         )
     if resolution.source is None:
         return None
+    kind = resolution.source.get("type", APT)
+    if kind != APT:
+        raise IntentError(
+            "artifact_source_unsupported",
+            f"rule {rule} names a package source of type {_text(kind)!r}. This app installs Debian packages from an apt"
+            " source and from no other: have the rule name one",
+        )
     try:
         return Source.model_validate(resolution.source)
     except ValidationError as error:

@@ -31,12 +31,14 @@ from runner.observe.world import observe
 from runner.platform.client import Client
 from runner.report.leases import LostLease, Outdated, Renewal
 from runner.report.reporter import Reporter
-from runner.settings import Settings, default_runner_id
+from runner.settings import SECRET_VARIABLES, Settings, default_runner_id
 
 # Chooses the members that a command is for.
 Pick = Callable[[Sequence[Member]], Sequence[Member]]
 CLAIMS_VARIABLE = "GPUAAS_CLAIMS"
 CORRELATION_VARIABLE = "GPUAAS_CORRELATION_ID"
+# The one secret among the variables that a command gets.
+FOR_INVENTORY = "GPUAAS_CLIENT_SECRET"
 # An environment variable holds 128 KiB, and a member takes up to 55 bytes of it.
 MAX_MEMBERS = 2000
 CORRELATION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
@@ -63,6 +65,15 @@ class ManualClaims:
     @property
     def is_lost(self) -> bool:
         return self._renewal is not None and self._renewal.is_lost
+
+
+def inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a command of a person: their own, without secrets that it has no use for.
+
+    Only the inventory plugin calls the platform, as the service account. Runtime secrets come from the socket.
+    """
+    dropped = frozenset(SECRET_VARIABLES) - {FOR_INVENTORY}
+    return {name: value for name, value in environment.items() if name.upper() not in dropped}
 
 
 def execute(

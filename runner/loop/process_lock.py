@@ -1,7 +1,7 @@
-"""Allows one runner at a time on this machine if the platform sends no ETags.
+"""Allows one runner, or one command of a person, at a time on this machine if the platform sends no ETags.
 
-Claims need ETags: without them two runners may both conclude that they were first. The lock is on an open file, so the
-kernel releases it when its process ends, however it ends.
+Claims need ETags: without them two runners may both conclude that they were first, and a write may undo another. The
+lock is on an open file, so the kernel releases it when its process ends, however it ends.
 """
 
 import fcntl
@@ -11,6 +11,7 @@ from types import TracebackType
 
 from runner import log
 from runner.model.platform import AppInstance
+from runner.platform.client import Client
 from runner.settings import Settings
 
 
@@ -33,6 +34,10 @@ class ProcessLock:
             os.close(self._file)
             self._file = None
 
+    def require_for(self, client: Client, instance: AppInstance) -> None:
+        """The same, for a person's command on one instance. A list may come without the ETags of a single read."""
+        self.require([instance if instance.etag else client.instance(instance.id)])
+
     def require(self, instances: Sequence[AppInstance]) -> None:
         """Hold the lock unless the platform sends ETags; AnotherRunner if another process has it."""
         if self._file is not None or all(instance.etag for instance in instances):
@@ -54,8 +59,12 @@ class ProcessLock:
             os.close(file)
             raise AnotherRunner(
                 f"the platform sends no ETags, so only one runner may work on {self._settings.scope}, and"
-                f" {holder} is running. Wait until it ends (the lock is {path})"
+                f" {holder} is running. Wait until it ends, or stop its service (the lock is {path})"
             ) from None
+        if os.geteuid() == 0 and os.fstat(file).st_size == 0:
+            # Root's command may come first, and the service has a user of its own.
+            owner = directory.stat()
+            os.fchown(file, owner.st_uid, owner.st_gid)
         os.ftruncate(file, 0)
         os.write(file, f"runner {self._settings.runner_id} (process {os.getpid()})\n".encode())
         self._file = file

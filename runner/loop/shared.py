@@ -9,6 +9,7 @@ from types import FrameType
 from runner import log
 from runner.act.play_queue import Bounds, PlayGate
 from runner.model.app import App
+from runner.model.entitlements import Entitlements
 from runner.model.platform import Allocation
 from runner.observe.shared_read import SharedRead
 from runner.platform.answers import Listing
@@ -65,7 +66,8 @@ class Shared:
     """One for a run; every tick has it.
 
     `plays` admits plays within the bounds of the settings. A tick holds one of the `instance_slots` while it uses the
-    platform or decides, and gives it back while it waits for anything else. `allocations` is the project's list.
+    platform or decides, and gives it back while it waits for anything else. `allocations` and `entitlements`
+    are the project's lists.
     """
 
     settings: Settings
@@ -75,6 +77,7 @@ class Shared:
     meter: Meter = field(default_factory=Meter)
     tracer: Tracer = field(default_factory=Tracer)
     allocations: SharedRead[Listing[Allocation]] = field(default_factory=SharedRead)
+    entitlements: SharedRead[Entitlements] = field(default_factory=SharedRead)
 
     def __post_init__(self) -> None:
         own = self.settings

@@ -12,6 +12,7 @@ from runner.act.plays import play
 from runner.act.vault import SPENT, SecretsError
 from runner.loop.shared import Shared, Summary
 from runner.model import cause
+from runner.model.entitlements import Entitlements
 from runner.model.names import host_name
 from runner.model.neighbours import Neighbours
 from runner.model.plan import (
@@ -27,7 +28,7 @@ from runner.model.plan import (
 )
 from runner.model.platform import Allocation, AppInstance
 from runner.model.world import Outcome, World
-from runner.observe import left_over, other_instances
+from runner.observe import entitlements, left_over, other_instances
 from runner.observe.world import SETTLED, observe
 from runner.platform.answers import Listing
 from runner.platform.client import Client
@@ -78,10 +79,13 @@ class Tick:
         return requested or world.instance.status not in SETTLED
 
     def _observe(self, instance: AppInstance, not_before: float, *, everything: bool = False) -> World:
-        """The list of allocations is shared with other instances; its read began at `not_before` or later."""
+        """The lists of the project are shared with other instances; their reads began at `not_before` or later."""
 
         def allocations() -> Listing[Allocation]:
             return self._shared.allocations.get(self._client.allocations, not_before)
+
+        def read_entitlements() -> Entitlements:
+            return self._shared.entitlements.get(lambda: entitlements.read(self._client, self._settings), not_before)
 
         return observe(
             self._client,
@@ -90,6 +94,7 @@ class Tick:
             self._app,
             everything=everything,
             allocations=allocations,
+            read_entitlements=read_entitlements,
             read_others=self._read_others,
         )
 
@@ -116,15 +121,14 @@ class Tick:
                         continue
                 try:
                     self._write(plan)
+                    if plan.play and self._play_slot:
+                        self._act(plan.play, self._play_slot)
                 except Outdated as change:
                     redecisions += 1
                     if redecisions > MAX_REDECISIONS:
                         raise LostLease(f"other clients keep changing the instance: {change}") from None
                     log.get().info("decided again", why=str(change))
                     self._read_again()
-                    continue
-                if plan.play and self._play_slot:
-                    self._act(plan.play, self._play_slot)
             raise AssertionError("the plan does not settle: this is a bug in decide")
         finally:
             self._leave_play_slot()
@@ -207,18 +211,19 @@ class Tick:
             self._play_slot = None
 
     def _act(self, step: Play, slot: PlaySlot) -> None:
-        self._summary.plays += 1
+        """Raises Outdated if the play does not begin, since what asks for it is known to be cancelled."""
         with context.bound(cause.of_step(step, self._world)):
-            requested = sorted({one.correlation_id for one in operations_of(step)})
-            shared = {"correlation_ids": requested} if len(requested) > 1 else {}
-            log.get().info("play", playbook=step.playbook, members=len(step.members), why=step.why, **shared)
             self._report.check_lease()
             with (
                 self._instance_slot_released(),
+                self._report.plays.playing(step, self._world) as noted,
                 self._shared.meter.playing(step.playbook) as ended,
                 self._shared.tracer.playing(step, self._world) as traced,
-                self._report.plays.playing(step, self._world) as noted,
             ):
+                self._summary.plays += 1
+                requested = sorted({one.correlation_id for one in operations_of(step)})
+                shared = {"correlation_ids": requested} if len(requested) > 1 else {}
+                log.get().info("play", playbook=step.playbook, members=len(step.members), why=step.why, **shared)
                 traced.result = result = noted.ended(ended(self._play(step, slot, traced, noted)))
                 self._leave_play_slot()
             result = left_over.name_left_over_hosts(self._client, result)

@@ -81,8 +81,10 @@ def of_tick(instance: AppInstance, tick_id: str, routine: str = "") -> Cause:
 def of_marked(member: Member, instance: AppInstance) -> Cause:
     """The cause of the work for which a member is held, by its own record."""
     notes = member.notes
+    if (notes.correlation_id or member.correlation_id) in (None, instance.correlation_id):
+        return of_instance(instance)  # under its span, not beside it
     given = TraceContext(notes.trace_id) if notes.trace_id and notes.correlation_id else None
-    return Cause(notes.correlation_id or member.correlation_id or instance.correlation_id, given=given)
+    return Cause(notes.correlation_id or str(member.correlation_id), given=given)
 
 
 def routine(steps: tuple[Step, ...], world: World) -> World:

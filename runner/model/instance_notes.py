@@ -27,11 +27,11 @@ from runner.model.records import (
     Text,
 )
 from runner.model.times import Time
-from runner.model.work_notes import HandNotes, PlayHistory
+from runner.model.work_notes import BY_HAND, HandNotes, PlayHistory
 
 NOTE = "lifecycle"
 # Kept at every write, whatever becomes of the instance.
-OWN_PLAYS, BY_HAND = "own_plays", "by_hand"
+OWN_PLAYS = "own_plays"
 FOR_PEOPLE = frozenset({OWN_PLAYS, BY_HAND})
 SHOWN_CHARS = 1000
 # A sentence for people: one that is too long is cut, and never makes the record unwritable.
@@ -161,8 +161,8 @@ class StatusDetail(Notes):
 
     @property
     def hand_notes(self) -> HandNotes:
-        """Work by hand. RecordError if the note cannot be read: it is not written over."""
-        return HandNotes.read("by_hand", {} if self.by_hand is None else self.by_hand)
+        """Work by hand, as far as it can be read."""
+        return HandNotes.of({} if self.by_hand is None else self.by_hand)[0]
 
     @property
     def has_bad_note(self) -> bool:

@@ -115,6 +115,8 @@ class AppInstance(PlatformRecord):
     config: dict[str, Any] | None = None
     access: dict[str, Any] | None = None
     access_credential_id: UUID | None = None
+    # Read strictly by runner/intent/placement_policy.py, where it matters.
+    effective_policy: Any = None
     correlation_id: CorrelationId
     traceparent: TraceParent = None
 
@@ -122,6 +124,11 @@ class AppInstance(PlatformRecord):
     def is_shared(self) -> bool:
         """Whether it is a shared runtime of a tenant."""
         return self.project_id is None
+
+    @property
+    def is_consumer(self) -> bool:
+        """Whether it stands for its project's attachment to a shared runtime, and has that one's access bundle."""
+        return self.control_plane_scope == "tenant" and not self.is_shared
 
     @property
     def notes(self) -> StatusDetail:
@@ -203,6 +210,18 @@ class Allocation(PlatformRecord):
     region: str | None = None
     gpus: int | None = None
     name: str | None = None
+
+
+class CatalogApp(BaseModel):
+    """An app of the catalog."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    app_slug: str
+    # The newest, and all that may be deployed, the newest last.
+    version: str
+    versions: list[str] = Field(default_factory=list)
+    display_name: str = ""
 
 
 class Caller(BaseModel):

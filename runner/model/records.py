@@ -92,7 +92,7 @@ class Record(BaseModel):
         """The record under this name; RecordError if it is not one, or is of a newer format."""
         if not isinstance(stored, Mapping):
             raise RecordError(NoteProblem(name, UNREADABLE, f"{name} is not an object"))
-        if not _is_plain(stored):
+        if not is_plain(stored):
             raise RecordError(
                 NoteProblem(name, UNREADABLE, f"{name} is nested too deeply, or has text that is not UTF-8")
             )
@@ -289,10 +289,10 @@ def _problem(name: str, error: ValidationError) -> NoteProblem:
     return NoteProblem(name, UNREADABLE, printable(f"{where}: {problem['msg']}", PROBLEM_BYTES))
 
 
-def _is_plain(value: object, depth: int = MAX_DEPTH) -> bool:
+def is_plain(value: object, depth: int = MAX_DEPTH) -> bool:
     """Whether it can be written again as it is."""
     if isinstance(value, str):
         return value.isascii() or value.isprintable() or not any("\ud800" <= one <= "\udfff" for one in value)
     if isinstance(value, Mapping):
-        return depth > 0 and all(_is_plain(key) and _is_plain(one, depth - 1) for key, one in value.items())
-    return not isinstance(value, list) or (depth > 0 and all(_is_plain(one, depth - 1) for one in value))
+        return depth > 0 and all(is_plain(key) and is_plain(one, depth - 1) for key, one in value.items())
+    return not isinstance(value, list) or (depth > 0 and all(is_plain(one, depth - 1) for one in value))

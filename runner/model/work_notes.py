@@ -4,16 +4,19 @@ The plays of an operation are in its `result`, from the first one on; see runner
 operation asked for, and work by hand, are in the instance's `status_detail`. Nothing is decided by these notes.
 """
 
-from typing import Annotated, Literal
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, StrictBool
 
-from runner.model.records import CorrelationId, Count, Record
+from runner.model.records import MAX_DEPTH, CorrelationId, Count, Record, RecordError, is_plain
 from runner.model.times import Time
 
 # Of a sentence, a command and a list of names; what is longer is cut, and never makes a record unwritable.
 WHY_CHARS, COMMAND_CHARS, NAME_CHARS = 160, 240, 80
 HAND_NAMES = 8
+BY_HAND = "by_hand"
 UNDER_WAY = "under way, or its runner was killed"
 
 Sentence = Annotated[str, AfterValidator(lambda text: text[:WHY_CHARS])]
@@ -77,7 +80,38 @@ class HandNote(Record):
 
 
 class HandNotes(Record):
-    """`by_hand` of the instance: the last commands of people, oldest first. `more` counts those that were dropped."""
+    """`by_hand` of the instance: the last commands of people, oldest first. `more` counts those that were dropped.
+
+    What cannot be read is kept in `unreadable`, as it was found: nothing is decided by it.
+    """
 
     notes: list[HandNote] = Field(default_factory=list)
     more: Count = 0
+    unreadable: list[Any] | None = None
+
+    @classmethod
+    def of(cls, stored: object) -> tuple[Self, list[str]]:
+        """The notes that can be read, and what is wrong with each of the others."""
+        found = stored if isinstance(stored, Mapping) else None
+        items = found.get("notes", []) if found else []
+        try:
+            whole = cls.read(
+                BY_HAND, stored if found is None or not isinstance(items, list) else {**found, "notes": []}
+            )
+        except RecordError as error:
+            return cls(unreadable=[_writable(stored)]), [error.problem.message]
+        notes, odd, problems = list[HandNote](), list[object](), list[str]()
+        for number, item in enumerate(items):
+            try:
+                notes.append(HandNote.read(f"{BY_HAND}.notes.{number}", item))
+            except RecordError as error:
+                odd.append(_writable(item))
+                problems.append(error.problem.message)
+        kept = [*(whole.unreadable or []), *odd]
+        return whole.but(notes=notes, unreadable=kept or None), problems
+
+
+def _writable(found: object) -> object:
+    """What was found, in a form that can be written again: as text, if a reader of JSON may refuse it."""
+    # It will be deeper in the record than here.
+    return found if is_plain(found, MAX_DEPTH - 4) else json.dumps(found)

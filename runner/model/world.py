@@ -12,6 +12,7 @@ from typing_extensions import TypeVar
 from runner.model import claims
 from runner.model.attached import AttachedProject
 from runner.model.components import Components
+from runner.model.entitlements import Entitlements
 from runner.model.member_notes import MemberNotes
 from runner.model.neighbours import Neighbours
 from runner.model.plan import (
@@ -74,6 +75,8 @@ class Policy(Generic[SettingsT]):
     min_free_mb: int = 1024
     # Types of events that are posted though the platform has not stated them: see runner/model/events.py.
     assumed_events: frozenset[str] = frozenset()
+    # The version of the app that this program is; None: not known.
+    adapter_version: str | None = None
     # The app's own settings; None: their defaults.
     app: SettingsT | None = None
 
@@ -111,6 +114,8 @@ class World(Generic[SnapshotT, SettingsT]):
     unknown_allocations: Mapping[UUID, Unreadable] = field(default_factory=lambda: MappingProxyType({}))
     # Other instances on the requested allocations; None where nothing is about to begin.
     neighbours: Neighbours | None = None
+    # Which projects may use the app; None on a quiet tick.
+    entitlements: Entitlements | None = None
     # Fences that this tick's claims have taken, by member; see runner/model/claims.py.
     fences: Mapping[UUID, int] = field(default_factory=lambda: MappingProxyType({}))
     # Whether this tick took over an operation whose holder vanished and may still be at work.
@@ -215,7 +220,7 @@ class World(Generic[SnapshotT, SettingsT]):
                 # The answer may be that of another runner's request under the same key, which has its fence 1 then.
                 return self.with_fence(made, 1) if claims.is_first_claim(operation) else self.with_member(made)
             case NewOperation():
-                requested = written if isinstance(written, Operation) else self._requested(step)
+                requested = written if isinstance(written, Operation) else step.planned(self.instance)
                 return self.later(operations=(*self.operations, requested), history=(*(self.history or ()), requested))
             case SetMember(member=member, new_fence=new_fence):
                 made = _member(written, member.written(step.status, step.detail), new_fence=new_fence)
@@ -254,16 +259,6 @@ class World(Generic[SnapshotT, SettingsT]):
             "attempt": operation.attempt + 1,
         }
         return operation.model_copy(update=changes)
-
-    def _requested(self, step: NewOperation) -> Operation:
-        return Operation(
-            id=uuid5(NAMESPACE_OID, f"{self.instance.id}/{step.verb}/{step.allocation_ids}"),
-            operation=step.verb,
-            component_key=step.component_key,
-            allocation_ids=list(step.allocation_ids),
-            status=OperationStatus.ACCEPTED,
-            correlation_id=self.instance.correlation_id,
-        )
 
     def _made(self, step: NewMember) -> Member:
         return Member(

@@ -21,6 +21,7 @@ def walk(client: Client, app_slug: str) -> int:
     client.me()
     instances = _read(lambda: client.instances(app_slug=app_slug))[:MOST_INSTANCES]
     allocations = _read(client.allocations)
+    _read(lambda: client.entitlements(app_slug=app_slug))
     with contextlib.suppress(PlatformError, IndexError):
         client.allocation(allocations[0].id)
     for instance in instances:

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from importlib.metadata import version
 
 from runner.model import events, neighbours
 from runner.model.app import App
+from runner.model.entitlements import Entitlements
 from runner.model.neighbours import Neighbours
 from runner.model.platform import OPEN, Allocation, AppInstance, InstanceStatus, Operation
 from runner.model.world import Policy, World, is_stale
-from runner.observe import missing, other_instances
+from runner.observe import entitlements, missing, other_instances
 from runner.platform.client import Client
 from runner.settings import Settings
 
@@ -27,13 +29,14 @@ def observe(
     *,
     everything: bool = False,
     allocations: Callable[[], Iterable[Allocation]] | None = None,
+    read_entitlements: Callable[[], Entitlements] | None = None,
     read_others: Callable[[Client, AppInstance], Neighbours] = other_instances.read,
 ) -> World:
     """Read one instance. An idle one costs two requests: its open operations, of both kinds. A shared runtime costs one
     more, for its attachments.
 
-    `allocations` reads the project's list, if the caller shares one read among instances. `read_others` is called only
-    if a deploy or an add is about to begin.
+    `allocations` and `read_entitlements` read the project's, if the caller shares one read among instances.
+    `read_others` is called only if a deploy or an add is about to begin.
     """
     now = client.now()
     policy = _policy(settings, app)
@@ -84,6 +87,7 @@ def observe(
         attachments=tuple(attachments),
         unreadable_attachments=tuple(attachments.unreadable),
         unknown_allocations=unknown,
+        entitlements=read_entitlements() if read_entitlements else entitlements.read(client, settings),
         neighbours=read_others(client, instance) if about_to_begin else None,
     )
 
@@ -95,6 +99,7 @@ def _policy(settings: Settings, app: App) -> Policy:
         observe_seconds=settings.observe_seconds,
         repair=settings.repair,
         min_free_mb=settings.min_free_mb,
+        adapter_version=version("gpuaas-slurm"),
         assumed_events=events.read_assumed(settings.assumed_events),
         app=settings.of_app(app.settings),
     )

@@ -7,9 +7,19 @@ from uuid import UUID
 
 from runner import context, log
 from runner.model.attached import AttachedProject
+from runner.model.entitlements import Entitlement
 from runner.model.errors import NotFound, RequestError
 from runner.model.gaps import Gaps
-from runner.model.platform import Allocation, AppInstance, Caller, Delivery, Member, Operation, Resolution
+from runner.model.platform import (
+    Allocation,
+    AppInstance,
+    Caller,
+    CatalogApp,
+    Delivery,
+    Member,
+    Operation,
+    Resolution,
+)
 from runner.model.scope import ProjectScope, RuntimeScope
 from runner.platform import contract, wire
 from runner.platform.answers import Listing
@@ -81,9 +91,20 @@ class Client:
 
     def me(self) -> Caller:
         """Whose token this is."""
-        project = self.scope.project_id if isinstance(self.scope, ProjectScope) else None
-        answer = self._transport.call("GET", wire.ME, project=project)
+        answer = self._transport.call("GET", wire.ME, project=self._settings.project_id)
         return self._records.body("GET", wire.ME, Caller, answer.body)
+
+    def app(self, app_slug: str) -> CatalogApp:
+        """What the catalog offers of an app."""
+        path = wire.app(app_slug)
+        answer = self._transport.call("GET", path, project=self._settings.project_id)
+        return self._records.body("GET", path, CatalogApp, answer.body)
+
+    def publish_app(self, app_slug: str, manifest: dict[str, Any], *, key: str) -> CatalogApp:
+        """Put a version into the catalog; the same version with the same content again changes nothing."""
+        path = wire.app_versions(app_slug)
+        answer = self._transport.call("POST", path, json=manifest, key=key, project=self._settings.project_id)
+        return self._records.body("POST", path, CatalogApp, answer.body)
 
     def instances(self, **filters: str | None) -> Listing[AppInstance]:
         """Every instance of the scope. An operator of a shared runtime may not list others, so it reads its own."""
@@ -130,6 +151,9 @@ class Client:
 
     def allocation(self, allocation_id: UUID) -> Allocation:
         return self._records.one("GET", wire.allocations(self.scope).item(allocation_id), Allocation)
+
+    def entitlements(self, **filters: str | None) -> Listing[Entitlement]:
+        return self._records.listing("entitlement", wire.entitlements(self.scope), Entitlement, filters)
 
     def attachments(self, instance_id: UUID) -> Listing[AttachedProject]:
         """The projects on a shared runtime, detached ones too. An instance has none."""
@@ -193,12 +217,7 @@ class Client:
     def post_event(self, instance: AppInstance, kind: str, data: dict[str, Any], *, key: str) -> None:
         correlation = context.correlation_id() or instance.correlation_id
         body = {"type": kind, "correlation_id": correlation, "data": data}
-        self._transport.call(
-            "POST",
-            wire.events(self.scope, instance.id),
-            json=body,
-            key=key,
-        )
+        self._transport.call("POST", wire.events(self.scope, instance.id), json=body, key=key)
 
     def deliver_credential(self, credential: UUID) -> Delivery:
         # A delivery is used up by its first unwrap, so a retry of the tick must get a new one: the key is fresh.

@@ -22,7 +22,17 @@ from pydantic import (
 )
 
 from runner.model.attached import AttachedProject
-from runner.model.platform import Allocation, AppInstance, Caller, Delivery, Member, Operation, Resolution
+from runner.model.entitlements import Entitlement
+from runner.model.platform import (
+    Allocation,
+    AppInstance,
+    Caller,
+    CatalogApp,
+    Delivery,
+    Member,
+    Operation,
+    Resolution,
+)
 from runner.settings import SettingsError
 
 Kind = Literal[
@@ -37,6 +47,8 @@ Kind = Literal[
     "resolution",
     "login",
     "token",
+    "entitlement",
+    "catalog_app",
 ]
 # Calls that the platform's public documents show. All others are assumed; contract/openapi.yaml has the same marks.
 STATED: Final = frozenset(
@@ -66,6 +78,9 @@ KIND_OF: Final[dict[str, Kind]] = {
     "resolutions": "resolution",
     "attachments": "attachment",
     "me": "caller",
+    "entitlements": "entitlement",
+    "app": "catalog_app",
+    "app_versions": "catalog_app",
     "token": "token",
     "runtime_token": "token",
 }
@@ -84,6 +99,8 @@ _OUR_FIELDS: Final[dict[str, frozenset[str]]] = {
         {"service_account_id", "shared_runtime_id", "key_id", "client_secret", "assertion", "grant_type"}
     ),
     "token": frozenset({"access_token", "expires_in"}),
+    "entitlement": frozenset(Entitlement.model_fields),
+    "catalog_app": frozenset(CatalogApp.model_fields),
 }
 _PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
 _TEMPLATE: Final = re.compile(r"(/([A-Za-z0-9._~-]+|\{[a-z_]+\}))+")
@@ -130,6 +147,7 @@ class ProjectPaths(_Paths):
     events: str = "/projects/{project_id}/app-instances/{instance_id}/events"
     resolutions: str = "/projects/{project_id}/app-instances/{instance_id}/artifact-resolutions"
     allocations: str = "/projects/{project_id}/allocations"
+    entitlements: str = "/projects/{project_id}/entitlements"
     deliveries: str = "/projects/{project_id}/access-credentials/{credential_id}/deliveries"
 
 
@@ -143,6 +161,7 @@ class RuntimePaths(_Paths):
     resolutions: str = "/orgs/{org_id}/shared-app-runtimes/{instance_id}/artifact-resolutions"
     attachments: str = "/orgs/{org_id}/shared-app-runtimes/{instance_id}/attachments"
     allocations: str = "/orgs/{org_id}/shared-app-runtimes/{instance_id}/allocations"
+    entitlements: str = "/orgs/{org_id}/shared-app-runtimes/{instance_id}/entitlements"
     deliveries: str = "/orgs/{org_id}/shared-app-runtimes/{instance_id}/access-credentials/{credential_id}/deliveries"
 
 
@@ -150,6 +169,8 @@ class Paths(_Paths):
     token: str = "/auth/service-account/token"  # noqa: S105 - a path
     runtime_token: str = "/auth/shared-runtime-operator/token"  # noqa: S105
     me: str = "/me"
+    app: str = "/apps/{app_slug}"
+    app_versions: str = "/apps/{app_slug}/versions"
     project: ProjectPaths = ProjectPaths()
     runtime: RuntimePaths = RuntimePaths()
 

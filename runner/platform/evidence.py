@@ -46,6 +46,11 @@ _ASSUMED: Final = frozenset(
         *(("attachment", name) for name in ("app_policy", "identities", "adapter_detail")),
     }
 )
+# What is done as long as a call does not exist, where it is not simply tried again.
+_WITHOUT: Final = {
+    "resolution": "a host gets no packages, unless GPUAAS_ARTIFACT_POLICY is none",
+    "entitlement": "nothing is deployed or added, unless GPUAAS_ENTITLEMENT_POLICY is none",
+}
 _WORDS: Final[Mapping[str, frozenset[str]]] = {
     "instance": frozenset(InstanceStatus),
     "member": frozenset(MemberStatus),
@@ -111,8 +116,7 @@ def _of_refusal(method: str, path: wire.Path, error: PlatformError) -> tuple[Kin
         return Kind.PERMISSION, PilotKind.ACTION_KEY, "the action key for this call", "the call is not repeated"
     if error.status in (405, 501) or (error.status == 404 and not _of_a_record(error)):
         kind = Kind.READ_SURFACE if method == "GET" else Kind.PRIMITIVE
-        policy = "a host gets no packages, unless GPUAAS_ARTIFACT_POLICY is none"
-        return kind, PilotKind.PRIMITIVE, "the call exists", policy if path.kind == "resolution" else again
+        return kind, PilotKind.PRIMITIVE, "the call exists", _WITHOUT.get(path.kind or "", again)
     if error.status == 429 and not error.context.get("retry_after"):
         waits = "the wait before each retry grows by itself"
         return Kind.READ_SURFACE, PilotKind.PRIMITIVE, "the header Retry-After with 429", waits

@@ -18,7 +18,7 @@ _ITEM: Final = "/item"
 _LISTS: Final = frozenset(
     {
         *("instances", "members", "member_operations", "instance_operations"),
-        *("events", "resolutions", "attachments", "allocations"),
+        *("events", "resolutions", "attachments", "allocations", "entitlements"),
     }
 )
 
@@ -95,6 +95,14 @@ def record(body: Any) -> Any:
     return {**{key: value for key, value in body.items() if key != _RUNTIME_ID}, _INSTANCE_ID: body[_RUNTIME_ID]}
 
 
+def app(app_slug: str) -> Path:
+    return _path("app", {"app_slug": app_slug})
+
+
+def app_versions(app_slug: str) -> Path:
+    return _path("app_versions", {"app_slug": app_slug})
+
+
 def instances(scope: Scope) -> Path:
     return _in_scope(scope, "instances")
 
@@ -130,6 +138,10 @@ def allocations(scope: Scope) -> Path:
     return _in_scope(scope, "allocations", **_owner(scope))
 
 
+def entitlements(scope: Scope) -> Path:
+    return _in_scope(scope, "entitlements", **_owner(scope))
+
+
 def deliveries(scope: Scope, credential: UUID) -> Path:
     return _in_scope(scope, "deliveries", credential_id=credential, **_owner(scope))
 
@@ -150,6 +162,7 @@ def _owner(scope: Scope) -> dict[str, UUID]:
 
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_IDS: Final = re.compile(r"\{[a-z_]+\}")
 _ANY: Final = UUID(int=0)
 
 
@@ -159,17 +172,21 @@ def _paths_of(scope: Scope) -> tuple[Path, ...]:
     lists.append(allocations(scope))
     if isinstance(scope, RuntimeScope):
         lists.append(attachments(scope, _ANY))
-    own = (instances(scope), instance(scope, _ANY), deliveries(scope, _ANY))
+    own = (instances(scope), instance(scope, _ANY), deliveries(scope, _ANY), entitlements(scope))
     return (*own, *only_lists, *lists, *(path.item(_ANY) for path in lists))
 
 
 ROUTES: Final = frozenset(
     _ID.sub("{id}", path.removeprefix(BASE))
-    for path in (TOKEN, RUNTIME_TOKEN, ME, *_paths_of(ProjectScope(_ANY)), *_paths_of(RuntimeScope(_ANY, _ANY)))
+    for path in (
+        *(TOKEN, RUNTIME_TOKEN, ME, app(str(_ANY)), app_versions(str(_ANY))),
+        *(*_paths_of(ProjectScope(_ANY)), *_paths_of(RuntimeScope(_ANY, _ANY))),
+    )
 )
 
 
 def route(path: str) -> str:
     """The path without ids: one of ROUTES, or "other"."""
-    found = _ID.sub("{id}", path.removeprefix(BASE))
+    text = _IDS.sub("{id}", template(DEFAULT, path)) if isinstance(path, Path) else path
+    found = _ID.sub("{id}", text.removeprefix(BASE))
     return found if found in ROUTES else "other"

@@ -5,23 +5,24 @@ command that was killed has no end on record.
 """
 
 import contextlib
+import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from runner import context, log
 from runner.model import limits
 from runner.model.cause import Cause
 from runner.model.errors import Conflict, Forbidden, PlatformError, RequestError, Unauthenticated
-from runner.model.instance_notes import BY_HAND, StatusDetail
+from runner.model.instance_notes import StatusDetail
 from runner.model.platform import AppInstance
-from runner.model.records import RecordError
 from runner.model.shown_command import shown_text
-from runner.model.work_notes import WHY_CHARS, HandNote, HandNotes
+from runner.model.work_notes import BY_HAND, WHY_CHARS, HandNote, HandNotes
 from runner.platform.client import Client
 
-# Of status_detail; the oldest notes are dropped.
+# Of status_detail, and of it what cannot be read. The oldest is dropped.
 NOTES_BYTES, MOST_NOTES = 2560, 10
+ODD_BYTES = 2560
 WRITE_TRIES = 6
 NO_REASON = "--reason is empty: say why in a few words; the record of this command keeps it"
 
@@ -81,10 +82,10 @@ def _write(client: Client, instance: AppInstance, note: HandNote, done: str) -> 
     """Put the note into the newest status_detail, and change nothing else there. `done`: what a failure means."""
     for _ in range(WRITE_TRIES):
         newest = client.instance(instance.id)
-        try:
-            noted = newest.notes.hand_notes
-        except RecordError as error:
-            raise RequestError(f"status_detail.{error.problem.message}: {done}") from None
+        stored = newest.notes.by_hand
+        noted, problems = HandNotes.of({} if stored is None else stored)
+        for problem in problems:
+            log.get().warning("a record of work by hand cannot be read; it is kept as it is", problem=problem)
         made = StatusDetail(by_hand=with_note(noted, note)).changes
         body = {"status_detail": {**(newest.status_detail or {}), **made}}
         limits.check(f"instance {instance.id}", body)
@@ -108,16 +109,33 @@ def _write(client: Client, instance: AppInstance, note: HandNote, done: str) -> 
 
 
 def _holds(instance: AppInstance, note: HandNote) -> bool:
-    with contextlib.suppress(RecordError):
-        return note.stored() in [one.stored() for one in instance.notes.hand_notes.notes]
-    return False
+    return note.stored() in [one.stored() for one in instance.notes.hand_notes.notes]
 
 
 def with_note(noted: HandNotes, note: HandNote) -> HandNotes:
-    """The notes with this one in the place of its start, or as the last; the oldest are dropped if they do not fit."""
+    """The notes with this one in the place of its start, or as the last.
+
+    If they do not fit, the oldest that have ended are dropped first, and this one never.
+    """
     kept = [one for one in noted.notes if one.correlation_id != note.correlation_id]
     at = next((n for n, one in enumerate(noted.notes) if one.correlation_id == note.correlation_id), len(kept))
-    made = noted.but(notes=[*kept[:at], note, *kept[at:]])
-    while len(made.notes) > 1 and (len(made.notes) > MOST_NOTES or limits.size(made.stored()) > NOTES_BYTES):
-        made = made.but(notes=made.notes[1:], more=made.more + 1)
-    return made
+    made = [*kept[:at], note, *kept[at:]]
+    while len(made) > 1 and (len(made) > MOST_NOTES or _size(made) > NOTES_BYTES):
+        others = [one for one in made if one.correlation_id != note.correlation_id]
+        made.remove(next((one for one in others if one.ended_at), others[0]))
+    odd, dropped = _fitted(noted.unreadable or [])
+    more = noted.more + len(kept) + 1 - len(made) + dropped
+    return HandNotes.model_validate({**noted.model_dump(), "notes": made, "more": more, "unreadable": odd or None})
+
+
+def _size(notes: Sequence[HandNote]) -> int:
+    return limits.size(HandNotes(notes=list(notes), more=2**40).stored())
+
+
+def _fitted(unreadable: Sequence[object]) -> tuple[list[object], int]:
+    """The last of what cannot be read, as much as fits, and how many of it do not. One that is too large is cut."""
+    found = [one if limits.size([one]) <= ODD_BYTES else json.dumps(one)[: ODD_BYTES // 3] for one in unreadable]
+    left = len(found)
+    while left and limits.size(found[-left:]) > ODD_BYTES:
+        left -= 1
+    return found[len(found) - left :], len(found) - left

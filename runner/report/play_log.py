@@ -6,7 +6,8 @@ when it has ended. The records are for people, so a platform that does not take 
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -22,6 +23,9 @@ from runner.platform.client import Client
 from runner.report.leases import LostLease, OperationEnded, Outdated
 from runner.report.writes import RecordWriter
 from runner.translate import MemberEvent, RunResult
+
+# No write of the start of a play, or of its end, begins later than this. Many operations may share one play.
+WRITE_SECONDS = 5.0
 
 
 class RunningPlay:
@@ -58,13 +62,22 @@ class PlayLog:
 
     @contextlib.contextmanager
     def playing(self, step: Play, world: World) -> Iterator[RunningPlay]:
+        """Outdated if an operation of the play is known to be cancelled: it does not begin then."""
         play = RunningPlay(self._client.now())
+        self._check_none_ended(step)
         if step.fences:
             self._note(step, world, play, None)
         try:
+            self._check_none_ended(step)
             yield play
         finally:
             self._note(step, world, play, self._client.now())
+
+    def _check_none_ended(self, step: Play) -> None:
+        """The platform may have said so to a write of this play, or to a renewal of its claims."""
+        ended = [one.label for one in operations_of(step) if one.id in self._writer.ended]
+        if ended:
+            raise Outdated(f"cancelled: {', '.join(ended)}")
 
     def in_result(self, operation: Operation, result: Detail) -> Detail:
         """The result with which an operation ends, with all its plays."""
@@ -72,7 +85,7 @@ class PlayLog:
 
     def flush(self) -> None:
         """Write what could not be written before, at the end of the tick."""
-        for operation_id in list(self._unwritten):
+        for operation_id in self._in_time(list(self._unwritten)):
             with contextlib.suppress(LostLease):
                 self._write(operation_id)
 
@@ -80,7 +93,8 @@ class PlayLog:
         """The start of the play, or its end, for each operation that it is for."""
         for operation in operations_of(step):
             self._unwritten.setdefault(operation.id, []).append(self._run(step, world, play, ended, operation))
-            self._write(operation.id)
+        for operation_id in self._in_time([one.id for one in operations_of(step)]):
+            self._write(operation_id)
         if not operations_of(step):
             writer = self._writer
             earlier = writer.own_plays or writer.instance.notes.plays
@@ -112,6 +126,16 @@ class PlayLog:
     def _history(self, operation: Operation) -> PlayHistory:
         history = play_history.of_result(self._writer.claimed.get(operation.id, operation).result)
         return functools.reduce(play_history.with_run, self._unwritten.get(operation.id, []), history)
+
+    def _in_time(self, operation_ids: Sequence[UUID]) -> Iterator[UUID]:
+        """Those for which there is time; what the others have unwritten goes with their next write."""
+        until = time.monotonic() + WRITE_SECONDS
+        for number, one in enumerate(operation_ids):
+            if time.monotonic() >= until:
+                left = len(operation_ids) - number
+                log.get().warning("play not written down", problem=f"the platform is too slow; operations left: {left}")
+                return
+            yield one
 
     def _write(self, operation_id: UUID | None) -> None:
         writer = self._writer

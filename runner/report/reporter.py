@@ -3,7 +3,7 @@
 import functools
 
 from runner import context, log
-from runner.model import cause, limits
+from runner.model import cause, events, limits
 from runner.model.app import App
 from runner.model.errors import Conflict, Forbidden, NotFound, PlatformError, Rejected
 from runner.model.instance_notes import StatusDetail
@@ -36,7 +36,7 @@ from runner.platform.client import Client
 from runner.report.claims import Claims
 from runner.report.keys import idempotency_key
 from runner.report.leases import Outdated
-from runner.report.play_log import PlayLog
+from runner.report.play_log import WRITE_SECONDS, PlayLog
 from runner.report.writes import RecordWriter, marked
 from runner.settings import Settings
 from runner.translate import MemberEvent
@@ -54,8 +54,8 @@ class Reporter:
 
     @functools.cached_property
     def _impatient(self) -> Client:
-        """For progress, which is optional: a platform that is away must not stop a play."""
-        return self._client.clone(patience=0)
+        """For what is optional (progress, records of plays): a platform that is away must not hold a play back."""
+        return self._client.clone(patience=0, timeout=WRITE_SECONDS)
 
     def start(self, step: Step) -> None:
         """Log the step, and check that we still hold the lease."""
@@ -126,14 +126,17 @@ class Reporter:
     def _announce(self, step: Announce) -> None:
         instance = self.writer.instance
         key = idempotency_key("event", instance.id, step.kind, step.cause)
+        assumed = step.kind in events.ASSUMED
         try:
-            self._client.post_event(instance, step.kind, step.data, key=key)
-        except Conflict as conflict:
-            if conflict.code != "idempotency_conflict":
+            (self._impatient if assumed else self._client).post_event(instance, step.kind, step.data, key=key)
+        except PlatformError as refusal:
+            if isinstance(refusal, Conflict) and refusal.code == "idempotency_conflict":
+                log.get().info("event already posted with other data", event_type=step.kind)
+                return
+            # The report that follows is the truth, and must not wait for it. It is not planned again after that. A
+            # platform that is away refuses the report too, and the next tick posts both.
+            if not assumed and not isinstance(refusal, Rejected | NotFound | Forbidden):
                 raise
-            log.get().info("event already posted with other data", event_type=step.kind)
-        except (Rejected, NotFound, Forbidden) as refusal:
-            # The report that follows is the truth, and must not wait for it. It is not planned again after that.
             problem = {"error_code": refusal.code, "problem": refusal.message}
             log.get().warning("event refused by the platform", event_type=step.kind, **problem)
 

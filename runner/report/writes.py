@@ -42,6 +42,8 @@ class RecordWriter:
         self.instance: AppInstance = world.instance
         self.members: dict[UUID, Member] = {member.id: member for member in world.members}
         self.claimed: dict[UUID, Operation] = {}
+        # Operations that ended while we held them, since a person cancelled them.
+        self.ended: set[UUID] = set()
         # Plays that no operation asked for, with those that are not written yet; None if all are.
         self.own_plays: PlayHistory | None = None
         self.lock = threading.RLock()
@@ -160,6 +162,7 @@ class RecordWriter:
         label = f"{operation.operation} {operation.id} is {newest.status}"
         if newest.status != OperationStatus.RUNNING:
             del self.claimed[operation.id]
+            self.ended.add(operation.id)
             raise OperationEnded(label)
         if newest.claimed_by != self._runner_id:
             del self.claimed[operation.id]

@@ -3,7 +3,7 @@
 runner/slurm/tenant/ has the mapping to accounts and users. Here it is asked with the records of a world.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 from uuid import UUID
@@ -92,7 +92,13 @@ class Projects:
 
     @property
     def variables(self) -> Detail:
-        """Of each host, in any play: the users, whose accounts are not made by the roles."""
+        """Of each host, in any play: the users, whose accounts are not made by the roles.
+
+        Left out while an attachment has no notes, which may be lost: a list without its users would lock them out.
+        """
+        unnamed = (one.attachment for one in self.desired.projects if one.attachment.id in self.desired.unnamed)
+        if any(TenantNotes.read(one.adapter_detail).people is None for one in unnamed):
+            return {"slurm_users_version": ""}
         return {**self.desired.host_users(), "slurm_users_version": self.users_version}
 
 
@@ -137,8 +143,12 @@ def projects(
     members: Sequence[Member],
     attachments: Sequence[AttachedProject],
     unreadable: Sequence[Unreadable] = (),
+    in_slurm: Mapping[str, Sequence[str]] | None = None,
 ) -> Projects:
-    """What the records ask for. While a record of the list cannot be read, nobody is let in who was not before."""
+    """What the records ask for. While a record of the list cannot be read, nobody is let in who was not before.
+
+    `in_slurm` is what Slurm remembers of users, if it was looked at.
+    """
     controller = find_controller(members)
     registered = notes.controller(controller).cluster_name if controller else None
     unreadable = [*unreadable, *(bad for one in attachments if (bad := unreadable_note(one)))]
@@ -150,6 +160,7 @@ def projects(
         asked,
         unreadable=unreadable,
         contributors=contributors(members),
+        in_slurm=in_slurm,
     )
     if unreadable:
         found = _nothing_new(found, readable)
@@ -176,7 +187,9 @@ def _config(instance: AppInstance) -> Config:
 
 def _nothing_new(found: Desired, attachments: Sequence[AttachedProject]) -> Desired:
     """Only what was granted before: no account that was not open opens, and nobody comes into one."""
-    before = {str(one.project_id): ProjectNotes.read(one.adapter_detail) for one in attachments}
+    before = {
+        str(one.attachment.project_id): ProjectNotes.read(one.attachment.adapter_detail) for one in found.projects
+    }
     accounts = tuple(_narrowed(one, before[one.project_id]) for one in found.wanted.accounts)
     is_open = {one.name for one in accounts if one.open}
     lists = {

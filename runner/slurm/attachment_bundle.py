@@ -9,6 +9,8 @@ from runner.slurm.attached import Projects
 
 # The platform takes 16 KiB, and an entry is below 300 bytes.
 USERS_SHOWN = 40
+# The time limit of the commands that are shown, unless the project's own is shorter.
+MINUTES = 10
 
 
 def bundle(instance: AppInstance, asked: Projects, attachment: AttachedProject) -> Detail | None:
@@ -21,6 +23,8 @@ def bundle(instance: AppInstance, asked: Projects, attachment: AttachedProject) 
     users = asked.users(attachment)
     first = users[0]["name"] if users else "USER"
     port = "" if controller.get("port") in (None, 22) else f"-p {controller['port']} "
+    longest = asked.granted(attachment).limits.get("wall_minutes")
+    minutes = min(MINUTES, longest) if longest else MINUTES
     options = f"--account={account} --partition={partitions[0]}" if partitions else f"--account={account}"
     return {
         "cluster_name": cluster.get("cluster_name"),
@@ -35,8 +39,8 @@ def bundle(instance: AppInstance, asked: Projects, attachment: AttachedProject) 
             "key": "your own, as it is in your identity on the platform",
         },
         "submit": {
-            "batch": f"sbatch {options} --time=10 --wrap=hostname",
-            "interactive": f"srun {options} --time=10 hostname",
+            "batch": f"sbatch {options} --time={minutes} --wrap=hostname",
+            "interactive": f"srun {options} --time={minutes} hostname",
         },
         "notes": [
             "Name the account if you belong to several projects: the default one is charged otherwise.",

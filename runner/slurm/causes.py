@@ -60,6 +60,8 @@ CAUSES: dict[str, Cause] = {
     "host_key_mismatch": Cause(Health.DEGRADED),
     # A failed worker is shown under its own last error's code; this one stands for all of them.
     "worker_failed": Cause(Health.DEGRADED),
+    "no_new_machines": Cause(Health.HEALTHY),
+    "app_version_differs": Cause(Health.HEALTHY),
     "record_unreadable": Cause(Health.DEGRADED),
     records.UNREADABLE: Cause(Health.DEGRADED),
     records.NEWER: Cause(Health.DEGRADED),

@@ -8,7 +8,7 @@ from runner.model import limits
 from runner.model.names import host_name
 from runner.model.platform import IN_SERVICE, Member, MemberStatus
 from runner.model.world import Policy
-from runner.slurm import desired_config, notes
+from runner.slurm import desired_config, detail, notes
 from runner.slurm.causes import CAUSES, NOT_SERVING, Finding
 from runner.slurm.components import CONTROLLER
 from runner.slurm.controller import find_controller, ready_workers
@@ -161,8 +161,13 @@ def _confinement(snapshot: Snapshot, members: Sequence[Member], controller: Memb
 # -- the workers ---------------------------------------------------------------------------------------------
 
 
+def _in_service(members: Sequence[Member]) -> list[Member]:
+    """Workers that are to take jobs: also one that was resumed and does not serve yet."""
+    return [*ready_workers(members), *(one for one in members if detail.was_given_back(one))]
+
+
 def _workers(snapshot: Snapshot, members: Sequence[Member]) -> Iterator[Finding]:
-    for member in ready_workers(members):
+    for member in _in_service(members):
         name = node_name(member)
         node = (snapshot.nodes or {}).get(name) if name else None
         if node is None:
@@ -239,11 +244,8 @@ def _none_serves(members: Sequence[Member], found: Sequence[Finding]) -> list[Fi
     """Workers that a person drained do not count; if none of the others serves, the cluster runs no job."""
     held = {one.member.id for one in found if one.member and one.code == "worker_held_by_person"}
     lost = {one.member.id for one in found if one.member and one.code in NOT_SERVING}
-    wanted = {
-        member.id
-        for member in members
-        if member.component_key != CONTROLLER and member.status in (MemberStatus.READY, MemberStatus.FAILED)
-    }
+    failed = [one for one in members if one.component_key != CONTROLLER and one.status == MemberStatus.FAILED]
+    wanted = {member.id for member in (*_in_service(members), *failed)}
     if wanted - held and not wanted - held - lost:
         return [Finding("no_worker_serves", "no worker takes a job; the reasons of each follow")]
     return []

@@ -23,10 +23,14 @@ WORST = (Health.HEALTHY, Health.DEGRADED, Health.UNHEALTHY, Health.UNKNOWN)
 
 
 def health(
-    snapshot: Snapshot | None, members: Sequence[Member], policy: Policy, unreadable: Iterable[Unreadable] = ()
+    snapshot: Snapshot | None,
+    members: Sequence[Member],
+    policy: Policy,
+    unreadable: Iterable[Unreadable] = (),
+    more: Iterable[Finding] = (),
 ) -> tuple[Health, list[Reason]]:
     """The health of a running instance, and its reasons, the worst first."""
-    found = [*_unreadable(unreadable), *findings(snapshot, members, policy)]
+    found = [*_unreadable(unreadable), *findings(snapshot, members, policy), *more]
     found = sorted(found, key=lambda one: -WORST.index(one.cause.health))
     worst = found[0].cause.health if found else Health.HEALTHY
     return worst, limits.fit_reasons([_reason(one, policy) for one in found])

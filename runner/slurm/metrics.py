@@ -67,6 +67,7 @@ PLAYBOOKS = (
     "deploy",
     "drain_worker",
     "follow",
+    "follow_attachments",
     "observe",
     "quiesce",
     "remove_worker",

@@ -17,6 +17,7 @@ from pydantic import (
 
 from runner.model import host_data
 from runner.model.times import YEARS
+from runner.slurm.tenant.accounting_state import ACCOUNT_NAME, REMEMBERED
 
 WORD_BYTES = 256
 VERSION_BYTES = 48
@@ -42,7 +43,7 @@ def _in_our_years(value: datetime) -> datetime:
 
 
 def _or_none(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
-    """None for a time that cannot be read: some come from workers, and must not make the snapshot unreadable."""
+    """None for what cannot be read: a time may come from a worker, and must not make the snapshot unreadable."""
     try:
         return read(value)
     except ValidationError:
@@ -166,6 +167,12 @@ class Sample(_Observed):
     about_jobs: bool = False
 
 
+# A user that an accounting database has for a digest of its subject; see tenant/memory.py.
+Remembered = Annotated[str, Field(max_length=80, pattern=f"^{REMEMBERED.pattern}$")]
+ProjectName = Annotated[str, Field(max_length=14, pattern=f"^{ACCOUNT_NAME.pattern}$")]
+MOST_PROJECTS, MOST_USERS = 10_000, 10_000
+
+
 class Snapshot(_Observed):
     observed_at: Moment
     controller: ControllerState
@@ -174,6 +181,15 @@ class Snapshot(_Observed):
     reservations: list[Reservation] | None = None
     samples: list[Sample] | None = None
     partitions: dict[str, str] | None = None  # by name: UP, DOWN, DRAIN or INACTIVE
+    # Of a shared cluster: for each project's account who is or was a user of it. None if it could not be read.
+    remembered: Annotated[
+        Annotated[
+            dict[ProjectName, Annotated[list[Remembered], Field(max_length=MOST_USERS)]],
+            Field(max_length=MOST_PROJECTS),
+        ]
+        | None,
+        WrapValidator(_or_none),
+    ] = None
 
     def jobs_of(self, hostname: str) -> list[Job]:
         return [job for job in self.jobs or [] if hostname in job.nodes]

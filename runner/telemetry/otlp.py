@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from runner import log
-from runner.telemetry.span import Span, Value
+from runner.telemetry.span import MOST, Span, Value
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -33,6 +33,7 @@ class Sender:
         self._lock = threading.Lock()
         self._pipeline: _Pipeline | None = None
         self._taken = 0
+        self._unfit = 0
         self._is_broken = False
 
     def send(self, span: Span) -> None:
@@ -41,11 +42,20 @@ class Sender:
         try:
             with self._lock:
                 self._pipeline = self._pipeline or _Pipeline(self._url, self._headers, self._resource)
-                self._taken += 1
-            self._pipeline.put(span)
         except Exception as error:
             self._is_broken = True
             _warn(type(error).__name__)
+            return
+        try:
+            self._pipeline.put(span)
+        except Exception as error:
+            with self._lock:
+                is_first, self._unfit = not self._unfit, self._unfit + 1
+            if is_first:
+                log.get().warning("a span could not be made; others are sent", problem=type(error).__name__)
+            return
+        with self._lock:
+            self._taken += 1
 
     def close(self) -> None:
         """Wait for what is still to be sent, for a bounded time; not at all if the last attempt failed."""
@@ -155,10 +165,15 @@ class _Pipeline:
             links=[Link(place(*link)) for link in span.links],
             kind=SpanKind.CLIENT if span.is_call else SpanKind.INTERNAL,
             status=Status(StatusCode.ERROR if span.error else StatusCode.UNSET),
-            start_time=span.start,
-            end_time=max(span.start, span.end),
+            start_time=_time(span.start),
+            end_time=_time(max(span.start, span.end)),
             instrumentation_scope=_scope(),
         )
+
+
+def _time(nanoseconds: int) -> int:
+    """One that OTLP can hold: one that it cannot would cost the whole batch."""
+    return min(max(nanoseconds, 0), MOST)
 
 
 def _scope() -> Any:

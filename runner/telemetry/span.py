@@ -21,6 +21,7 @@ ALLOWED = frozenset(
     }
 )
 TEXT_BYTES = 200
+MOST = 2**63 - 1  # of a number
 Value = str | int
 Attributes = Mapping[str, Value | None]
 
@@ -67,7 +68,7 @@ class Span:
         return {
             name: printable(value, TEXT_BYTES) if isinstance(value, str) else value
             for name, value in given.items()
-            if name in ALLOWED and value is not None
+            if name in ALLOWED and value is not None and not (isinstance(value, int) and abs(value) > MOST)
         }
 
 

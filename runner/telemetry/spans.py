@@ -209,7 +209,10 @@ class SpanTracer(Tracer):
         verb, result = one_of(operation.operation, self._names.verbs), one_of(status, ENDED)
         error = one_of(code, self._names.error_codes) if code else None
         cause = causes.of_operation(operation)
-        self._ended(cause, verb, ENDED.get(result, "error"), error, shown, operation.created_at, now)
+        # What the deploy seeded is in its trace, and so under its span.
+        deploy = causes.of_instance(before)
+        above = deploy.root_span_id if deploy.trace_id == cause.trace_id else None
+        self._ended(cause, verb, ENDED.get(result, "error"), error, shown, operation.created_at, now, above)
 
     def _ended(
         self,
@@ -220,13 +223,17 @@ class SpanTracer(Tracer):
         shown: Attributes,
         created: datetime | None,
         now: datetime,
+        above: str | None = None,
     ) -> None:
-        """The span of a request as a whole. Its age is by the platform's clock, its end by that of this machine."""
+        """The span of a request as a whole: below its sender's, if that is known, or the one `above`.
+
+        Its age is by the platform's clock, its end by that of this machine.
+        """
         work, end = work_of(cause), time.time_ns()
         aware = created if created is None or created.tzinfo else created.replace(tzinfo=UTC)
         age = max(0.0, (now - aware).total_seconds()) if aware else 0.0
         assert work.root_span_id is not None
-        parent = cause.given.span_id if cause.given else None
+        parent = cause.given.span_id if cause.given else above
         shown = {**ids(cause), **shown, "cicd.pipeline.name": verb, "cicd.pipeline.result": result}
         failed = error or (result if result == "failure" else None)
         place = (work.trace_id, work.root_span_id, parent)

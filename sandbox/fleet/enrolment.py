@@ -54,9 +54,8 @@ class Enrolment:
         return str(uuid.uuid5(uuid.UUID(self.project_id), host.machine))
 
     def env(self) -> dict[str, str]:
-        """The settings of runner and operator, as environment variables."""
+        """The settings of runner and operator, as environment variables. A tenant's id is not one of a project."""
         return {
-            "GPUAAS_ORG_ID": self.org_id,
             "GPUAAS_PROJECT_ID": self.project_id,
             "GPUAAS_SERVICE_ACCOUNT_ID": self.service_account_id,
             "GPUAAS_KEY_ID": self.key_id,
@@ -110,8 +109,9 @@ def enrol(
 
 
 def _person_keys(app_directory: Path) -> list[str]:
-    """The sandbox's people own what they operate: they may also read the catalog and delete."""
-    return sorted(set(_yaml(app_directory / "manifest.yaml")["action_keys"].values()))
+    """The sandbox's people own what they operate: they may also read the catalog, publish and delete."""
+    own = {entry["key"] for entry in _yaml(app_directory / "action-keys.yaml")["operator"]}
+    return sorted(own | set(_yaml(app_directory / "manifest.yaml")["action_keys"].values()))
 
 
 def administrator_env(control: ControlClient, app_directory: Path, org_id: str) -> dict[str, str]:

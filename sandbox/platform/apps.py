@@ -1,6 +1,8 @@
 """App manifests: everything that the platform knows about an app is in this data."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 from jsonschema.exceptions import SchemaError
@@ -9,63 +11,12 @@ from sandbox.platform.contract import compile_schema, problems_of
 from sandbox.platform.errors import ApiError, validation_error
 from sandbox.platform.store import Doc, Row, Tx
 
-KEY = {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,62}$"}
-INPUT_PATH = {"type": "string", "pattern": r"^(placement_intent|config)(\.[A-Za-z0-9_]+)+$"}
-VERBS = {"type": "array", "items": {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,62}$"}}
-REQUEST = {
-    "type": "object",
-    "required": ["operation", "component_key"],
-    "properties": {"operation": KEY, "component_key": KEY},
-    "additionalProperties": False,
-}
-# What a deploy takes and creates.
-RECIPE: dict[str, Any] = {
-    "first_member": {
-        "type": "object",
-        "required": ["component_key", "allocation_from"],
-        "properties": {"component_key": KEY, "allocation_from": INPUT_PATH},
-        "additionalProperties": False,
-    },
-    "seed_operations": {
-        "type": "array",
-        "items": {
-            "type": "object",
-            "required": ["operation", "component_key", "allocations_from"],
-            "properties": {"operation": KEY, "component_key": KEY, "allocations_from": INPUT_PATH},
-            "additionalProperties": False,
-        },
-    },
-    "deploy_input": {"type": "object"},
-}
-# The same for a runtime that projects of a tenant share; and what a project may request of it by itself.
-SHARED = {
-    **RECIPE,
-    "attachment_policy": {"type": "object"},
-    "contribution": REQUEST,
-    "withdrawal": REQUEST,
-}
-FIELDS: dict[str, Any] = {
-    "app_slug": {"type": "string", "pattern": "^[a-z][a-z0-9-]{0,62}$"},
-    "version": {"type": "string", "minLength": 1, "maxLength": 64},
-    "display_name": {"type": "string"},
-    "runtime_backend": {"type": "string"},
-    "operating_mode": {"enum": ["tenant_dedicated", "platform_managed"]},
-    "control_plane_scope": {"enum": ["project", "tenant", "platform"]},
-    **RECIPE,
-    "instance_operations": VERBS,
-    "member_operations": {"type": "object", "propertyNames": KEY, "additionalProperties": VERBS},
-    "action_keys": {"type": "object", "additionalProperties": {"type": "string", "minLength": 1}},
-}
-OPTIONAL = {
-    "operator_notes": VERBS,
-    "shared_runtime": {"type": "object", "properties": SHARED, "required": list(SHARED), "additionalProperties": False},
-}
-MANIFEST = compile_schema(
-    {"type": "object", "properties": FIELDS | OPTIONAL, "required": list(FIELDS), "additionalProperties": False}
-)
+SCHEMA_FILE = Path(__file__).resolve().parents[2] / "contract" / "manifest.schema.json"
+MANIFEST = compile_schema(json.loads(SCHEMA_FILE.read_text()))
 CATALOG_FIELDS = (
     "app_slug",
     "version",
+    "versions",
     "display_name",
     "deploy_input",
     "instance_operations",
@@ -76,8 +27,11 @@ RUNTIME_INPUTS = ("deploy_input", "attachment_policy")
 NO_PROJECT = ""
 
 
-def register(tx: Tx, manifest: Doc) -> Row:
-    """Add a manifest or its next version; the same manifest again changes nothing."""
+VERSION = "app_version"
+
+
+def check(manifest: Doc) -> None:
+    """Refuse a manifest that is not well formed."""
     problems = problems_of(MANIFEST, manifest, "manifest")
     if problems:
         raise validation_error("the manifest is not well formed", problems=problems)
@@ -91,11 +45,71 @@ def register(tx: Tx, manifest: Doc) -> Row:
             compile_schema({}).check_schema(schema)
         except SchemaError:
             raise validation_error(f"the manifest's {name} is not a JSON Schema") from None
-    registered = find(tx, manifest["app_slug"])
-    if registered is not None:
-        return tx.save(registered, {"shared_runtime": None, **manifest})
-    doc = {"shared_runtime": None, **manifest, "id": manifest["app_slug"], "project_id": NO_PROJECT}
-    return tx.insert("app", doc, app_slug=manifest["app_slug"])
+
+
+def register(tx: Tx, manifest: Doc) -> Row:
+    """Add an app or a version of it; the same manifest again changes nothing, and another one replaces that version."""
+    check(manifest)
+    slug, stored = manifest["app_slug"], {"shared_runtime": None, **manifest}
+    former = tx.find(VERSION, _version_id(slug, manifest["version"]), parent=slug)
+    if former is not None:
+        tx.save(former, stored)
+    else:
+        ids = {"id": _version_id(slug, manifest["version"]), "project_id": NO_PROJECT}
+        tx.insert(VERSION, {**stored, **ids}, parent=slug, app_slug=slug)
+    all_versions = versions(tx, slug)
+    newest = version(tx, slug, all_versions[-1]) | {"id": slug, "versions": all_versions}
+    registered = find(tx, slug)
+    return tx.insert("app", newest, app_slug=slug) if registered is None else tx.save(registered, _content(newest))
+
+
+def publish(tx: Tx, manifest: Doc) -> tuple[Row, bool]:
+    """Add a version, which nobody changes later; and whether it is new."""
+    check(manifest)
+    slug = manifest["app_slug"]
+    former = tx.find(VERSION, _version_id(slug, manifest["version"]), parent=slug)
+    if former is None:
+        return register(tx, manifest), True
+    if any(former.doc.get(name) != value for name, value in {"shared_runtime": None, **manifest}.items()):
+        raise ApiError(
+            409, "app_version_exists", "this version is published with another content", version=manifest["version"]
+        )
+    return get(tx, slug), False
+
+
+def _version_id(app_slug: str, name: str) -> str:
+    return f"{app_slug}/{name}"
+
+
+def _content(doc: Doc) -> Doc:
+    """Without the times of a stored object, which belong to that object."""
+    return {name: value for name, value in doc.items() if name not in ("created_at", "updated_at")}
+
+
+def versions(tx: Tx, app_slug: str) -> list[str]:
+    """All versions, the newest last: 1.10 comes after 1.9."""
+    names = [row.doc["version"] for row in tx.rows(VERSION, parent=app_slug)]
+    return sorted(names, key=lambda name: [(len(part), part) if part.isdigit() else (0, part) for part in _parts(name)])
+
+
+def _parts(name: str) -> list[str]:
+    return re.split(r"[.+_-]", name)
+
+
+def version(tx: Tx, app_slug: str, name: str) -> Doc:
+    """The manifest of one version."""
+    row = tx.find(VERSION, _version_id(app_slug, name), parent=app_slug)
+    if row is None:
+        get(tx, app_slug)
+        raise ApiError(
+            404, "app_version_not_found", "the catalog does not have this version", available=versions(tx, app_slug)
+        )
+    return _content(row.doc)
+
+
+def of(tx: Tx, owner: Doc) -> Doc:
+    """The manifest of the version that an instance or a runtime asks for."""
+    return version(tx, owner["app_slug"], owner["app_version"])
 
 
 def find(tx: Tx, app_slug: str) -> Row | None:
@@ -124,6 +138,10 @@ def _all(tx: Tx) -> list[Doc]:
     return [json.loads(row[0]) for row in tx.sql.execute("SELECT doc FROM objects WHERE kind='app' ORDER BY id")]
 
 
+def slugs(tx: Tx) -> list[str]:
+    return [app["app_slug"] for app in _all(tx)]
+
+
 def keys_for(tx: Tx, operation_id: str, app_slug: str | None) -> set[str]:
     """The action keys that permit a call: the app's own, or those of all apps if the call names no app."""
     return {
@@ -135,11 +153,6 @@ def keys_for(tx: Tx, operation_id: str, app_slug: str | None) -> set[str]:
 
 def slugs_open_to(tx: Tx, operation_id: str, held: frozenset[str]) -> list[str]:
     return [app["app_slug"] for app in _all(tx) if app["action_keys"].get(operation_id) in held]
-
-
-def check_version(manifest: Doc, version: str) -> None:
-    if version != manifest["version"]:
-        raise ApiError(404, "app_version_not_found", "the catalog has another version", available=[manifest["version"]])
 
 
 def check_input(schema: Doc, given: Doc, where: str = "input") -> None:

@@ -1,7 +1,7 @@
 """Artifact policy: the source from which an instance or a shared runtime may install an artifact.
 
-A global deny wins over every other rule. Otherwise the closest rule decides (project, then tenant, then global; a deny
-before an allow at the same level). Without a rule the answer is deny.
+Overlays only narrow: a deny at any level wins over an allow at any level. Of several denies the most global is named;
+of several allows the closest (project, then tenant, then global) gives the source. Without a rule the answer is deny.
 """
 
 import json
@@ -54,8 +54,8 @@ def decide(tx: Tx, org_id: str, project_id: str, artifact: str) -> Doc:
         )
         if owners[row[1]] == row[5] and fnmatchcase(artifact, row[6])
     ]
-    denied = [rule for rule in rules if rule["scope"] == "global" and rule["effect"] == "deny"]
-    by_closeness = sorted(rules, key=lambda rule: (CLOSENESS[rule["scope"]], rule["effect"] == "allow"))
+    by_closeness = sorted(rules, key=lambda rule: CLOSENESS[rule["scope"]])
+    denied = [rule for rule in reversed(by_closeness) if rule["effect"] == "deny"]
     return (denied or by_closeness or [NO_RULE])[0]
 
 

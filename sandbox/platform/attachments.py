@@ -68,7 +68,7 @@ def _check(call: Call, body: Doc) -> None:
     for name in OPAQUE:
         check_size(name, body.get(name))
     if "app_policy" in body:
-        manifest = apps.get(call.tx, call.current.doc["app_slug"]).doc
+        manifest = apps.of(call.tx, call.current.doc)
         apps.check_input(apps.shared_runtime(manifest)["attachment_policy"], body["app_policy"], "app_policy")
 
 

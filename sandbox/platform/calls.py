@@ -60,8 +60,12 @@ class Call:
         return owners.of(self.current.doc)
 
     def permit(self, app_slug: str | None = None) -> None:
-        """Refuse unless the caller holds the action key of the app's manifest (any app's, if no app is named)."""
-        needed = apps.keys_for(self.tx, self.operation.id, app_slug)
+        """Refuse unless the caller holds the call's action key.
+
+        It is the contract's where that names one, else that of the app's manifest (any app's, if no app is named).
+        """
+        own = self.operation.action_key
+        needed = {own} if own else apps.keys_for(self.tx, self.operation.id, app_slug)
         if not needed & self.caller.action_keys:
             raise ApiError(
                 403,

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from sandbox.platform import apps, auth
+from sandbox.platform import apps, auth, entitlements
 from sandbox.platform.calls import Call, Reply, operation
+from sandbox.platform.errors import validation_error
 from sandbox.platform.pages import Listing, read
 
 
@@ -49,3 +50,15 @@ def get_app(call: Call) -> Reply:
     row = apps.get(call.tx, call.given.path["app_slug"])
     call.permit(row.doc["app_slug"])
     return Reply(apps.in_catalog(row.doc, row.etag), etag=row.etag)
+
+
+@operation("publishAppVersion")
+def publish(call: Call) -> Reply:
+    manifest = call.given.body
+    if manifest["app_slug"] != call.given.path["app_slug"]:
+        raise validation_error("the manifest is of another app", app_slug=manifest["app_slug"])
+    row, is_new = apps.publish(call.tx, manifest)
+    if is_new:
+        entitlements.grant(call.tx, app_slug=manifest["app_slug"])
+    changes = {"version": manifest["version"], "published": is_new}
+    return Reply(apps.in_catalog(row.doc, row.etag), 201 if is_new else 200, row.etag, ("app", row.doc["id"]), changes)

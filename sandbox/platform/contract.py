@@ -85,6 +85,7 @@ class Operation:
     template: str
     public: bool
     needs_action_key: bool
+    action_key: str | None  # None: the one in the app's manifest
     callers: frozenset[str]
     parameters: tuple[Parameter, ...]
     body: Draft202012Validator | None
@@ -213,6 +214,7 @@ class Contract:
             template=template,
             public=spec.get("security") == [],
             needs_action_key=spec.get("x-needs-action-key", True),
+            action_key=spec.get("x-gpuaas-action-key"),
             callers=frozenset(spec.get("x-gpuaas-callers", OF_A_PROJECT)),
             parameters=tuple(
                 Parameter(

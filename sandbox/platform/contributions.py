@@ -58,7 +58,7 @@ def check_request(call: Call) -> Doc:
         for allocation_id in body.get("allocation_ids", []):
             fields_of(call, allocation_id)
         return NOT_CONTRIBUTED
-    shared = apps.shared_runtime(apps.get(call.tx, call.current.doc["app_slug"]).doc)
+    shared = apps.shared_runtime(apps.of(call.tx, call.current.doc))
     wanted = {name: body[name] for name in ("operation", "component_key")}
     if wanted == shared["contribution"]:
         _check_contribution(call, project)

@@ -11,7 +11,17 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Body, Depends, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandbox.platform import allocations, apps, artifacts, auth, control_tenants, credentials, projects, vault
+from sandbox.platform import (
+    allocations,
+    apps,
+    auth,
+    control_policies,
+    control_tenants,
+    credentials,
+    entitlements,
+    projects,
+    vault,
+)
 from sandbox.platform.errors import not_found
 from sandbox.platform.faults import Fault, Faults
 from sandbox.platform.gate import RequestLog
@@ -61,15 +71,6 @@ class NewCredential(Strict):
     password: str | None = None
 
 
-class ArtifactRule(Strict):
-    scope: Literal["global", "tenant", "project"]
-    effect: Literal["allow", "deny"]
-    artifact: str
-    owner_id: str | None = None
-    reason: str | None = None
-    source: dict[str, Any] | None = None
-
-
 class Settings(Strict):
     token_ttl_seconds: int | None = Field(None, ge=1)
     delivery_ttl_seconds: int | None = Field(None, ge=1)
@@ -87,6 +88,7 @@ def router(store: Store, faults: Faults, log: RequestLog, admin_token: str) -> A
     _add_principals(routes, store)
     _add_project_content(routes, store)
     _add_platform_state(routes, store)
+    control_policies.add(routes, store)
     control_tenants.add(routes, store)
     _add_observation(routes, store, faults, log)
     return routes
@@ -97,12 +99,15 @@ def _add_projects(routes: APIRouter, store: Store) -> None:
     def create_project(new: NewProject) -> Doc:
         """Without org_id in a tenant of its own."""
         with store.transaction(write=True) as tx:
-            return projects.create(tx, new.name, str(new.org_id) if new.org_id else None)
+            made = projects.create(tx, new.name, str(new.org_id) if new.org_id else None)
+            entitlements.grant(tx, project_id=made["project_id"])
+            return made
 
     @routes.put("/apps")
     def register_app(manifest: Annotated[dict[str, Any], Body()]) -> Doc:
         with store.transaction(write=True) as tx:
             row = apps.register(tx, manifest)
+            entitlements.grant(tx, app_slug=manifest["app_slug"])
             return apps.in_catalog(row.doc, row.etag)
 
     @routes.post("/projects/{project_id}/approle")
@@ -213,19 +218,6 @@ def _add_platform_state(routes: APIRouter, store: Store) -> None:
             for name, value in given.items():
                 tx.set_setting(name, str(value))
         return given
-
-    @routes.put("/artifact-rules/{rule_id}")
-    def put_rule(rule_id: str, rule: ArtifactRule) -> Doc:
-        doc = {"id": rule_id, **rule.model_dump()}
-        with store.transaction(write=True) as tx:
-            artifacts.put_rule(tx, doc)
-        return doc
-
-    @routes.delete("/artifact-rules/{rule_id}")
-    def delete_rule(rule_id: str) -> Doc:
-        with store.transaction(write=True) as tx:
-            tx.sql.execute("DELETE FROM artifact_rules WHERE id=?", (rule_id,))
-        return {"deleted": rule_id}
 
 
 def _rows(store: Store, table: Literal["audit", "violations"], json_column: str) -> list[Doc]:

@@ -149,6 +149,14 @@ class ControlClient:
             "PUT", f"/artifact-rules/{rule_id}", body | {"owner_id": owner_id, "reason": reason, "source": source}
         )
 
+    def put_entitlement(self, project_id: str, app_slug: str, status: str, policy: Doc | None = None) -> Doc:
+        """Whether the project may use the app, and the project's own restriction of `regions` and `skus`."""
+        return self._doc("PUT", f"/projects/{project_id}/entitlements/{app_slug}", {"status": status, "policy": policy})
+
+    def restrict(self, org_id: str | None = None, **policy: list[str] | None) -> None:
+        """Restrict `regions` and `skus` of one tenant's projects; of every project, if no tenant is given."""
+        self._call("PUT", "/placement-policy", policy, **({"org_id": org_id} if org_id else {}))
+
     def delete_artifact_rule(self, rule_id: str) -> None:
         self._call("DELETE", f"/artifact-rules/{rule_id}")
 

@@ -2,7 +2,7 @@
 
 import uuid
 
-from sandbox.platform import apps, events, members, operations
+from sandbox.platform import apps, entitlements, events, members, operations, owners
 from sandbox.platform.calls import Call
 from sandbox.platform.errors import ApiError, validation_error
 from sandbox.platform.store import Doc, Row
@@ -10,10 +10,12 @@ from sandbox.platform.store import Doc, Row
 
 def record(call: Call, manifest: Doc, scope: str, more: Doc) -> Doc:
     """The fields of a new instance or runtime before anything has been observed."""
+    org, slug, project = call.caller.org_id, manifest["app_slug"], owners.project_of(more)
+    entitlements.require(call.tx, project, slug)
     return {
         "id": str(uuid.uuid4()),
-        "org_id": call.caller.org_id,
-        "app_slug": manifest["app_slug"],
+        "org_id": org,
+        "app_slug": slug,
         "app_version": manifest["version"],
         "name": call.given.body.get("name"),
         "operating_mode": manifest["operating_mode"],
@@ -26,6 +28,7 @@ def record(call: Call, manifest: Doc, scope: str, more: Doc) -> Doc:
         "config": {},
         "access": None,
         "access_credential_id": None,
+        "effective_policy": entitlements.effective(call.tx, org, project, slug),
         "correlation_id": call.correlation_id,
         "traceparent": call.traceparent,
         **more,

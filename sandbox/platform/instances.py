@@ -27,9 +27,8 @@ def list_instances(call: Call) -> Reply:
 @operation("createAppInstance")
 def deploy(call: Call) -> Reply:
     body = call.given.body
-    manifest = apps.get(call.tx, body["app_slug"]).doc
+    manifest = apps.version(call.tx, body["app_slug"], body["app_version"])
     call.permit(body["app_slug"])
-    apps.check_version(manifest, body["app_version"])
     scope = body.get("control_plane_scope", manifest["control_plane_scope"])
     own = {"project_id": call.project, "operator_service_account_id": None}
     if scope == "tenant":
@@ -92,7 +91,7 @@ def _leave_notes(call: Call) -> Reply:
     check_size("status_detail", written)
     stored, written = row.doc["status_detail"] or {}, written or {}
     differ = {name for name in stored.keys() | written.keys() if stored.get(name) != written.get(name)}
-    foreign = differ - set(apps.get(call.tx, row.doc["app_slug"]).doc.get("operator_notes", []))
+    foreign = differ - set(apps.of(call.tx, row.doc).get("operator_notes", []))
     if foreign:
         raise ApiError(403, "ownership_required", "only the adapter writes this status_detail", fields=sorted(foreign))
     return shown(call.tx.save(row, {"status_detail": written}), kind=call.kinds.kind, changes=call.given.body)
@@ -103,10 +102,9 @@ def _configure(call: Call) -> Reply:
     call.check_if_match(row)
     if row.doc["status"] == TERMINAL or (row.doc["status"] == "deleting" and set(body) != {CREDENTIAL}):
         raise invalid_transition(f"it is {row.doc['status']}", current=row.doc["status"])
-    manifest = apps.get(call.tx, row.doc["app_slug"]).doc
     desired = {name: body.get(name, row.doc[name]) for name in DESIRED}
     call.tx.get("access_credential", desired[CREDENTIAL], project=owners.project_of(row.doc))
-    apps.check_version(manifest, desired["app_version"])
+    manifest = apps.version(call.tx, row.doc["app_slug"], desired["app_version"])
     recipe = apps.shared_runtime(manifest) if owners.is_runtime(row.doc) else manifest
     given = {"placement_intent": row.doc["placement_intent"], "config": desired["config"]}
     apps.check_input(recipe["deploy_input"], given)

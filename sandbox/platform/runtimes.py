@@ -17,10 +17,9 @@ def list_runtimes(call: Call) -> Reply:
 @operation("createSharedRuntime")
 def deploy(call: Call) -> Reply:
     body, org = call.given.body, call.given.path["org_id"]
-    manifest = apps.get(call.tx, body["app_slug"]).doc
+    manifest = apps.version(call.tx, body["app_slug"], body["app_version"])
     call.permit(body["app_slug"])
     recipe = apps.shared_runtime(manifest)
-    apps.check_version(manifest, body["app_version"])
     for row in call.tx.rows(KIND, parent=org):
         if row.doc["app_slug"] == body["app_slug"] and row.doc["status"] != "deleted":
             raise ApiError(409, "shared_runtime_exists", "the tenant has a runtime of this app", id=row.doc["id"])

@@ -20,6 +20,7 @@ from runner.slurm import attached, desired_config
 from runner.slurm.app import SLURM
 from runner.slurm.components import CONTROLLER
 from runner.slurm.snapshot import ControllerState, Node, Snapshot
+from runner.slurm.tenant.accounting_state import remembered
 from runner.translate import RunResult
 from tests.platform_process import Project
 from tests.runner_process import settings
@@ -82,6 +83,7 @@ class Hosts:
         self.hung: set[str] = set()  # those that are hanging
         self.order: list[tuple[str, str]] = []  # instance and playbook of each play, in the order of their start
         self.projects: dict[str, Any] = {}  # of a shared cluster: its accounts and lists of partitions
+        self.remembered: dict[str, dict[str, str]] = {}  # by account, as the text of its QoS keeps them
         self.followed = 0  # how often these were carried out
         self.busy_accounts: list[str] = []
         self.at_once = self.most_at_once = 0
@@ -174,6 +176,8 @@ class Hosts:
         if member.component_key != CONTROLLER:
             return Outcome("serving", {"users_version": users})
         self.projects = step.terms["slurm_projects"]
+        for one in self.projects["accounts"]:
+            self.remembered.setdefault(one["name"], {}).update(remembered(one["memory"]))
         self.followed += 1
         found: dict[str, Any] = {
             f"projects_{what}": [] for what in ("closed_by_hand", "foreign", "refused", "unresolved")
@@ -198,6 +202,7 @@ class Hosts:
         nodes = {name: node.model_copy(update=down) if name in self.dead else node for name, node in self.nodes.items()}
         return Snapshot(
             observed_at=datetime.now(UTC),
+            remembered={name: [*kept.values()] for name, kept in self.remembered.items()},
             controller=state,
             nodes=nodes,
             jobs=[],

@@ -79,7 +79,14 @@ class CanaryProject:
         assert not list((self.home / "tmp").iterdir())
 
     def records(self) -> str:
-        return json.dumps(everything(self.project, self.instance_id))
+        """All that the platform keeps, the timeline and work by hand too."""
+        events = self.project.operator.get(f"{self.project.path}/app-instances/{self.instance_id}/events").json()
+        return json.dumps([*everything(self.project, self.instance_id), events])
+
+    def notes(self) -> list[dict[str, Any]]:
+        """Work by hand, as it is on record."""
+        (instance, *_) = everything(self.project, self.instance_id)
+        return list((instance["status_detail"] or {})["by_hand"]["notes"])
 
     def fault(self, path: str, status: int, body: Any, times: int = 50) -> None:
         self.project.platform.control.inject_fault("status", path, status=status, body=body, times=times)
@@ -93,7 +100,12 @@ class CanaryProject:
 def canary_project(dialable: Project, tmp_path: Path) -> Iterator[CanaryProject]:
     control, canaries = dialable.platform.control, Canaries()
     given = environment(
-        dialable, GPUAAS_MAX_ATTEMPTS="1", GPUAAS_API_PATIENCE_SECONDS="0.3", GPUAAS_LOG_FORMAT="json", PATH=os.defpath
+        dialable,
+        GPUAAS_MAX_ATTEMPTS="1",
+        GPUAAS_API_PATIENCE_SECONDS="0.3",
+        GPUAAS_LOG_FORMAT="json",
+        GPUAAS_ASSUMED_EVENTS="all",
+        PATH=os.defpath,
     )
     secrets = {
         "client_secret": given["GPUAAS_CLIENT_SECRET"],
@@ -292,6 +304,64 @@ def test_a_refused_login_to_vault_shows_no_secret_to_a_play_that_asks(canary_pro
         canary_project.instance_id,
     )
     assert done.stderr.count(expected) == len(SLURM.runtime_secrets), done.stderr
+
+
+def ways_to_write(secret: str) -> list[tuple[str, ...]]:
+    """Ways in which a person may put a secret into a command."""
+    return [
+        ("env", f"DB_PASSWORD={secret}", "true"),
+        ("true", "--password", secret),
+        ("true", f"--token={secret}"),
+        ("true", "-e", f"slurmdbd_password={secret}"),
+        ("true", "--extra-vars", json.dumps({"key": secret})),
+        ("true", f"https://ops:{secret}@packages.example/"),
+        ("true", f"Authorization: Bearer {secret}"),
+        ("sh", "-c", f"true --password {secret}"),
+    ]
+
+
+def test_the_record_of_work_by_hand_shows_no_secret(canary_project: CanaryProject) -> None:
+    """Not of the command, not of the error that ended it, and not in what the platform, the log and `explain` show."""
+    canaries = canary_project.canaries
+    secret = canaries.plant("in_a_command", "cmd8Kq2Lw9Xc4Vb1Nm7Zx3")
+    commands, notes = ways_to_write(secret), list[dict[str, Any]]()
+    since = canary_project.project.platform.control.requests()["last"]
+    chosen = (*EXEC, "--instance", canary_project.instance_id, "--read-only", "--")
+    for command in commands:
+        # The command's own process has its arguments; here is what is written, sent and printed.
+        done = subprocess.run(
+            [COMMAND, *chosen, *command],
+            env=canary_project.variables,
+            cwd=canary_project.home / "work",
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        ends(done, 0)
+        assert canaries.seen_in(done.stdout + done.stderr) == set(), command
+        notes.append(canary_project.notes()[-1])
+        assert notes[-1]["exit_code"] == 0 and "***" in notes[-1]["command"], notes[-1]
+    assert canaries.seen_in(json.dumps(notes)) == set()
+    canary_project.fault(UNWRAP, 403, quoting(canary_project.secrets["ssh_key"]))
+    failed = canary_project.run(*chosen, "true")
+    ends(failed, 2)
+    last = canary_project.notes()[-1]
+    assert last["problem"] and "exit_code" not in last
+    calls = canary_project.project.platform.control.requests(since)["requests"]
+    assert canaries.in_calls(calls) == []
+    assert canaries.seen_in(canary_project.records()) == set()
+    shown = canary_project.run("explain", last["correlation_id"], "--json")
+    ends(shown, 0)
+    assert last["problem"] in shown.stdout
+    assert canaries.seen_in(json.dumps(notes) + secret), "the search would find nothing"
+
+
+def test_events_of_a_failure_show_no_secret(canary_project: CanaryProject) -> None:
+    key_that_ssh_add_refuses(canary_project)
+    ends(canary_project.run("run"), 0)  # the deploy failed; no operation did
+    assert "apps.instance.failed" in canary_project.records()
+    assert canary_project.canaries.seen_in(canary_project.records()) == set()
 
 
 def test_metrics_show_no_secret(canary_project: CanaryProject) -> None:

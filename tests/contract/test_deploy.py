@@ -117,7 +117,7 @@ def test_malformed_manifest_is_refused(platform: Platform, broken: dict[str, Any
         platform.control.register_app(our_manifest() | broken)
 
 
-def test_artifact_policy_global_deny_beats_overlays_and_names_its_rule(project: Project) -> None:
+def test_an_artifact_deny_at_any_level_beats_an_allow_at_any_level(project: Project) -> None:
     control, adapter = project.platform.control, project.adapter
     base = f"{project.path}/app-instances/{ask(project).json()['id']}/artifact-resolutions"
 
@@ -137,12 +137,16 @@ def test_artifact_policy_global_deny_beats_overlays_and_names_its_rule(project: 
     control.put_artifact_rule(
         "project-yes", scope="project", owner_id=project.project_id, effect="allow", artifact="debs/tool", source=source
     )
+    assert resolve() == ("deny", "tenant-no", None), "a project cannot allow what its tenant denies"
+    control.delete_artifact_rule("tenant-no")
     assert resolve() == ("allow", "project-yes", source)
     control.put_artifact_rule("global-no", scope="global", effect="deny", artifact="debs/tool", reason="recalled")
     assert resolve() == ("deny", "global-no", None)
     control.delete_artifact_rule("all")
     control.delete_artifact_rule("global-no")
-    assert [one["decision"] for one in adapter.get(base).json()["items"]] == ["deny", "allow", "deny", "allow", "deny"]
+    assert [one["decision"] for one in adapter.get(base).json()["items"]] == [
+        *("deny", "allow", "deny", "deny", "allow", "deny")
+    ]
 
 
 def test_usage_record_counts_once_and_must_describe_its_instance(project: Project) -> None:

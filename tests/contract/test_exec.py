@@ -26,15 +26,17 @@ from runner.observe.world import observe
 from runner.platform.client import Client
 from runner.report import hand_record
 from runner.report.reporter import Reporter
+from runner.settings import SECRET_VARIABLES
 from runner.slurm.app import SLURM
 from sandbox.fleet.keys import KeyPair
 from tests.commands import EXEC, ends
-from tests.platform_process import Doc, Project
+from tests.platform_process import ROOT, Doc, Project
 from tests.runner_process import COMMAND, answer, environment, gpuaas_slurm, settings
 from tests.unit.lifecycle import cluster, serving
 from tests.unit.worlds import NOW
 from tests.waits import until
 
+INVENTORY = str(Path(sys.executable).with_name("ansible-inventory"))
 SHOW = (sys.executable, "-c", "import os; print(os.environ['GPUAAS_CLAIMS'])")
 
 
@@ -213,6 +215,24 @@ def test_exec_is_on_record_under_the_persons_name_before_a_host_is_touched(opera
     assert marks == {note["correlation_id"]}
 
 
+def test_a_command_gets_no_secret_of_the_person_but_what_the_inventory_needs(operator: Operator) -> None:
+    operator.variables |= {name: f"canary-{name}" for name in SECRET_VARIABLES if name not in operator.variables}
+    operator.variables["gpuaas_operator_token"] = operator.variables["GPUAAS_OPERATOR_TOKEN"]
+    done = operator.exec(
+        "--read-only", "--", sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"
+    )
+    ends(done, 0)
+    got = json.loads(done.stdout)
+    assert {name for name in got if name.upper() in SECRET_VARIABLES} == {"GPUAAS_CLIENT_SECRET"}
+    hidden = {value for name, value in operator.variables.items() if name.upper() in SECRET_VARIABLES}
+    assert not (hidden - {operator.variables["GPUAAS_CLIENT_SECRET"]}) & set(got.values())
+    listed = operator.exec("--read-only", "--", INVENTORY, "-i", str(ROOT / "gpuaas.yml"), "--list")
+    ends(listed, 0)
+    names = json.loads(listed.stdout)["_meta"]["hostvars"].keys()
+    # This machine may have one of the addresses itself; such a host is left out.
+    assert names and names <= operator.members().keys(), listed.stderr
+
+
 def test_a_killed_exec_has_a_start_on_record_and_no_end(operator: Operator) -> None:
     started = operator.start("--read-only", "--", "sleep", "100")
     until(lambda: _children(started.pid, "sleep"), 60, "the command runs")
@@ -248,14 +268,31 @@ def test_without_a_name_or_a_reason_nothing_is_run(
     assert says in refused.stderr and not mark.exists() and operator.notes() == []
 
 
+@pytest.mark.parametrize(
+    ("stored", "kept", "problem"),
+    [
+        ({"format": 9, "notes": "x"}, {"format": 9, "notes": "x"}, "by_hand has format 9"),
+        ({"notes": [{"verb": "exec", "who": None}]}, {"verb": "exec", "who": None}, "by_hand.notes.0.correlation_id"),
+        ("damaged", "damaged", "by_hand is not an object"),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_kept_and_named_and_work_goes_on(
+    operator: Operator, tmp_path: Path, stored: object, kept: object, problem: str
+) -> None:
+    mark = tmp_path / "ran"
+    assert operator.project.adapter.patch(operator.path, {"status_detail": {"by_hand": stored}}).status_code == 200
+    done = operator.exec("--read-only", "--", "touch", str(mark))
+    ends(done, 0)
+    assert problem in " ".join(done.stderr.split()) and mark.exists()
+    found = operator.project.operator.get(operator.path).json()["status_detail"]["by_hand"]
+    assert found["unreadable"] == [kept] and [one["exit_code"] for one in found["notes"]] == [0]
+    ends(operator.exec("--read-only", "--", "true"), 0)
+    found = operator.project.operator.get(operator.path).json()["status_detail"]["by_hand"]
+    assert found["unreadable"] == [kept] and len(found["notes"]) == 2, "a later command keeps it, too"
+
+
 def test_a_record_that_cannot_be_written_lets_nothing_run(operator: Operator, tmp_path: Path) -> None:
     control, mark = operator.project.platform.control, tmp_path / "ran"
-    newer = {"status_detail": {"by_hand": {"format": 9, "notes": "of a newer runner"}}}
-    assert operator.project.adapter.patch(operator.path, newer).status_code == 200
-    refused = operator.exec("--read-only", "--", "touch", str(mark))
-    ends(refused, 2)
-    assert "by_hand has format 9" in " ".join(refused.stderr.split())
-    assert operator.project.adapter.patch(operator.path, {"status_detail": {}}).status_code == 200
     control.inject_fault("status", f"{operator.path}$", method="PATCH", status=403)
     refused = operator.exec("--read-only", "--", "touch", str(mark))
     ends(refused, 2)
@@ -313,6 +350,39 @@ def test_the_oldest_records_of_work_by_hand_are_dropped_and_counted() -> None:
     assert limits.size(notes.stored()) <= hand_record.NOTES_BYTES
     ended = hand_record.with_note(notes, notes.notes[0].but(exit_code=3))
     assert [one.exit_code for one in ended.notes] == [3, *[None] * (len(notes.notes) - 1)]
+
+
+def hand_note(number: int, **changes: object) -> HandNote:
+    made = HandNote(correlation_id=f"c{number}", verb="exec", who="u/x", why="w", command="c", started_at=NOW)
+    return made.but(**changes)
+
+
+def test_a_command_that_is_under_way_stays_on_record_while_others_have_ended() -> None:
+    notes = HandNotes()
+    for number in range(30):
+        notes = hand_record.with_note(notes, hand_note(number, ended_at=None if number < 3 else NOW))
+    kept = [one.correlation_id for one in notes.notes]
+    assert kept == ["c0", "c1", "c2", *(f"c{number}" for number in range(23, 30))] and notes.more == 20
+    for number in range(100, 100 + hand_record.MOST_NOTES):
+        notes = hand_record.with_note(notes, hand_note(number))
+    assert [one.correlation_id for one in notes.notes] == [f"c{100 + n}" for n in range(hand_record.MOST_NOTES)]
+    assert notes.more + len(notes.notes) == 40, "the oldest goes, if none has ended"
+
+
+def test_what_cannot_be_read_is_kept_within_a_bound() -> None:
+    noted, problems = HandNotes.of({"notes": [*({"é": "x" * 500, "n": n} for n in range(9)), {"long": "é" * 9_000}]})
+    assert len(problems) == 10
+    made = hand_record.with_note(noted, hand_note(1)).stored()
+    kept = made["unreadable"]
+    assert limits.size(kept) <= hand_record.ODD_BYTES and kept[-1].startswith('{"long": ')
+    assert kept[-2] == {"é": "x" * 500, "n": 8} and made["more"] + len(kept) == 10
+    again, problems = HandNotes.of(made)
+    assert (again.stored(), problems) == (made, [])
+    deep: object = []
+    for _ in range(30):
+        deep = [deep]
+    (text,) = hand_record.with_note(HandNotes.of({"notes": [deep]})[0], hand_note(1)).unreadable or []
+    assert text == json.dumps(deep)
 
 
 def test_a_command_is_not_given_more_claims_than_its_environment_can_hold() -> None:

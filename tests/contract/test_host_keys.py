@@ -109,12 +109,18 @@ def test_trust_replaces_the_pinned_key_of_a_host(
     shows(monkeypatch, lambda: KEYS[0])
     assert work(project) == []
     (controller,) = project.shown(made, "/members")
+    traced = controller["adapter_detail"] | {"trace_id": "a" * 32}
+    path = f"{project.path}/app-instances/{made['id']}/members/{controller['id']}"
+    assert project.adapter.patch(path, {"adapter_detail": traced}).status_code == 200
     done = gpuaas_slurm(
         environment(project), "trust", controller["id"], "--reason", "a test", "--key", f"{KEYS[2]} root@gs-1"
     )
     ends(done, 0)
     (controller,) = project.shown(made, "/members")
     assert keys_of(controller) == [KEYS[2]]
+    (note,) = project.shown(made)["status_detail"]["by_hand"]["notes"]
+    last = controller["adapter_detail"]
+    assert (last["correlation_id"], last["trace_id"]) == (note["correlation_id"], None), "not the trace of other work"
     wrong = gpuaas_slurm(environment(project), "trust", controller["id"], "--reason", "a test", "--key", "no key")
     ends(wrong, 2)
     assert "not an ssh public key" in wrong.stderr, wrong.stderr

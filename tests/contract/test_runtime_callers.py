@@ -143,3 +143,20 @@ def test_a_runtimes_operator_opens_no_project_and_no_catalog(everybody: Everybod
     assert refusal(everybody.call(everybody.tenant.operator, operation)) == CLOSED
     if "{project_id}" in CALLS[operation][1]:
         assert refusal(everybody.call(everybody.tenant.admin, operation)) == CLOSED
+
+
+@pytest.mark.parametrize("operation", sorted(name for name, (_, path) in CALLS.items() if "{project_id}" in path))
+def test_a_project_is_closed_to_everybody_of_another_project_or_tenant(everybody: Everybody, operation: str) -> None:
+    """Also to those who use the same shared runtime."""
+    own = "service account of the attached project"
+    others = {name: client for name, client in everybody.outsiders.items() if name != own}
+    others |= {"person of another project": everybody.outsider, "owner of the runtime": everybody.tenant.owner.operator}
+    assert {name: refusal(everybody.call(client, operation)) for name, client in others.items()} == dict.fromkeys(
+        others, CLOSED
+    )
+
+
+def test_without_a_token_no_call_on_a_runtime_is_answered(everybody: Everybody) -> None:
+    nameless = ApiClient(everybody.tenant.platform.base_url, None)
+    answers = {operation: refusal(everybody.call(nameless, operation)) for operation in WHO}
+    assert answers == dict.fromkeys(WHO, (401, "token_missing"))

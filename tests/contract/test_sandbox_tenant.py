@@ -74,12 +74,26 @@ def active(platform: Platform, values: dict[str, str]) -> list[str]:
 def test_a_further_project_is_in_the_same_tenant_with_its_own_hosts_and_key(platform: Platform, hosts: NoHosts) -> None:
     run("tenant", "project", "blue", "--hosts", "gs-2")
     first, second = variables("env"), variables("env", "--project", "blue")
-    assert first["GPUAAS_ORG_ID"] == second["GPUAAS_ORG_ID"]
+    assert {one.org_id for one in Fleet("demo").projects.all().values()} == {Fleet("demo")._enrolment().org_id}
+    assert not any("GPUAAS_ORG_ID" in one for one in (first, second)), "it would exclude the project"
     assert (active(platform, first), active(platform, second)) == (["gs-1"], ["gs-2"])
     assert list(hosts.keys) == ["gs-2"]
     assert "already" in run("tenant", "project", "blue", code=1)
     assert "belongs to project 'blue'" in run("tenant", "project", "red", "--hosts", "gs-2", code=1)
     assert "known: blue" in run("env", "--project", "green", code=1)
+
+
+def test_a_shell_that_changes_its_identity_keeps_nothing_of_the_former(platform: Platform, hosts: NoHosts) -> None:
+    """The settings of one identity beside those of another are refused: a runner has one scope."""
+    for command, names in (
+        (("env",), {"GPUAAS_PROJECT_ID", "GPUAAS_SERVICE_ACCOUNT_ID"}),
+        (("tenant", "admin"), {"GPUAAS_ORG_ID"}),
+    ):
+        lines = run(*command).splitlines()
+        gone = {line.removeprefix("unset ") for line in lines if line.startswith("unset ")}
+        exported = set(variables(*command))
+        assert names <= exported and "GPUAAS_SHARED_RUNTIME_ID" in gone and not gone & exported
+        assert {"GPUAAS_PROJECT_ID", "GPUAAS_ORG_ID"} <= gone | exported
 
 
 def test_an_administrator_shares_a_runtime_that_its_operator_reads(platform: Platform, hosts: NoHosts) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +13,7 @@ from runner.loop import run as loop
 from runner.platform.client import Client
 from tests.contract.shared_runtime import KEY
 from tests.other_app import STUDIO
-from tests.platform_process import ROOT, ApiClient, Doc, Platform, our_manifest
+from tests.platform_process import ROOT, ApiClient, Doc, Platform, our_manifest, start_platform, stop_platform
 from tests.runner_process import settings
 from tests.tenant import Tenant
 
@@ -56,10 +56,15 @@ RENDER_FARM: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def farm(platform: Platform) -> Platform:
-    platform.control.register_app(RENDER_FARM)
-    return platform
+@pytest.fixture(scope="module")
+def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    """A platform of its own: an app that is registered changes which action keys every call needs."""
+    started = start_platform(tmp_path_factory.mktemp("farm"))
+    started.control.register_app(RENDER_FARM)
+    yield started
+    broken = [row for row in started.control.violations() if row["side"] == "server"]
+    stop_platform(started)
+    assert broken == []
 
 
 def test_made_up_app_is_deployed_and_operated_by_its_own_names(farm: Platform) -> None:

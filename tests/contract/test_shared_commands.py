@@ -73,12 +73,16 @@ def test_a_project_is_attached_allowed_limited_suspended_and_detached(running: T
     assert who(running)["projects"][0]["status"] == "detached"
 
 
-def test_jobs_lead_back_to_project_and_identity_after_a_detach(running: Tenant) -> None:
+def test_jobs_lead_back_to_project_and_identity_after_a_rename_and_a_detach(running: Tenant) -> None:
     admin, project = administrator(running), running.bare_project()
     running.platform.control.set_identities(project.project_id, [ANN])
     output_of(admin, "attach", project.project_id)
     work(running)
-    output_of(admin, "detach", project.project_id)
+    running.platform.control.set_identities(project.project_id, [{**ANN, "username": "anna"}])
+    work(running)
+    assert "cancelled at 20" in output_of(admin, "detach", project.project_id, "--deadline", "3600")
+    (asked,) = running.items("attachments")
+    assert asked["status"] == "detaching" and list(asked["detach_parameters"]) == ["cancel_jobs_at"]
     work(running)
     rows = f"JobID|Account|User|JobName\n7|{account(project)}|ann|a|b\n8|made_by_hand|eve|x\n"
     command = [COMMAND, "shared", "jobs"]
@@ -91,6 +95,24 @@ def test_jobs_lead_back_to_project_and_identity_after_a_detach(running: Tenant) 
     assert (second["project_id"], second["subject"]) == (None, None)
 
 
+def test_the_common_commands_find_the_administrators_only_runtime(running: Tenant) -> None:
+    admin, spare = administrator(running), running.owner.allocation_ids[2]
+    for command in (("status",), ("get", "members"), ("get", "operations"), ("get", "allocations")):
+        ends(gpuaas_slurm(admin, *command), 0)
+    (worker,) = [one for one in running.items("workers") if one["component_key"] == "worker"]
+    for verb, *options in (
+        ("add", "--allocations", spare[:13]),
+        ("drain", "--members", worker["id"][:8]),
+        ("stop",),
+    ):
+        done = gpuaas_slurm(admin, "op", verb, running.runtime["id"][:8], *options, "--json")
+        asked = json.loads(ends(done, 0).stdout)
+        kind = "worker-operations" if options else "operations"
+        assert read(running, f"{running.path}/{kind}/{asked['id']}")["operation"] == verb
+    requested = [one for one in running.items("worker-operations") if one["operation"] == "add"]
+    assert requested[-1]["allocation_ids"] == [spare]
+
+
 def test_a_mistake_is_answered_with_what_to_do(running: Tenant, project: Project) -> None:
     admin = administrator(running)
     for arguments, words in (
@@ -98,6 +120,7 @@ def test_a_mistake_is_answered_with_what_to_do(running: Tenant, project: Project
         (("attach", "short"), "pass the whole id"),
         (("attach", running.owner.project_id, "--trusted-contributor"), "--may-contribute"),
         (("limit", "0000"), "no limit is given"),
+        (("detach", "0000", "--cancel-jobs", "--deadline", "5"), "leave --deadline out"),
         (("allow", "0000", "--partition", "gold"), "use main or own"),
     ):
         assert words in output_of(admin, *arguments, code=2), arguments
@@ -107,6 +130,27 @@ def test_a_mistake_is_answered_with_what_to_do(running: Tenant, project: Project
     assert "for a project: set GPUAAS_PROJECT_ID" in output_of(admin, *asked, code=2)
     done = gpuaas_slurm(admin, "run")
     assert done.returncode == 2 and "GPUAAS_SHARED_RUNTIME_ID: is not set" in done.stderr
+
+
+def test_only_the_tenants_administrator_uses_the_commands_of_one(running: Tenant) -> None:
+    project, other = running.project(), new_tenant(running.platform, deployed=False)
+    running.attach(project)
+    before = running.items("attachments")
+    ids = {"GPUAAS_SHARED_RUNTIME_ID": running.runtime["id"]}
+    for token in (project.operator_token, other.admin.token, running.operator.token, running.owner.operator_token):
+        caller = administrator(running, **ids, GPUAAS_OPERATOR_TOKEN=token or "")
+        for command in (
+            ("attach", running.bare_project().project_id),
+            ("allow", project.project_id),
+            ("limit", project.project_id, "--gpus", "1"),
+            ("suspend", project.project_id),
+            ("detach", project.project_id, "--cancel-jobs"),
+        ):
+            since = running.platform.control.requests()["last"]
+            output_of(caller, *command, code=2)
+            last = running.platform.control.requests(since=since)["requests"][-1]
+            assert last["status"] in (403, 409), (command, last)
+    assert running.items("attachments") == before
 
 
 def test_a_contribution_is_refused_because_it_is_not_supported_yet(running: Tenant) -> None:

@@ -2,9 +2,13 @@
 
 from typing import Any
 
+from runner.loop import run as loop
+from runner.platform.client import Client
+from runner.slurm.app import SLURM
 from tests.contract.shared_runtime import ALLOWED, ANN, account, change, dialable, read, work
 from tests.contract.simulated_hosts import Hosts
 from tests.platform_process import Doc, Platform
+from tests.runner_process import settings
 from tests.tenant import Tenant, new_tenant
 
 
@@ -81,3 +85,57 @@ def test_a_runner_of_one_runtime_touches_no_other(running: Tenant, platform: Pla
     plays = len(hosts.order)
     work(running)
     assert read(other)["status"] == "requested" and len(hosts.order) == plays
+
+
+def test_runners_of_two_tenants_and_of_a_project_stay_on_their_own_paths(
+    running: Tenant, platform: Platform, hosts: Hosts
+) -> None:
+    other, beside = new_tenant(platform, deployed=False), running.project()
+    dialable(other.owner, first=50)
+    other.deploy(workers=1)
+    dialable(beside, first=100)
+    instance = beside.deploy(workers=1)
+    for tenant in (running, other):
+        tenant.attach(tenant.bare_project(), active=False)
+        assert foreign(requests_of(tenant, observe_seconds=0), tenant.path) == []
+    before, own = platform.control.requests()["last"], settings(beside)
+    with Client(own) as client:
+        assert loop.run(client, own, SLURM).problems == []
+    assert foreign(platform.control.requests(since=before)["requests"], beside.path) == []
+    assert [read(one)["status"] for one in (running, other)] == ["running", "running"]
+    assert beside.shown(instance)["status"] == "running" and hosts.overlaps == []
+
+
+def foreign(rows: list[Doc], own: str) -> list[str]:
+    """Paths of requests that are neither a login nor below the runner's own path; Vault's have its role's limits."""
+    paths = [row["path"] for row in rows]
+    assert any(own in path for path in paths)
+    return [path for path in paths if own not in path and "/auth/" not in path and not path.startswith("/v1/")]
+
+
+def test_a_project_that_leaves_the_tenant_is_closed_and_detached_after_its_jobs(running: Tenant, hosts: Hosts) -> None:
+    leaves, stays = running.bare_project(), running.bare_project()
+    running.platform.control.set_identities(leaves.project_id, [ANN])
+    paths = [running.attach(one, active=False, app_policy=ALLOWED) for one in (leaves, stays)]
+    work(running)
+    assert hosts.may_submit(account(leaves)) and hosts.may_submit(account(stays))
+    hosts.busy_accounts = [account(leaves)]
+    running.platform.control.leave_tenant(leaves.project_id)
+    work(running)
+    assert (hosts.may_submit(account(leaves)), hosts.may_submit(account(stays))) == (False, True)
+    assert read(running, paths[0])["status_detail"]["waiting"] == "jobs of the project that have not ended"
+    hosts.busy_accounts = []
+    work(running, observe_seconds=0)
+    assert [read(running, path)["status"] for path in paths] == ["detached", "active"]
+    assert [one["type"] for one in running.items("events")][-1] == "apps.attachment.detached"
+
+
+def test_a_runtime_is_not_decommissioned_under_its_projects(running: Tenant) -> None:
+    project = running.bare_project()
+    running.attach(project, active=False)
+    work(running)
+    asked = running.admin.post(f"{running.path}/operations", {"operation": "decommission"}).json()
+    work(running)
+    shown = read(running, f"{running.path}/operations/{asked['id']}")
+    assert (shown["status"], shown["error"]["code"]) == ("failed", "projects_attached")
+    assert project.project_id in shown["error"]["message"] and read(running)["status"] == "running"

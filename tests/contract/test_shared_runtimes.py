@@ -145,6 +145,13 @@ def test_a_runtimes_vault_role_opens_its_one_path(tenant: Tenant) -> None:
     ):
         with pytest.raises(exceptions.Forbidden):
             kv.create_or_update_secret(path=path, secret={"key": "value"})
+    for role in (
+        tenant.platform.control.create_approle(tenant.owner.project_id),
+        tenant.platform.control.create_runtime_approle(other.runtime["id"]),
+    ):
+        client.auth.approle.login(role_id=role["role_id"], secret_id=role["secret_id"])
+        with pytest.raises(exceptions.Forbidden):
+            kv.read_secret_version(path=own, raise_on_deleted_version=True)
 
 
 def consume(project: Project, **more: Any) -> Any:

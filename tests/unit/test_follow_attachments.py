@@ -16,9 +16,23 @@ from runner.slurm.app import SLURM
 from runner.slurm.decide import decide
 from runner.slurm.decide.attachments import PLAYBOOK
 from runner.slurm.host_vars import variables
+from runner.slurm.snapshot import Snapshot
+from runner.slurm.tenant.accounting_state import remembered
 from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import playbooks, serving, tick
-from tests.unit.worlds import NOW, PROJECT, UNREACHABLE, add, after, allocation, deployed, instance, of_kind, settle
+from tests.unit.worlds import (
+    NOW,
+    PROJECT,
+    UNREACHABLE,
+    add,
+    after,
+    allocation,
+    deployed,
+    entitled,
+    instance,
+    of_kind,
+    settle,
+)
 
 A, B = UUID(int=0xA << 100), UUID(int=0xB << 100)
 ALLOWED = {"submit": True, "partitions": ["main"]}
@@ -52,6 +66,13 @@ class SharedSlurm(FakeSlurm):
     busy: list[str] = field(default_factory=list)
     fails: AdapterError | None = None
     closed_by_hand: list[str] = field(default_factory=list)
+    # What Slurm keeps of each project's users; None if the look did not get it.
+    remembered: dict[str, dict[str, str]] | None = field(default_factory=dict)
+
+    def seen(self) -> Snapshot | None:
+        shown = None if self.remembered is None else {name: [*kept.values()] for name, kept in self.remembered.items()}
+        found = super().seen()
+        return found and found.model_copy(update={"remembered": shown})
 
     def run(self, world: World, play: Play) -> World:
         if play.playbook != PLAYBOOK:
@@ -63,6 +84,9 @@ class SharedSlurm(FakeSlurm):
         self.admitted = given["partitions"]
         self.open = {one["name"] for one in given["accounts"] if one["open"]}
         self.users = {one["name"]: one["users"] for one in given["accounts"]}
+        for one in given["accounts"]:
+            if self.remembered is not None:
+                self.remembered.setdefault(one["name"], {}).update(remembered(one["memory"]))
         hosts = variables(world.instance, play.members, world.members, world.attachments).shared
         detail = {
             "projects_busy": list(self.busy),
@@ -180,7 +204,8 @@ def test_a_project_with_workers_in_the_cluster_is_not_detached(slurm: SharedSlur
 def test_an_error_is_tried_again_later_and_nothing_is_reported_as_done(slurm: SharedSlurm) -> None:
     slurm.fails = UNREACHABLE
     now, steps, _ = ticks(shared(attachment()), slurm, 1)
-    assert now.attachments[0].status == "requested" and not of_kind(steps, SetAttachment)
+    assert now.attachments[0].status == "requested"
+    assert [list(step.changes) for step in of_kind(steps, SetAttachment)] == [["adapter_detail"]], "its users alone"
     reasons = of_kind(steps, SetInstance)[-1].detail["reasons"]
     assert "attachments_not_followed" in [one["code"] for one in reasons]
     slurm.fails = None
@@ -232,7 +257,11 @@ def test_a_list_that_is_not_known_locks_no_user_out() -> None:
     now = shared(attachment())
     unknown = variables(now.instance, now.members, now.members, None).shared
     assert unknown["slurm_shared"] is True and "slurm_users" not in unknown
-    listed = variables(now.instance, now.members, now.members, now.attachments).shared
+    unnamed = variables(now.instance, now.members, now.members, now.attachments).shared
+    assert "slurm_users" not in unnamed, "its notes may be lost"
+    noted = attachment(adapter_detail={"account": account(A), "people": {"oidc|ann": "ann:20001:20001"}})
+    bob = attachment(B, identities=[{"subject": "oidc|bob", "username": "bob"}], adapter_detail={"people": {}})
+    listed = variables(now.instance, now.members, now.members, (noted, bob)).shared
     assert [one["name"] for one in listed["slurm_users"]] == ["ann"]
 
 
@@ -241,6 +270,69 @@ def test_the_digest_of_what_is_asked_ignores_what_the_adapter_writes() -> None:
     done = asked.model_copy(update={"status": "active", "health": "healthy", "adapter_detail": {"account": "p_0"}})
     assert attached.digest([asked, attachment(B)]) == attached.digest([attachment(B), done])
     assert attached.digest([asked]) != attached.digest([asked.model_copy(update={"status": "suspended"})])
+
+
+def without_notes(now: World) -> World:
+    """A platform that has lost what the runner kept on each attachment."""
+    return now.later(attachments=tuple(one.model_copy(update={"adapter_detail": {}}) for one in now.attachments))
+
+
+def test_a_new_identity_gets_a_user_after_a_look_and_its_note_comes_before_the_play(slurm: SharedSlurm) -> None:
+    _, steps, plays = ticks(shared(attachment()), slurm, 1)
+    assert playbooks(plays) == ["observe", PLAYBOOK]
+    noted = next(step for step in steps if isinstance(step, SetAttachment))
+    assert noted.changes["adapter_detail"]["people"] == {"oidc|ann": "ann:20001:20001"}
+    assert plays[1].terms["slurm_projects"]["accounts"][0]["users"] == ["ann"]
+
+
+def test_lost_notes_come_back_from_slurm_and_change_nothing_on_the_cluster(slurm: SharedSlurm) -> None:
+    now, _, _ = ticks(shared(attachment()), slurm)
+    renamed = now.attachments[0].model_copy(update={"identities": [{"subject": "oidc|ann", "username": "anna"}]})
+    now, _, _ = ticks(now.later(attachments=(renamed,)), slurm)
+    before, users = now.attachments, dict(slurm.users)
+    now, _, plays = ticks(without_notes(now), slurm)
+    assert PLAYBOOK not in playbooks(plays) and slurm.users == users
+    assert now.attachments == before
+
+
+def test_a_removed_identity_whose_notes_are_lost_keeps_its_name(slurm: SharedSlurm) -> None:
+    now, _, _ = ticks(shared(attachment()), slurm)
+    gone = now.attachments[0].model_copy(update={"identities": []})
+    now, _, _ = ticks(now.later(attachments=(gone,)), slurm)
+    assert slurm.users == {account(A): []}
+    thief = {"subject": "oidc|eve", "username": "ann"}
+    now, _, _ = ticks(without_notes(now), slurm)
+    now, _, _ = ticks(now.later(attachments=(*now.attachments, attachment(B, identities=[thief]))), slurm)
+    assert slurm.users[account(B)] == []
+    for _ in range(2):  # the reason stays in ticks that do not look at the cluster
+        reasons = (now.attachments[1].status_detail or {})["reasons"]
+        assert [one["code"] for one in reasons] == ["identity_conflict"]
+        now, _, plays = ticks(now, slurm, 1)
+        assert PLAYBOOK not in playbooks(plays)
+
+
+def test_while_slurm_does_not_say_which_users_there_were_closing_goes_on(slurm: SharedSlurm) -> None:
+    now, _, _ = ticks(shared(attachment()), slurm)
+    slurm.remembered = None
+    suspended = now.attachments[0].model_copy(update={"status": "suspended"})
+    bob = {"subject": "oidc|bob", "username": "bob"}
+    then, _, _ = ticks(now.later(attachments=(suspended, attachment(B, identities=[bob]))), slurm)
+    assert not slurm.may_submit(A) and slurm.users == {account(A): ["ann"], account(B): []}
+    assert SLURM.has_new_attachments(then.instance, then.attachments), "it is not shown as carried out"
+    assert then.attachments[1].status == "requested"
+    slurm.remembered = {}
+    then, _, _ = ticks(then, slurm)
+    assert slurm.users[account(B)] == ["bob"] and then.attachments[1].status == "active"
+
+
+def test_a_project_that_was_detached_and_is_attached_again_may_submit(slurm: SharedSlurm) -> None:
+    now, _, _ = ticks(shared(attachment()), slurm)
+    now, _, _ = ticks(now.later(attachments=(now.attachments[0].model_copy(update={"status": "detaching"}),)), slurm)
+    assert now.attachments[0].status == "detached"
+    second = attachment(id=UUID(int=99), created_at=NOW + timedelta(days=1))
+    now, _, _ = ticks(now.later(attachments=(*now.attachments, second)), slurm)
+    assert slurm.may_submit(A) and [one.status for one in now.attachments] == ["detached", "active"]
+    assert slurm.users == {account(A): ["ann"]}
 
 
 CONTRIBUTION = {"source_project_id": A}
@@ -259,6 +351,14 @@ def test_a_worker_of_another_project_does_not_join_and_the_code_says_why(
     asked: dict[str, Any], given: dict[str, Any], codes: list[str]
 ) -> None:
     theirs = allocation(3, project_id=A)
-    now = shared(attachment(**given), operations=(add(3, **asked),))
+    now = shared(attachment(**given), operations=(add(3, **asked),), entitlements=entitled(PROJECT, A))
     _, steps, _ = settle(now.later(allocations={**now.allocations, theirs.id: theirs}), decide)
     assert [one.code for one in of_kind(steps, Refuse)] == codes
+
+
+def test_a_contributed_worker_needs_an_entitlement_of_its_own_project() -> None:
+    theirs, asked = allocation(3, project_id=A), add(3, **CONTRIBUTION)
+    now = shared(attachment(status="active", may_contribute=True), operations=(asked,), entitlements=entitled(PROJECT))
+    _, steps, _ = settle(now.later(allocations={**now.allocations, theirs.id: theirs}), decide)
+    (refused,) = of_kind(steps, Refuse)
+    assert refused.code == "not_entitled" and str(A) in refused.why

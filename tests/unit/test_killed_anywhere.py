@@ -219,7 +219,8 @@ def retry() -> ScenarioRun:
     failed = failed.later(members=tuple(one.model_copy(update={"id": _by_place(one)}) for one in failed.members))
     assert failed.instance.status == "failed"
     slurm.ctl_error = None
-    return ScenarioRun(failed.later(instance_operations=(ask_whole("retry", id=OPERATION),)), slurm)
+    policy = Policy(assumed_events=events.ASSUMED)
+    return ScenarioRun(failed.later(instance_operations=(ask_whole("retry", id=OPERATION),), policy=policy), slurm)
 
 
 def _by_place(member: Member) -> UUID:

@@ -15,6 +15,7 @@ from runner.model.errors import Forbidden, NotFound, PlatformError, Rejected, Un
 from runner.model.neighbours import Neighbours
 from runner.model.plan import AdapterError, Claim, NewMember, Refuse, SetMember, Wait
 from runner.model.platform import AppInstance, Member, Unreadable
+from runner.model.scope import ProjectScope
 from runner.model.world import Outcome, World
 from runner.observe import left_over, other_instances
 from runner.slurm.app import SLURM
@@ -22,7 +23,7 @@ from runner.slurm.components import COMPONENTS
 from runner.slurm.decide import decide
 from runner.slurm.member_reports import MemberReports
 from runner.translate import RunResult, translate
-from tests.unit.worlds import ME, NOW, add, allocation, claimed_by_us, controller, instance, worker
+from tests.unit.worlds import ME, NOW, PROJECT, add, allocation, claimed_by_us, controller, entitled, instance, worker
 
 OTHER = UUID(int=8)
 OUR_APP = instance().app_slug
@@ -39,6 +40,7 @@ class Platform:
 
     def __init__(self, found: Any, members: dict[UUID, Any] | None = None) -> None:
         self._found, self._members = found, members or {}
+        self.scope = ProjectScope(UUID(int=1))
         self.asked: list[str] = []
         self.at_once = threading.Barrier(1)  # how many lists must be asked for before one is returned
 
@@ -183,6 +185,7 @@ def world(**changes: Any) -> World:
         "runner_id": ME,
         "members": (controller(status="ready", adapter_detail={"controller_hostname": "gs-1"}),),
         "allocations": {one.id: one for one in map(allocation, range(1, 5))},
+        "entitlements": entitled(PROJECT),
     }
     return World(**(fields | changes))
 

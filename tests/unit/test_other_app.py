@@ -24,7 +24,7 @@ from runner.slurm.app import SLURM
 from runner.translate import RunResult, translate
 from tests.other_app import STUDIO, StudioReports, StudioSettings
 from tests.unit import worlds
-from tests.unit.worlds import ME, NOW, PROJECT, allocation, claimed_by_us, fresh_id, of_kind
+from tests.unit.worlds import ME, NOW, PROJECT, allocation, claimed_by_us, entitled, fresh_id, of_kind
 
 ALLOCATIONS = {one.id: one for one in (allocation(1), allocation(2), allocation(3))}
 ERROR = AdapterError("play_stalled", "it hangs", "retryable")
@@ -205,7 +205,7 @@ class Records(list[Any]):
 
 
 def observed(platform: Any, loaded: settings.Settings) -> World:
-    return observe(platform, instance(), loaded, STUDIO)
+    return observe(platform, instance(), loaded, STUDIO, read_entitlements=entitled)
 
 
 @pytest.fixture

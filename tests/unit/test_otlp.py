@@ -18,7 +18,7 @@ from runner import settings as all_settings
 from runner.settings import Settings, SettingsError
 from runner.slurm.app import SLURM
 from runner.telemetry.otlp import FLUSH_SECONDS, Sender
-from runner.telemetry.span import Span
+from runner.telemetry.span import MOST, Span
 from runner.telemetry.start import tracing
 from tests.otlp import collecting, never_answering
 from tests.prometheus import free_port
@@ -83,6 +83,23 @@ def test_spans_are_sent_while_the_run_goes_on() -> None:
         sender.send(span())
         until(lambda: collector.spans, 20, "the span arrives before the end")
         sender.close()
+
+
+def test_a_span_that_cannot_be_made_costs_itself_and_one_warning() -> None:
+    with collecting() as collector, capture_logs() as lines:
+        sender = Sender(f"{collector.url}/v1/traces", "", RESOURCE)
+        sent(sender, span(1), *(span(number, trace_id="no id") for number in (2, 3)), span(4))
+    assert [one.span_id for one in collector.spans] == [f"{1:016x}", f"{4:016x}"]
+    assert [(line["log_level"], line["problem"]) for line in lines] == [("warning", "ValueError")]
+
+
+def test_a_number_that_otlp_cannot_hold_costs_no_other_span() -> None:
+    odd = (span(2, attributes={"gpuaas.attempt": 2**70, "gpuaas.fence": 7}), span(3, start=-5, end=2**80))
+    with collecting() as collector, capture_logs() as lines:
+        sent(Sender(f"{collector.url}/v1/traces", "", RESOURCE), span(1), *odd)
+    first, second, third = collector.spans
+    assert (first.attributes, second.attributes) == ({}, {"gpuaas.fence": 7})
+    assert (third.start, third.end) == (0, MOST) and lines == []
 
 
 @contextmanager

@@ -1,21 +1,27 @@
 """Every record of a cluster with 1,000 or 8,192 workers fits the platform's limits, whatever went wrong on them.
 
-At 8,192 workers a record that grows by only two bytes for each of them is above the limit of 16 KiB.
+At 8,192 workers a record that grows by only two bytes for each of them is above the limit of 16 KiB. What is kept for
+people is measured with as many workers as Slurm takes.
+
+Over 300 lines, because every kind of record is measured with the same largest members.
 """
 
 import functools
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from runner.model import limits
-from runner.model.instance_notes import Reason
+from runner.model import limits, play_history
+from runner.model.instance_notes import Reason, StatusDetail
 from runner.model.limits import RECORD_BYTES, RecordTooLarge, size
 from runner.model.plan import AdapterError, Claim, Finish, Refuse, SetInstance, SetMember, stamp
 from runner.model.platform import Member, Operation
+from runner.model.work_notes import HAND_NAMES, HandNote, HandNotes, HostRun, PlayHistory, PlayRun
 from runner.model.world import Outcome, Policy, World
+from runner.report import hand_record
 from runner.slurm import detail
 from runner.slurm.causes import CAUSES, Finding
 from runner.slurm.decide import decide
@@ -26,12 +32,60 @@ from tests.unit.lifecycle import ask, ask_whole
 from tests.unit.worlds import NOW, claimed_by_us, controller, instance, snapshot, world
 
 COUNTS = (1_000, 8_192)
+MOST_WORKERS = 65_533
 MESSAGE_LIMIT = 4096  # of an operation's error, in contract/openapi.yaml
 MOST_IN_ONE_OPERATION = 1_000  # member_ids and allocation_ids there
 LONG = "the package manager ended with 100, and its last line was: " + "é" * 1_000
 ERROR = AdapterError("host_unreachable", LONG, "repairable", "worker-00000000", "Run slurmd")
 LOST = Outcome("registering", {}, ERROR)
 REPAIR = {"why": "worker_down", "attempts": 3, "last_at": stamp(NOW), "next_at": stamp(NOW), "outcome": "x" * 64}
+
+
+def by_hand() -> HandNotes:
+    """As large as it gets: with what cannot be read beside it."""
+    found, _ = HandNotes.of({"notes": [{"odd": "x" * 100}] * 40})
+    note = HandNote(
+        correlation_id="c" * 128,
+        verb="exec",
+        who="user/" + "é" * 200,
+        why="é" * 500,
+        command="é" * 500,
+        hosts=[f"worker-{number:08}" for number in range(HAND_NAMES)],
+        hosts_count=MOST_WORKERS,
+        started_at=NOW,
+        ended_at=NOW,
+        exit_code=255,
+        problem="é" * 500,
+    )
+    for number in range(20):
+        found = hand_record.with_note(found, note.but(correlation_id=f"{number:0128}"))
+    return found
+
+
+def run(count: int, number: int = 0, outcome: str = "host_unreachable") -> PlayRun:
+    host = HostRun(outcome=outcome, first_at=NOW, last_at=NOW)
+    return PlayRun(
+        playbook="add_worker",
+        started_at=NOW + timedelta(minutes=number),
+        ended_at=NOW + timedelta(minutes=number + 1),
+        result="failed",
+        rule="r" * 80,
+        why="é" * 500,
+        correlation_id="c" * 128,
+        hosts={f"worker-{one:08}": host for one in range(count)},
+        hosts_count=count,
+    )
+
+
+def own_plays(count: int) -> PlayHistory:
+    history = PlayHistory()
+    for number in range(60):
+        history = play_history.with_run(history, run(count if number % 20 == 19 else 9, number))
+    return play_history.fitted(history, play_history.OWN_BYTES)
+
+
+# What an instance keeps for people, at every write: as large as it gets.
+FOR_PEOPLE = StatusDetail(own_plays=own_plays(100), by_hand=by_hand()).changes
 
 
 @functools.cache
@@ -80,7 +134,7 @@ def under_way(verb: str, members: tuple[Member, ...], act: str | None, status: s
     recorded = {"operation_id": str(operation.id), "verb": verb, "since": stamp(NOW), "verdict": None, **note}
     reason = Reason(code="worker_down", message="x" * 400, member_id=str(UUID(int=1)), repair=REPAIR)
     shown = [one.stored() for one in limits.fit_reasons([reason] * 20)]
-    status_detail = {"observed_at": stamp(NOW), "reasons": shown, "lifecycle": recorded}
+    status_detail = {"observed_at": stamp(NOW), "reasons": shown, "lifecycle": recorded, **FOR_PEOPLE}
     first = controller(status="ready", adapter_detail={"controller_hostname": "ctl"})
     played = {(act, one.id) for one in (first, *members)} if act else set()
     return world(
@@ -252,7 +306,7 @@ def test_health_of_a_cluster_whose_workers_all_have_one_trouble_fits(code: str, 
     found = seen(workers(count), **NODES[code])
     _, reasons = health(found, members, Policy())
     assert code in {one.code for one in reasons} and reasons[-1].message == f"and {left(reasons, count)} more"
-    made = detail.of_instance(instance(status="running"), found, members, reasons, NOW)
+    made = detail.of_instance(instance(status="running", status_detail=FOR_PEOPLE), found, members, reasons, NOW)
     check_all([("status_detail", made)])
     check_all([("adapter_detail", members[1].adapter_detail | detail.of_worker(found, "gpu-node-00001.rack-1"))])
 
@@ -267,6 +321,25 @@ def test_twenty_reasons_of_the_longest_kind_fit_beside_a_note(code: str) -> None
     member = workers(COUNTS[0])[0]
     reasons = limits.fit_reasons([_reason(Finding(code, "é" * 4_000, member), Policy())] * 65_533)
     assert len(reasons) > 5 and size([one.stored() for one in reasons]) <= limits.REASONS_BYTES + 200
+
+
+def test_plays_and_work_by_hand_are_as_large_with_the_most_workers_as_with_few() -> None:
+    few, most = size(own_plays(100).stored()), size(own_plays(MOST_WORKERS).stored())
+    assert most <= play_history.OWN_BYTES and 0 < most - few < 50, "the digits of a count"
+    assert size(by_hand().stored()) <= hand_record.NOTES_BYTES + hand_record.ODD_BYTES + 100
+    assert own_plays(MOST_WORKERS).plays[-1].hosts_count == MOST_WORKERS
+
+
+@pytest.mark.parametrize("outcome", ["ok", "host_unreachable"])
+def test_plays_on_the_most_workers_fit_into_the_result_of_an_operation(outcome: str) -> None:
+    finish = member_operation("drain", workers(COUNTS[0]))
+    history = PlayHistory()
+    for number in range(50):
+        history = play_history.with_run(history, run(MOST_WORKERS if number % 25 == 24 else 9, number, outcome))
+    made = play_history.in_result(finish.result, history)
+    assert size(made) <= RECORD_BYTES and made["members"] == finish.result["members"] and made["plays"]
+    assert len(made["plays"]) + made["more_plays"] == 50
+    assert size(play_history.in_result({"big": "x" * (RECORD_BYTES - 200)}, history)) <= RECORD_BYTES
 
 
 def test_reasons_are_counted_once_however_often_they_are_fitted() -> None:

@@ -49,6 +49,25 @@ def test_an_impossible_time_of_a_part_is_dropped_and_the_rest_is_kept(when: Any)
     assert (seen.controller.started_at, seen.nodes["w"].slurmd_started_at, seen.jobs[0].end_time) == (None, None, None)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"p_00000000000a": ["0123456789ab", "0123456789ac=ann:2000:2000"]},
+        {},
+        {"root": ["0123456789ab"]},
+        {"p_00000000000a": ["0123456789ab=Ann:0:0"]},
+        {"p_00000000000a": ["x 0123456789ab"]},
+        {"p_00000000000a": "0123456789ab"},
+        {"p_00000000000a": ["0123456789ab"] * 10_001},
+        ["p_00000000000a"],
+    ],
+)
+def test_users_that_slurm_remembers_are_of_the_form_or_not_known(given: Any) -> None:
+    seen = snapshot_of(remembered=given)
+    is_good = given in ({}, {"p_00000000000a": ["0123456789ab", "0123456789ac=ann:2000:2000"]})
+    assert seen is not None and seen.remembered == (given if is_good else None)
+
+
 def running(address: str) -> dict[str, Any]:
     job = {"id": 7, "address": address, "state": "RUNNING", "nodes": ["w2"]}
     return {"nodes": {"w2": {"state": "MIXED"}}, "jobs": [job]}

@@ -149,3 +149,45 @@ def test_what_cannot_be_resumed_is_refused_and_nothing_is_touched(status: str, p
     one = serving(2, status=status)
     (refusal,) = decide(cluster(one, operations=(ask("resume", one, parameters=parameters),))).steps
     assert isinstance(refusal, Refuse) and refusal.code == code
+
+
+def test_a_resumed_worker_whose_slurmd_is_down_shows_in_health_and_is_repaired() -> None:
+    now, slurm = drained()
+    one = the_worker(now)
+    slurm.nodes["w2"].state = "DOWN"
+    slurm.breaks_on_host = {"w2"}  # and it cannot be started yet
+    now, steps, plays = tick(asked(now, ask("resume", one)), slurm)
+    assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"] and slurm.nodes["w2"].reason is None
+    shown, seen = the(now, one), now.instance.status_detail or {}
+    assert (shown.status, shown.adapter_detail["phase"]) == ("draining", "resumed")
+    assert now.instance.health == "unhealthy", "its only worker takes no job"
+    assert {"no_worker_serves", "worker_down"} <= {one["code"] for one in seen["reasons"]}
+    slurm.breaks_on_host = set()
+    for _ in range(3):
+        now, _, more = tick(now, slurm, seconds=600)
+        plays += more
+    assert "add_worker" in [play.playbook for play in plays], "it is repaired"
+    assert (the(now, one).status, now.instance.health) == ("ready", "healthy")
+    assert the(now, one).adapter_detail["phase"] == "serving"
+
+
+def test_a_later_drain_and_resume_end_the_error_of_an_earlier_drain() -> None:
+    one = serving(2)
+    slurm = FakeSlurm({"w2": FakeNode(jobs={7})})
+    late = {"deadline_seconds": 0, "on_deadline": "give_up"}
+    now, _, _ = tick(cluster(one, operations=(ask("drain", one, parameters=late),)), slurm)
+    now, _, _ = tick(now, slurm)
+    assert the(now, one).notes.error_code == "drain_deadline"
+    slurm.nodes["w2"].jobs = set()
+    for verb in ("drain", "resume"):
+        now, steps, _ = tick(asked(now, ask(verb, the_worker(now))), slurm)
+        assert [finish.status for finish in of_kind(steps, Finish)] == ["succeeded"]
+        assert the(now, one).notes.last_adapter_error is None
+    assert the(now, one).status == "ready"
+
+
+def test_a_new_request_keeps_an_error_that_another_kind_of_work_left() -> None:
+    error = {"code": "clock_skew", "message": "m", "class": "intervention", "at": "2026-01-02T03:04:05Z"}
+    one = serving(2, adapter_detail={"last_adapter_error": error})
+    now, _, _ = tick(cluster(one, operations=(ask("drain", one),)), FakeSlurm({"w2": FakeNode()}))
+    assert the(now, one).notes.error_code == "clock_skew"

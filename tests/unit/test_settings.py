@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -85,14 +86,20 @@ def test_the_manual_lists_every_setting_of_vault_and_of_ours() -> None:
 
 def test_every_number_of_the_policy_comes_from_its_setting(clean: pytest.MonkeyPatch) -> None:
     of_app = SlurmSettings().model_dump()
-    defaults = {name: value for name, value in asdict(Policy()).items() if name != "app"} | of_app
+    defaults = {
+        name: value for name, value in asdict(Policy()).items() if name not in ("app", "adapter_version")
+    } | of_app
     numbers = {name: value for name, value in defaults.items() if name != "assumed_events"}
     changed = {name: not value if isinstance(value, bool) else value + 1 for name, value in numbers.items()}
     use(clean, **{f"GPUAAS_{name.upper()}": str(value) for name, value in changed.items()}, GPUAAS_ASSUMED_EVENTS="all")
     changed["assumed_events"] = events.ASSUMED
     policy = _policy(settings.load(SlurmSettings), SLURM)
     assert isinstance(policy.app, SlurmSettings)
-    assert {**asdict(policy), **policy.app.model_dump()} == {**changed, "app": policy.app}
+    assert {**asdict(policy), **policy.app.model_dump()} == {
+        **changed,
+        "app": policy.app,
+        "adapter_version": version("gpuaas-slurm"),
+    }
 
 
 def test_a_missing_setting_is_named_by_its_variable() -> None:
@@ -132,3 +139,12 @@ def test_secrets_are_not_passed_on_to_children(clean: pytest.MonkeyPatch) -> Non
     use(clean, GPUAAS_CLIENT_SECRET="canary-1", VAULT_TOKEN="canary-2")
     settings.clear_secrets()
     assert not any("canary" in value for value in os.environ.values())
+
+
+def test_roots_commands_and_the_service_share_a_directory(clean: pytest.MonkeyPatch) -> None:
+    """Not that of a cluster's host. Without it, the lock would not keep a person's command and the service apart."""
+    unit = (Path(__file__).parents[2] / "deploy/systemd/gpuaas-slurm.service").read_text()
+    (given,) = (line.partition("=")[2] for line in unit.splitlines() if line.startswith("StateDirectory="))
+    clean.delenv("STATE_DIRECTORY", raising=False)
+    clean.setattr(os, "geteuid", lambda: 0)
+    assert settings._default_state_directory() == Path("/var/lib", given)

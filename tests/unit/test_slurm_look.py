@@ -72,6 +72,26 @@ def test_accounting_is_not_asked_when_a_daemon_it_needs_is_dead(
     assert "sacctmgr" not in host.asked
 
 
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ("normal|Normal QOS default\np_00000000000a|g1,0123456789ab\n", {"p_00000000000a": ["0123456789ab"]}),
+        ("normal\n", None),
+        (None, None),
+    ],
+)
+def test_a_shared_cluster_says_which_users_it_has_given_to_identities(
+    monkeypatch: pytest.MonkeyPatch, config: Path, answer: str | None, found: dict[str, list[str]] | None
+) -> None:
+    host = Host()
+    script = config.with_name("account-lists.sh")
+    monkeypatch.setattr(slurm_look, "LISTS_SCRIPT", script)
+    monkeypatch.setattr(slurm_look, "ask", lambda *it: answer if it == slurm_look.REMEMBERED else host.ask(*it))
+    assert slurm_look.look(("scontrol", "show", "nodes", "--json"), config)["remembered"] is None
+    script.touch()
+    assert slurm_look.look(("scontrol", "show", "nodes", "--json"), config)["remembered"] == found
+
+
 def test_a_daemon_that_reloads_runs(monkeypatch: pytest.MonkeyPatch, config: Path) -> None:
     assert looked(monkeypatch, Host(slurmctld="reloading"), config)["slurmctld"] == "active"
 

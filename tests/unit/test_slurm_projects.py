@@ -1,6 +1,7 @@
 """slurm_projects: nothing opens before Slurm shows that the rest is closed, and what cannot be read stops it."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,56 @@ def test_a_run_brings_all_about_and_the_next_changes_nothing(slurm: FakeCommands
     ]
     slurm.calls.clear()
     assert run(slurm, GOAL, tmp_path)["changes"] == [] and slurm.calls == []
+
+
+class Counted(FakeCommands):
+    """With the number of processes that the real commands would start. A batch without lines is none."""
+
+    processes = 0
+
+    def ask(self, *command: str) -> str:
+        self.processes += 1
+        return super().ask(*command)
+
+    def batch(self, program: str, lines: Iterable[str]) -> str:
+        given = list(lines)
+        self.processes += bool(given)
+        return super().batch(program, given)
+
+    def load(self, lines: Iterable[str]) -> str:
+        given = list(lines)
+        self.processes += bool(given)
+        return super().load(given)
+
+    def do(self, *command: str) -> str:
+        self.processes += 1
+        return super().do(*command)
+
+
+def test_500_identities_in_50_projects_take_as_many_commands_as_one_project(
+    slurm: FakeCommands, tmp_path: Path
+) -> None:
+    def of(count: int) -> list[int]:
+        """Commands of a run that makes these projects, of the next, and of one that changes a user of each."""
+        names = [f"p_{number:012x}" for number in range(count)]
+        fake = FakeAccounting(partitions={"main": frozenset({CLOSED})})
+        made = []
+        for shift in (0, 0, 1):
+            accounts = [
+                replace(
+                    account(name, *(f"{name.replace('_', '')}u{one + shift}" for one in range(10))),
+                    project_id=f"{name[2:10]}-{name[10:]}-4000-8000-000000000000",
+                    memory=f"g1,{shift:012x}",
+                )
+                for name in names
+            ]
+            commands = Counted(fake)
+            run(commands, Wanted("gs0", "t_000000000000", tuple(accounts), {"main": tuple(names)}), tmp_path)
+            made.append(commands.processes)
+            assert len(fake.accepted()) == 10 * count
+        return made
+
+    assert of(50) == of(1) == [25, 14, 23]
 
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(slurm: FakeCommands, tmp_path: Path) -> None:

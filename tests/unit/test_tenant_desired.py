@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from runner.model.attachments import Attachment
 from runner.model.platform import Unreadable
-from runner.slurm.tenant.accounting_state import CLOSED, Limits, Wanted
+from runner.slurm.tenant.accounting_state import CLOSED, Limits, Wanted, parse_remembered
 from runner.slurm.tenant.desired import Desired, account_name, desired, partitions, tenant_name
 from runner.slurm.tenant.identities import DERIVED_BASE, HIGHEST_ID, derived, digest_of
-from runner.slurm.tenant.memory import as_text, from_notes, from_slurm, from_text
+from runner.slurm.tenant.memory import as_text, from_notes, from_slurm
 from tests.unit.attachments import ORG, TO_MAIN, A, B, C, attached, person
 from tests.unit.fake_accounting import FakeAccounting
 from tests.unit.test_accounting_steps import apply
@@ -28,7 +28,8 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMDo0Kz2oO2eJ0Tt6wE8N9dXq0cR6a0y6l3Yk
 
 
 def want(*attachments: Attachment, **more: Any) -> Desired:
-    return desired("gs0", ORG, attachments, **more)
+    """After a look at Slurm, which remembers no user unless the test says so."""
+    return desired("gs0", ORG, attachments, **{"in_slurm": {}, **more})
 
 
 def accounts(found: Desired) -> dict[str, tuple[bool, tuple[str, ...]]]:
@@ -70,11 +71,17 @@ def test_contributed_workers_are_for_their_project_unless_its_policy_shares_them
     assert shared.wanted.partitions[PB] == tuple(sorted((PA, PB)))
 
 
-@pytest.mark.parametrize("status", ["requested", "suspended", "detaching", "paused"])
+@pytest.mark.parametrize("status", ["requested", "suspended", "paused"])
 def test_only_an_active_attachment_is_open_and_the_others_keep_their_users(status: str) -> None:
     found = want(attached(A, person("s", username="ann"), status=status))
     assert accounts(found) == {PA: (False, ("ann",))}
     assert codes(found) == ([(A, "attachment_closed")] if status == "paused" else [])
+
+
+def test_users_of_a_project_that_leaves_are_on_the_hosts_for_their_last_jobs_only() -> None:
+    """A pending job would never start, and be waited for without end: without a user on the list it is cancelled."""
+    found = want(attached(A, person("s", username="ann"), status="detaching"))
+    assert accounts(found) == {PA: (False, ())} and [one.name for one in found.people.values()] == ["ann"]
 
 
 def test_a_detached_project_has_an_account_and_no_users() -> None:
@@ -242,9 +249,8 @@ def test_a_note_of_people_that_cannot_be_read_keeps_the_account_closed(people: A
     assert codes(found) == [(A, "note_unreadable")] and A not in found.notes
 
 
-def look(fake: FakeAccounting) -> Any:
-    """The same records under the runner's name of the file."""
-    return fake.seen()
+def look(fake: FakeAccounting) -> dict[str, list[str]]:
+    return parse_remembered("".join(f"{name}|{one.description}\n" for name, one in fake.qos.items()))
 
 
 def in_slurm(found: Wanted) -> FakeAccounting:
@@ -256,31 +262,62 @@ def in_slurm(found: Wanted) -> FakeAccounting:
 def test_what_the_records_forgot_is_rebuilt_from_slurm_and_the_other_way() -> None:
     both = attached(A, person("s", username="ann", uid=2000), "t"), attached(B, person("r", username="rob"))
     before = want(*both)
-    fake = in_slurm(before.wanted)
-    memory = from_slurm(look(fake))
+    memory = look(in_slurm(before.wanted))
     # The records are lost, and ann has left: nobody gets her name.
     after = want(attached(A, "t", person("x", username="ann")), both[1], in_slurm=memory)
     assert codes(after) == [(A, "identity_conflict")]
-    assert {one.digest for one in memory[PA]} == {digest_of("s"), digest_of("t")}
+    assert {one.digest for one in from_slurm({PA: memory[PA]})} == {digest_of("s"), digest_of("t")}
     # Slurm has lost its text: the records give the same again.
     again = want(*remembered(before, *both))
     assert [one.memory for one in again.wanted.accounts] == [one.memory for one in before.wanted.accounts]
     assert {one.name for one in from_notes(before.notes[A])} == {"ann", derived(digest_of("t")).name}
 
 
-def test_slurm_gets_no_subject_and_nothing_of_a_derived_user() -> None:
+def test_slurm_gets_no_subject_and_only_the_digest_of_a_derived_user() -> None:
     found = want(attached(A, person("idp|ann", username="ann"), "idp|tom"))
     [account] = found.wanted.accounts
-    assert "idp" not in account.memory and account.memory.count("=") == 1
-    assert [one.name for one in from_text(account.memory)] == ["ann"]
-    assert as_text([derived(digest_of("x"))]) == ""
+    tom = derived(digest_of("idp|tom"))
+    assert "idp" not in account.memory and account.memory.count("=") == 1 and tom.name not in account.memory
+    assert {one.name for one in from_slurm(look(in_slurm(found.wanted)))} == {"ann", tom.name}
+    assert as_text([]) == ""
 
 
 @pytest.mark.parametrize(
     "text", ["", "Normal QOS default", "g2,abc", "g1,abc", "g1,0123456789ab=Root:0:0", "g1,0123456789ab=x:9999999999:1"]
 )
 def test_a_text_that_a_person_changed_names_no_user(text: str) -> None:
-    assert from_text(text) == []
+    assert from_slurm(parse_remembered(f"{PA}|{text}\n")) == []
+
+
+def test_a_text_of_what_is_no_project_names_no_user() -> None:
+    assert parse_remembered("normal|g1,0123456789ab=ann:2000:2000\n") == {}
+
+
+def test_without_a_look_at_slurm_only_a_user_that_is_certain_is_let_in() -> None:
+    first = attached(A, person("s", username="ann"), "t")
+    unseen = want(first, in_slurm=None)
+    assert accounts(unseen) == {PA: (True, ())} and unseen.unnamed == {A} and unseen.kept_out == ()
+    seen = want(first)
+    [noted] = remembered(seen, attached(A, person("s", username="ann"), "t", "u", person("v", username="vic")))
+    later = want(noted, in_slurm=None)
+    assert later.unnamed == {A} and set(later.people) == {digest_of("s"), digest_of("t"), digest_of("u")}
+    again = want(*remembered(seen, first), in_slurm=None)
+    assert again.wanted == seen.wanted and not again.unnamed
+
+
+def test_a_record_that_lost_its_notes_gives_each_identity_its_former_user() -> None:
+    before = want(attached(A, person("s", username="ann", uid=2000), "t"))
+    renamed = attached(A, person("s", username="anna"), "t")
+    after = want(renamed, in_slurm=look(in_slurm(before.wanted)))
+    assert after.people == before.people and after.wanted.accounts == before.wanted.accounts
+
+
+def test_what_slurm_remembers_stays_though_no_record_has_it_any_more() -> None:
+    fake = in_slurm(want(attached(A, person("s", username="ann", uid=2000))).wanted)
+    apply(fake, on_host(want(attached(A, person("x", username="xia"))).wanted))
+    assert {one.name for one in from_slurm(look(fake))} == {"ann", "xia"}
+    thief = want(attached(B, person("y", username="ann")), in_slurm=look(fake))
+    assert codes(thief) == [(B, "identity_conflict")]
 
 
 def test_notes_of_a_large_project_stay_within_the_record() -> None:
@@ -329,7 +366,7 @@ def test_for_any_attachments_in_any_order_only_who_is_allowed_can_submit(history
     names: dict[str, str] = {}
     for attachments in history:
         given_now = [one.model_copy(update={"adapter_detail": details.get(one.id, {})}) for one in attachments]
-        found = want(*given_now, contributors=[B], in_slurm=from_slurm(look(fake)))
+        found = want(*given_now, contributors=[B], in_slurm=look(fake))
         details |= {project: notes.changes for project, notes in found.notes.items()}
         apply(fake, on_host(found.wanted))
         for user, account, partition in fake.accepted():
@@ -341,7 +378,4 @@ def test_for_any_attachments_in_any_order_only_who_is_allowed_can_submit(history
             assert digest in {digest_of(identity.subject) for identity in one.read_identities()[0]}
         for person_found in found.people.values():
             assert names.setdefault(person_found.name, person_found.digest) == person_found.digest
-        assert (
-            want(*reversed(given_now), contributors=[B], in_slurm=from_slurm(look(fake))).wanted.plain()
-            == found.wanted.plain()
-        )
+        assert want(*reversed(given_now), contributors=[B], in_slurm=look(fake)).wanted.plain() == found.wanted.plain()

@@ -86,6 +86,14 @@ def test_renewals_stay_in_the_trace_that_the_member_shows() -> None:
     assert cause.of_marked(plain, instance()).trace_id == trace.trace_id_of("c-9")
 
 
+def test_renewals_for_a_deploy_are_under_its_span_and_not_beside_it() -> None:
+    deploying = instance(status="deploying")
+    for stored in ({}, MemberNotes(correlation_id=deploying.correlation_id).changes):
+        marked = serving(2, adapter_detail=stored).model_copy(update={"correlation_id": deploying.correlation_id})
+        assert cause.of_marked(marked, deploying) == cause.of_instance(deploying)
+        assert cause.of_marked(marked, deploying).root_span_id == cause.of_instance(deploying).root_span_id
+
+
 def test_log_lines_have_the_trace_only_if_there_is_one() -> None:
     plain, given = Cause("c-1", UUID(int=1)), Cause("c-2", given=TraceContext(TRACE, SPAN))
     with context.bound(plain):

@@ -34,7 +34,7 @@ from tests.unit.fake_slurm import FakeNode, FakeSlurm
 from tests.unit.lifecycle import ask, ask_whole, between, cluster, note_of, reported, serving, the, tick, when_stopped
 from tests.unit.teardown import decommission, deleting, running
 from tests.unit.test_lifecycle_properties import WORKERS, meddle
-from tests.unit.worlds import NOW, add, instance, of_kind, settle, world
+from tests.unit.worlds import NOW, add, entitled, instance, of_kind, settle, world
 
 OPERATION = UUID(int=77)
 NEVER = (Claim, Finish, ForgetSecrets, NewMember, Refuse, SetMember)
@@ -165,7 +165,7 @@ def test_a_tick_with_an_unreadable_operation_reads_everything() -> None:
 
     own: Any = {"base_url": "http://127.0.0.1:1", "project_id": Platform.project}
     platform: Any = Platform()
-    seen = observe(platform, cluster().instance, Settings(**own), SLURM)
+    seen = observe(platform, cluster().instance, Settings(**own), SLURM, read_entitlements=entitled)
     assert seen.complete and [one.kind for one in seen.unreadable] == ["instance_operation"]
 
 

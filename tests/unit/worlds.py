@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from runner.model.entitlements import Entitlement, Entitlements
 from runner.model.plan import AdapterError, Plan, Play, Step, stamp
 from runner.model.platform import NOT_FOUND, Allocation, AppInstance, Member, Operation, Resolution
 from runner.model.world import Outcome, World
@@ -29,6 +30,12 @@ _ids = itertools.count(1)
 def fresh_id() -> UUID:
     """An id above all earlier ones: what is decided by the order of ids is the same each time, as properties need."""
     return UUID(int=next(_ids) << 96)
+
+
+def entitled(*projects: UUID) -> Entitlements:
+    """What the platform answers where these projects may use the app."""
+    fields: Any = {"app_slug": "slurm-reference", "status": "enabled"}
+    return Entitlements(tuple(Entitlement(id=UUID(int=11), project_id=one, **fields) for one in projects))
 
 
 def allocation(number: int, **changes: Any) -> Allocation:
@@ -70,6 +77,7 @@ def instance(**changes: Any) -> AppInstance:
         },
         "config": {},
         "access_credential_id": UUID(int=9),
+        "effective_policy": {"regions": None, "skus": None},
         "correlation_id": "corr-1",
     }
     return AppInstance(**(fields | changes))
@@ -137,6 +145,7 @@ def world(**changes: Any) -> World:
         "operations": (),
         "allocations": {one.id: one for one in (allocation(n) for n in range(1, 9))},
         "packages": Resolution(decision="allow"),
+        "entitlements": entitled(PROJECT),
     }
     return World(**(fields | changes))
 

@@ -12,11 +12,9 @@ from pathlib import Path
 
 from ..host.ledger import Ledger, write_atomically
 from .accounting_state import PARTITION_NAME
-from .commands import run
+from .commands import LISTS_SCRIPT, run
 
 LISTS = Path("/etc/slurm/account-lists")
-# Of roles/slurmctld. It waits until slurmctld answers, and gives it the file.
-SCRIPT = Path("/etc/slurm/account-lists.sh")
 
 Run = Callable[..., tuple[int | None, str, str]]
 
@@ -44,7 +42,7 @@ def keep(lists: Mapping[str, Sequence[str]], owner: str, path: Path = LISTS) -> 
     return True
 
 
-def apply_kept(command: Run = run, script: Path = SCRIPT) -> None:
+def apply_kept(command: Run = run, script: Path = LISTS_SCRIPT) -> None:
     """Apply the file now. A cluster of one project has none. What came of it is read from slurmctld."""
     if script.is_file():
         command(str(script))

@@ -22,6 +22,10 @@ CLUSTER_NAME = re.compile(r"[a-z][a-z0-9]{0,31}")
 PARTITION_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 PROJECT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MEMORY = re.compile(r"[a-z0-9_:=,-]{0,60000}")
+# In the text of a project's QoS, for each user of the project, also former ones: a digest of the subject, then name,
+# uid and gid unless they are derived from the digest.
+MEMORY_FORM = "g1"
+REMEMBERED = re.compile(r"([0-9a-f]{12})(?:=([a-z][a-z0-9_-]{0,30}):([0-9]{1,10}):([0-9]{1,10}))?")
 MOST = 2**31 - 1
 
 ASSOCIATION_FIELDS = (
@@ -228,6 +232,23 @@ def parse_qos(answer: str) -> dict[str, Qos]:
         for row in _rows(answer, QOS_FIELDS)
     )
     return {one.name: one for one in found}
+
+
+def parse_remembered(answer: str) -> dict[str, list[str]]:
+    """What the text of each project's QoS says of its users, from `sacctmgr show qos format=name,description`."""
+    found = {name: remembered(text) for name, text in _rows(answer, "name,description") if ACCOUNT_NAME.fullmatch(name)}
+    return {name: sorted(entries.values()) for name, entries in found.items() if entries}
+
+
+def remembered(text: str) -> dict[str, str]:
+    """The entries by digest. An entry that a person changed is skipped, and a text of another form has none."""
+    form, *entries = text.split(",")
+    return {one[:12]: one for one in entries if form == MEMORY_FORM and REMEMBERED.fullmatch(one)}
+
+
+def as_memory(entries: Mapping[str, str]) -> str:
+    """The text for these entries, by digest."""
+    return ",".join([MEMORY_FORM, *(entries[digest] for digest in sorted(entries))]) if entries else ""
 
 
 def parse_accounts(answer: str) -> tuple[dict[str, str], dict[str, frozenset[str]]]:

@@ -26,8 +26,10 @@ from .accounting_state import (
     Association,
     Observed,
     Wanted,
+    as_memory,
     closed_twice,
     descendants,
+    remembered,
 )
 
 ZERO = "GrpJobs=0 GrpSubmitJobs=0"
@@ -97,7 +99,7 @@ class _Plan:
         return Steps(
             foundation=tuple(self._foundation()),
             narrowed=narrowed,
-            closing=tuple(self._closing()),
+            closing=(*self._closing(), *self._memories()),
             cancelled=tuple(sorted(key for key in self._unwanted if self._seen.jobs.get(key))),
             loading=tuple(self._loading()),
             settling=tuple(self._settling()),
@@ -221,6 +223,15 @@ class _Plan:
         for chunk in _chunks(raised):
             yield f"modify user where name={chunk} set adminlevel=none"
 
+    def _memories(self) -> Iterator[str]:
+        """Who has which user, before the user is there. What Slurm remembers beside that stays, as the name and the
+        numbers of a user whose note was lost are not given again."""
+        for name, one in sorted(self._projects.items()):
+            now = self._seen.qos[name].description if name in self._seen.qos else ""
+            memory = as_memory({**remembered(now), **remembered(one.memory)})
+            if memory and memory != now:
+                yield f"modify qos where name={name} set description={memory}"
+
     # -- what is created, and who leaves -----------------------------------------------------------------------------
 
     def _loading(self) -> Iterator[str]:
@@ -254,8 +265,6 @@ class _Plan:
         for name, one in sorted(self._projects.items()):
             if name in self._rows and self._seen.descriptions.get(name) != one.project_id:
                 yield f"modify account where name={name} set description={one.project_id} {MARK}"
-            if one.memory and (name not in self._seen.qos or self._seen.qos[name].description != one.memory):
-                yield f"modify qos where name={name} set description={one.memory}"
         for account, users in sorted(_by_value(self._changed_defaults()).items()):
             for chunk in _chunks(users):
                 yield f"modify user where name={chunk} {self._cluster} set defaultaccount={account}"
@@ -269,17 +278,17 @@ class _Plan:
             for user in one.users:
                 accounts[user].append(one)
         stays = {(row.account, row.user) for row in self._seen.associations if row.user} - self._unwanted
-        for _account, user in stays:
+        # Slurm refuses to remove the default account of a user who has another one: a job may run there still.
+        busy = {key for key in self._unwanted if key in self._seen.jobs}
+        for _account, user in stays | busy:
             accounts.setdefault(user, [])
         chosen: dict[str, str] = {}
         for user, offered in accounts.items():
             now = self._seen.users[user].default_account if user in self._seen.users else ""
             kept = sorted(account for account, who in stays if who == user)
             ordered = [one.name for one in sorted(offered, key=lambda one: (not one.open, one.name))]
-            if now and ((now, user) in stays or now in ordered):
-                chosen[user] = now
-            else:
-                chosen[user] = (ordered or kept)[0]
+            possible = [*ordered, *kept] or sorted(account for account, who in busy if who == user)
+            chosen[user] = now if now in possible else possible[0]
         return chosen
 
     def _changed_defaults(self) -> dict[str, str]:

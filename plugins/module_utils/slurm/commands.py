@@ -12,6 +12,7 @@ from typing import Any
 
 from ..host.digest import file_version
 from ..host.facts import short_hostname, utc_time
+from .accounting_state import parse_remembered
 from .conf import is_intact
 from .jobs import parse_jobs, with_jobs
 from .parse import parse_daemon, parse_nodes, parse_slurmdbd_version
@@ -32,6 +33,10 @@ ENVIRONMENT = {
 # A busy controller answers late: 15 s were too few where other work had the processors.
 PATIENCE_SECONDS = 30
 SLURMDBD = ("sacctmgr", "--noheader", "show", "configuration")
+REMEMBERED = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name,description")
+# Of roles/slurmctld, on a cluster that several projects share. It waits until slurmctld answers, and gives it the lists
+# of partitions.
+LISTS_SCRIPT = Path("/etc/slurm/account-lists.sh")
 PARTITIONS = ("scontrol", "--all", "--oneliner", "show", "partitions")
 # Directories that stop the controller when they are full, besides the state directory in slurm.conf.
 FILLING_DIRECTORIES = ("/var/lib/mysql", "/var/log")
@@ -95,6 +100,7 @@ def look(command: tuple[str, ...], config: Path = CONFIGURATION, *, samples: boo
         partitions_query = pool.submit(ask, *PARTITIONS) if answering else None
         samples_query = pool.submit(take_samples, ask) if answering and samples else None
         slurmdbd_query = pool.submit(ask, *SLURMDBD) if accounting else None
+        remembered_query = pool.submit(ask, *REMEMBERED) if accounting and LISTS_SCRIPT.is_file() else None
     answers, account = accounts_query.result() if accounts_query else (False, None)
     return {
         "observed_at": utc_time(),
@@ -114,7 +120,16 @@ def look(command: tuple[str, ...], config: Path = CONFIGURATION, *, samples: boo
         **(nodes_query.result() if nodes_query else {"nodes": None, "jobs": None, "reservations": None}),
         "partitions": parse_partitions(partitions_query.result() if partitions_query else None),
         "samples": samples_query.result() if samples_query else None,
+        "remembered": _remembered(remembered_query.result() if remembered_query else None),
     }
+
+
+def _remembered(answer: str | None) -> dict[str, list[str]] | None:
+    """Users that a shared cluster has given to identities; None if it is not shared, or cannot be read."""
+    try:
+        return None if answer is None else parse_remembered(answer)
+    except ValueError:
+        return None
 
 
 def _units() -> dict[str, dict[str, Any]]:

@@ -273,7 +273,6 @@ class Projects:
             "partitions": {
                 name: "ALL" if listed is None else sorted(listed - {CLOSED}) for name, listed in seen.partitions.items()
             },
-            "memory": {name: qos.description for name, qos in seen.qos.items() if qos.description.startswith("g1,")},
             "closed_foreign": list(first.closed_foreign),
             "foreign": list(first.foreign),
             "refused": list(first.refused),

@@ -13,7 +13,7 @@ from runner.model.plan import Plan, Step
 from runner.model.platform import Member
 from runner.slurm.controller import find_controller
 from runner.slurm.decide import attachments, claims, controller, events, looks, repair, status
-from runner.slurm.decide.guards import host_keys, instance_status, packages, scope
+from runner.slurm.decide.guards import entitlement, host_keys, instance_status, packages, scope
 from runner.slurm.decide.instance import (
     configure,
     decommission,
@@ -46,8 +46,11 @@ VERBS: dict[str, Verb] = {
     "retry": retry.verb(lambda world: serve(world)),
 }
 
-# The last row of INSTANCE; `serve` asks it alone.
-USABLE_DEPLOY = Guard("require a controller and a usable request", controller.require_usable_deploy)
+# The last rows of INSTANCE; `serve` asks them alone.
+DEPLOY = (
+    Guard("require a controller and a usable request", controller.require_usable_deploy),
+    Guard("deploy only where policy allows", entitlement.require_allowed_deploy),
+)
 
 # A guard stops everything below it. Of the rules, the first that has something to do wins; waits and reports add up.
 INSTANCE: tuple[Rule[[World]], ...] = (
@@ -64,12 +67,13 @@ INSTANCE: tuple[Rule[[World]], ...] = (
     Guard("wait for another runner's operation", queue.wait_for_another_runner),
     Guard("leave a stopped instance stopped", instance_status.keep_stopped),
     Guard("refuse operations on a failed instance", instance_status.refuse_on_failed),
-    USABLE_DEPLOY,
+    *DEPLOY,
 )
 
-# An instance that serves or is being deployed. The rules of the first row are asked together: they are about different
+# An instance that serves or is being deployed. The rules of the second row are asked together: they are about different
 # members. They write records before and after a play; the rows below plan the play, some under the same name.
 CLUSTER: tuple[Rule[[World, Member]] | Together[[World, Member]], ...] = (
+    Guard("refuse workers where policy does not allow them", entitlement.refuse_workers),
     (
         Rule("bring up the controller", controller.prepare),
         Rule("apply a changed configuration", configure.settle, when=status.is_running),
@@ -109,7 +113,7 @@ def decide(world: World) -> Plan:
 
 def serve(world: World) -> list[Step]:
     """The steps for an instance that serves or is being deployed, whatever its status is: `retry` deploys again."""
-    steps, ended = ask((USABLE_DEPLOY,), world)
+    steps, ended = ask(DEPLOY, world)
     return steps if ended else _cluster(world)
 
 

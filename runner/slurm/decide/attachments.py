@@ -5,8 +5,9 @@ last, which the controller's notes keep. It is carried out again every few minut
 hand in the accounts does not stay. Slurm itself proves the result on the host before anything opens.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from runner.intent.errors import IntentError
 from runner.model import limits
 from runner.model.attached import AttachedProject
 from runner.model.attachments import AttachmentStatus
@@ -14,6 +15,7 @@ from runner.model.instance_notes import Reason
 from runner.model.names import host_name
 from runner.model.plan import Act, AdapterError, Detail, Play, SetAttachment, SetMember, Step, Wait
 from runner.model.platform import Health, InstanceStatus, Member, MemberStatus
+from runner.model.times import stamp
 from runner.slurm import attached, attachment_bundle, notes
 from runner.slurm.attached import OPEN, Projects
 from runner.slurm.controller import ready_workers
@@ -21,6 +23,8 @@ from runner.slurm.decide import claims, status
 from runner.slurm.decide.members import obstacle
 from runner.slurm.notes import ConfigTrial, ControllerNotes, InstanceNotes
 from runner.slurm.reports import PROJECTS
+from runner.slurm.tenant.memory import TenantNotes
+from runner.slurm.tenant.policy import read_detach
 from runner.slurm.world import World
 
 PLAYBOOK, ACT = "follow_attachments", "projects"
@@ -43,6 +47,8 @@ def settle(world: World, controller: Member) -> list[Step]:
         return []
     if stored.projects_change and world.did(ACT, controller) and controller.id in world.outcomes:
         return [_conclude(world, controller, stored.projects_change)]
+    if named := _names(world, asked):
+        return named
     if stored.projects_version == asked.version:
         return [*_reports(world, asked, stored), *_error_ended(controller, stored)]
     return []
@@ -65,6 +71,8 @@ def play(world: World, controller: Member) -> list[Step]:
         return [Wait(held, host_name(controller))]
     # An account is of the controller alone; users have to be on every host first.
     new_users = stored.users_version != asked.users_version
+    if changed and asked.desired.unnamed and not world.did("look", controller):
+        return [status.look(controller, "new identities get users that nobody had before")]
     workers = ready_workers(world.members) if new_users else []
     if waits := [Wait(why, host_name(one)) for one in workers if (why := obstacle(world, one))]:
         # A job of a user that its worker does not have would fail there.
@@ -83,7 +91,7 @@ def shown(world: World, controller: Member) -> Detail:
     if not is_served(world, controller) or world.unreadable_attachments:
         return {}
     stored, asked = notes.controller(controller), asked_of(world)
-    if stored.projects_version != asked.version or stored.projects_change:
+    if stored.projects_version != asked.version or stored.projects_change or asked.desired.unnamed:
         return {}
     return InstanceNotes(attachments_digest=attached.digest(world.attachments)).changes
 
@@ -93,8 +101,49 @@ def report_instance(world: World, controller: Member) -> list[Step]:
     return status.report_instance(world, controller, shown(world, controller))
 
 
+def require_all_leave(world: World) -> None:
+    """A cluster is taken down after its projects. One that detaches may be waiting for a cluster that is broken."""
+    stay = [
+        str(one.project_id)
+        for one in world.attachments
+        if one.status not in (AttachmentStatus.DETACHING, AttachmentStatus.DETACHED)
+    ]
+    if stay:
+        named = f"these projects are attached: {limits.named(stay)}"
+        raise IntentError("projects_attached", f"{named}. Detach them first: gpuaas-slurm shared detach")
+    if world.unreadable_attachments:
+        raise IntentError(
+            "projects_attached", f"whether projects are attached is not known: {world.unreadable_attachments[0]}"
+        )
+
+
+def end_all(world: World) -> list[Step]:
+    """With the cluster, what the last projects waited for is over."""
+    leaving = [one for one in world.attachments if one.status == AttachmentStatus.DETACHING]
+    gone = {"status": str(AttachmentStatus.DETACHED), "access": None}
+    return [SetAttachment("the cluster is gone", one, gone) for one in leaving]
+
+
 def asked_of(world: World) -> Projects:
-    return attached.projects(world.instance, world.members, world.attachments, world.unreadable_attachments)
+    """What the attachments ask for. Who gets which user is certain in a tick that has looked at the cluster."""
+    in_slurm = world.snapshot.remembered if world.snapshot else None
+    attachments = [_as_of_now(one, world) for one in world.attachments]
+    return attached.projects(world.instance, world.members, attachments, world.unreadable_attachments, in_slurm)
+
+
+def _as_of_now(attachment: AttachedProject, world: World) -> AttachedProject:
+    """A project that leaves loses its jobs once its deadline has passed."""
+    when = _deadline(attachment)
+    if attachment.status != AttachmentStatus.DETACHING or when is None or world.now < when:
+        return attachment
+    return attachment.model_copy(update={"app_policy": {**attachment.app_policy, "detach_jobs": "cancel"}})
+
+
+def _deadline(attachment: AttachedProject) -> datetime | None:
+    try:
+        return read_detach(attachment.detach_parameters).cancel_jobs_at
+    except IntentError:
+        return None
 
 
 def _check_every(world: World) -> timedelta:
@@ -138,11 +187,32 @@ def _error_ended(controller: Member, stored: ControllerNotes) -> list[Step]:
 # -- what is written on an attachment ----------------------------------------------------------------------------
 
 
+def _names(world: World, asked: Projects) -> list[Step]:
+    """Users of new identities, noted before any play makes them: whoever is not noted is not let in."""
+    return [
+        SetAttachment("its identities have these users", one, {"adapter_detail": _with(one, noted)})
+        for one in _reported(world, asked)
+        if (noted := asked.desired.notes.get(one.id)) and one.differs({"adapter_detail": _with(one, noted)})
+    ]
+
+
+def _with(attachment: AttachedProject, noted: TenantNotes) -> Detail:
+    return {**attachment.adapter_detail, **noted.changes}
+
+
+def _reported(world: World, asked: Projects) -> list[AttachedProject]:
+    """Attachments that something is written on. What is known of one with an unnamed identity is not all."""
+    left_out = asked.desired.unnamed
+    return [
+        one
+        for one in world.attachments
+        if one.status != AttachmentStatus.DETACHED and not attached.unreadable_note(one) and one.id not in left_out
+    ]
+
+
 def _reports(world: World, asked: Projects, stored: ControllerNotes) -> list[Step]:
     steps: list[Step] = []
-    for attachment in world.attachments:
-        if attachment.status == AttachmentStatus.DETACHED or attached.unreadable_note(attachment):
-            continue
+    for attachment in _reported(world, asked):
         changes = _changes(world, asked, stored, attachment)
         if attachment.differs(changes):
             new = {name: value for name, value in changes.items() if getattr(attachment, name) != value}
@@ -181,10 +251,18 @@ def _waits(world: World, stored: ControllerNotes, attachment: AttachedProject) -
     if attachment.status != AttachmentStatus.DETACHING:
         return None
     if attached.account_of(attachment) in (stored.projects_busy or []):
-        return "jobs of the project that have not ended"
+        return f"jobs of the project that have not ended{_how_long(attachment)}"
     own = [
         host_name(one)
         for one in world.members
         if one.source_project_id == attachment.project_id and one.status != MemberStatus.DELETED
     ]
     return f"workers that the project contributed: {limits.named(own)}. Withdraw or remove them" if own else None
+
+
+def _how_long(attachment: AttachedProject) -> str:
+    try:
+        when = read_detach(attachment.detach_parameters).cancel_jobs_at
+    except IntentError as error:
+        return f". None is cancelled: {error.message}"
+    return f". They are cancelled at {stamp(when)}" if when else ""

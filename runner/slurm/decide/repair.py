@@ -104,7 +104,8 @@ def _why_not(world: World, member: Member) -> str | None:
         return f"{repair.count} repairs did not help: a person has to look at it"
     if repair and (later := repair.not_due(world.now)):
         return later
-    if detail.is_unsettled(member) or any(member.id in operation.member_ids for operation in world.operations):
+    half_way = detail.is_unsettled(member) and not detail.was_given_back(member)
+    if half_way or any(member.id in operation.member_ids for operation in world.operations):
         return "something else is being done with it"
     # A refused configuration does not prevent a repair: the host has the configuration that last served.
     error, waiting = host_problem(world, member)

@@ -8,7 +8,7 @@ from runner.model.member_notes import MemberNotes
 from runner.model.plan import AdapterError, Detail, Play, SetInstance, SetMember, Step, Wait
 from runner.model.platform import UNFINISHED, Health, InstanceStatus, Member, MemberStatus
 from runner.model.world import Outcome
-from runner.slurm import access_bundle, detail, notes
+from runner.slurm import access_bundle, detail, information, notes
 from runner.slurm.controller import controllers
 from runner.slurm.decide.members import fail, unreadable_note
 from runner.slurm.decide.workers.operations import end_all
@@ -41,7 +41,7 @@ def report_instance(world: World, controller: Member, more: Detail | None = None
     if snapshot is None and instance.status == InstanceStatus.RUNNING and not _was_tried(world, controller):
         return []  # the controller was not looked at: the last report stays
     unread = (*world.unknown_allocations.values(), *world.unreadable_attachments)
-    level, reasons = health(snapshot, world.members, world.policy, unread)
+    level, reasons = health(snapshot, world.members, world.policy, unread, information.findings(world))
     written = detail.of_instance(instance, snapshot, world.members, reasons, world.now) | (more or {})
     bundle = (
         access_bundle.bundle(instance, snapshot, controller, world.members, world.allocations) if snapshot else None

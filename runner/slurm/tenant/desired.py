@@ -13,8 +13,8 @@ from runner.intent.errors import IntentError
 from runner.model.attachments import Attachment, AttachmentStatus
 from runner.model.platform import Unreadable
 from runner.slurm.tenant.accounting_state import Account, Limits, Wanted
-from runner.slurm.tenant.identities import KeptOut, Memory, Person, Roster, assign
-from runner.slurm.tenant.memory import TenantNotes, as_text, from_notes, merged, noted
+from runner.slurm.tenant.identities import KeptOut, Person, Roster, assign
+from runner.slurm.tenant.memory import TenantNotes, as_text, from_notes, from_slurm, merged, noted
 from runner.slurm.tenant.policy import AppPolicy, read_policy
 
 MAIN = "main"
@@ -45,6 +45,8 @@ class Desired:
     # `adapter_detail` of each attachment, as far as it is ours.
     notes: Mapping[UUID, TenantNotes]
     kept_out: tuple[KeptOut, ...] = ()
+    # Attachments with identities that get no user before Slurm was asked which users there were.
+    unnamed: frozenset[UUID] = frozenset()
     # Accounts whose jobs are to be cancelled: their project leaves, and its policy does not wait.
     cancelled: tuple[str, ...] = field(default=())
 
@@ -87,27 +89,28 @@ def desired(
     *,
     unreadable: Collection[Unreadable] = (),
     contributors: Collection[UUID] = (),
-    in_slurm: Mapping[str, Sequence[Person]] | None = None,
+    in_slurm: Mapping[str, Sequence[str]] | None = None,
 ) -> Desired:
     """What the cluster must have for a complete list of attachments. One that is not complete must not come here.
 
     `unreadable` records are of attachments that exist. Their accounts are not listed, so they are closed and keep
     their users; so is one whose notes cannot be read, since they say who has which Unix user. `in_slurm` is what Slurm
-    remembers (`memory.from_slurm`), for records that have lost their notes.
+    remembers of each account (`Snapshot.remembered`). Without it only identities are let in whose user is certain: the
+    notes of other attachments may be lost, and a name or a number is never given to two.
     """
     kept_out = [KeptOut(_id(one), "attachment_unreadable", str(one)) for one in unreadable]
     notes = {one.id: TenantNotes.read(one.adapter_detail) for one in attachments}
     kept_out += [KeptOut(one, notes[one].problems[0].code, notes[one].problems[0].message) for one in _broken(notes)]
     attachments = [one for one in attachments if not notes[one.id].problems]
-    projects, collided = _projects(attachments, notes)
+    projects, collided = _projects(attachments, notes, contributors)
     kept_out += collided
     present = [one for one in projects if one.attachment.status != AttachmentStatus.DETACHED]
     remembered = [from_notes(notes[one.id]) for one in sorted(attachments, key=lambda one: str(one.id))]
-    in_slurm = in_slurm or {}
-    memory = merged(*remembered, *(in_slurm[name] for name in sorted(in_slurm)))
-    roster = assign([one.attachment for one in present], memory)
+    memory = merged(*remembered, from_slurm(in_slurm or {}))
+    without_notes = {one for one, found in notes.items() if found.people is None}
+    roster = assign([one.attachment for one in present], memory, without_notes if in_slurm is None else None)
     kept_out += [KeptOut(one.attachment.id, "attachment_closed", one.why) for one in projects if _is_wrong(one)]
-    accounts = tuple(_account(one, roster, notes[one.attachment.id], in_slurm, memory) for one in projects)
+    accounts = tuple(_account(one, roster, notes[one.attachment.id]) for one in projects)
     return Desired(
         wanted=Wanted(cluster, tenant_name(org_id), accounts, _lists(projects, contributors)),
         projects=tuple(projects),
@@ -115,6 +118,7 @@ def desired(
         keys=roster.keys,
         notes={one.attachment.id: _notes(one, roster, notes[one.attachment.id]) for one in projects},
         kept_out=tuple(kept_out + roster.kept_out),
+        unnamed=frozenset(roster.unnamed),
         cancelled=tuple(
             one.account
             for one in projects
@@ -124,13 +128,17 @@ def desired(
 
 
 def _projects(
-    attachments: Sequence[Attachment], notes: Mapping[UUID, TenantNotes]
+    attachments: Sequence[Attachment], notes: Mapping[UUID, TenantNotes], contributors: Collection[UUID]
 ) -> tuple[list[Project], list[KeptOut]]:
-    """One project each. Of two with the same account the one that has it on record keeps it, else the older one."""
+    """One project each. Of two with the same account the one that has it on record keeps it, else the older one.
+
+    A project that was detached and is attached again has two records; the earlier one says nothing any more.
+    """
     found: dict[str, Project] = {}
     kept_out: list[KeptOut] = []
+    latest = {one.project_id: one for one in sorted(attachments, key=_how_late)}
     ordered = sorted(
-        attachments,
+        latest.values(),
         key=lambda one: (
             notes[one.id].account != account_name(one.project_id),
             one.created_at is None,
@@ -139,7 +147,7 @@ def _projects(
         ),
     )
     for attachment in ordered:
-        one = _read(attachment)
+        one = _read(attachment, attachment.project_id in contributors)
         if one.account in found:
             other = found[one.account].attachment
             why = f"project {attachment.project_id} would have the account {one.account} of project {other.project_id}"
@@ -149,7 +157,12 @@ def _projects(
     return [found[name] for name in sorted(found)], kept_out
 
 
-def _read(attachment: Attachment) -> Project:
+def _how_late(attachment: Attachment) -> tuple[bool, bool, str, str]:
+    is_over = attachment.status == AttachmentStatus.DETACHED
+    return not is_over, attachment.created_at is not None, str(attachment.created_at), str(attachment.id)
+
+
+def _read(attachment: Attachment, contributes: bool) -> Project:
     account = account_name(attachment.project_id)
     try:
         policy = read_policy(attachment.app_policy)
@@ -163,6 +176,8 @@ def _read(attachment: Attachment) -> Project:
         why = "its policy does not allow it to submit"
     elif not policy.partitions:
         why = "its policy names no partition"
+    elif MAIN not in policy.partitions and not contributes:
+        why = "its policy names the workers that it contributed, and none is in the cluster"
     else:
         return Project(attachment, account, policy, True)
     return Project(attachment, account, policy, False, why)
@@ -178,25 +193,21 @@ def _is_wrong(one: Project) -> bool:
     return bool(one.why) and (not one.attachment.is_known or one.why.startswith("app_policy"))
 
 
-def _account(
-    one: Project,
-    roster: Roster,
-    notes: TenantNotes,
-    in_slurm: Mapping[str, Sequence[Person]],
-    memory: Memory,
-) -> Account:
+def _account(one: Project, roster: Roster, notes: TenantNotes) -> Account:
     members = [roster.people[digest] for digest in roster.of_attachment.get(one.attachment.id, [])]
-    former = merged(from_notes(notes), in_slurm.get(one.account, ()))
-    remembered = {digest: memory.get(digest, person) for digest, person in former.items()}
-    remembered |= {person.digest: person for person in members}
     return Account(
         name=one.account,
         project_id=str(one.attachment.project_id),
         open=one.open,
-        users=tuple(sorted(person.name for person in members)),
+        users=() if _leaves(one) else tuple(sorted(person.name for person in members)),
         limits=one.policy.limits.read() if one.open else Limits(),
-        memory=as_text(remembered.values()),
+        memory=as_text(merged(members, from_notes(notes)).values()),
     )
+
+
+def _leaves(one: Project) -> bool:
+    """No job of it starts any more: as of removed users, pending ones are cancelled and the last one is waited for."""
+    return one.attachment.status == AttachmentStatus.DETACHING
 
 
 def _notes(one: Project, roster: Roster, before: TenantNotes) -> TenantNotes:

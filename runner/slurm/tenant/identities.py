@@ -6,7 +6,7 @@ remembered (`Memory`): a subject keeps its first name and numbers, and nobody el
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -59,6 +59,8 @@ class Roster:
     of_attachment: dict[UUID, list[str]] = field(default_factory=dict)
     subjects: dict[str, str] = field(default_factory=dict)
     kept_out: list[KeptOut] = field(default_factory=list)
+    # Attachments with an identity that may only get a user once it is known which ones there were.
+    unnamed: set[UUID] = field(default_factory=set)
 
 
 def digest_of(subject: str) -> str:
@@ -71,9 +73,14 @@ def derived(digest: str) -> Person:
     return Person(digest, f"u_{digest}", uid, uid)
 
 
-def assign(attachments: Iterable[Attachment], memory: Memory) -> Roster:
-    """One subject, one name, one uid in all attachments. What is remembered comes first, then the older attachment."""
-    book = _Book(memory)
+def assign(attachments: Iterable[Attachment], memory: Memory, without_notes: Container[UUID] | None = None) -> Roster:
+    """One subject, one name, one uid in all attachments. What is remembered comes first, then the older attachment.
+
+    `without_notes` is given where the memory has only the notes of attachments: those that have none. An identity that
+    is not in the memory then gets a user only if its attachment has notes and the user is derived, which nobody else
+    can have had.
+    """
+    book = _Book(memory, without_notes)
     ordered = sorted(attachments, key=lambda one: (one.created_at is None, str(one.created_at), str(one.id)))
     for attachment in ordered:
         people, unreadable = attachment.read_identities()
@@ -83,18 +90,21 @@ def assign(attachments: Iterable[Attachment], memory: Memory) -> Roster:
             book.keep_out(attachment, "identity_unreadable", f"identity {who} cannot be read: {problem.problem}")
         for identity in people:
             book.let_in(attachment, identity)
+    book.end()
     return book.roster
 
 
 class _Book:
     """Names and numbers that are taken, each with the digest of the subject that has it."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, without_notes: Container[UUID] | None) -> None:
         self.roster = Roster()
+        self._without_notes = without_notes
         self._memory: dict[str, Person] = {}
         self._names: dict[str, str] = {}
         self._uids: dict[int, str] = {}
         self._gids: dict[int, str] = {}
+        self._conflicts: list[tuple[Attachment, Identity, str]] = []
         for digest, person in sorted(memory.items()):
             if self._taken(person) is None:
                 self._assign(person)
@@ -107,11 +117,14 @@ class _Book:
             self.keep_out(attachment, "identity_invalid", f"identity {identity.subject}: {problem}")
             return
         person = before or _person(digest, identity)
+        if before is None and self._may_be_anothers(attachment, person):
+            self.roster.unnamed.add(attachment.id)
+            return
         if before and (conflict := _conflict(before, identity)):
             self.keep_out(attachment, "identity_conflict", f"identity {identity.subject}: {conflict}")
             return
         if before is None and (conflict := self._taken(person)):
-            self.keep_out(attachment, "identity_conflict", f"identity {identity.subject}: {conflict}")
+            self._conflicts.append((attachment, identity, conflict))
             return
         if before is None:
             self._assign(person)
@@ -121,6 +134,19 @@ class _Book:
         self.roster.of_attachment[attachment.id].append(digest)
         keys = self.roster.keys.setdefault(digest, [])
         keys += [key for key in identity.ssh_keys if KEY.fullmatch(key) and key not in keys]
+
+    def end(self) -> None:
+        """An identity that could not have this user is let in with the one that another attachment gave it."""
+        conflicts, self._conflicts = self._conflicts, []
+        for attachment, identity, conflict in conflicts:
+            if digest_of(identity.subject) in self._memory:
+                self.let_in(attachment, identity)
+            else:
+                self.keep_out(attachment, "identity_conflict", f"identity {identity.subject}: {conflict}")
+
+    def _may_be_anothers(self, attachment: Attachment, person: Person) -> bool:
+        known = self._without_notes
+        return known is not None and (attachment.id in known or not person.is_derived)
 
     def keep_out(self, attachment: Attachment, code: str, message: str) -> None:
         self.roster.kept_out.append(KeptOut(attachment.id, code, message))

@@ -1,23 +1,21 @@
 """Which Unix user a subject has, or had: in each attachment's record and in Slurm, each rebuilt from the other.
 
-Slurm shows the text of a QoS, and its log of changes, to every user. So Slurm gets a digest of the subject, and only of
-those whose name or numbers are not derived from it: of the others the name of the user says it all. The record of the
-attachment has the subjects themselves, for attribution.
+Slurm shows the text of a QoS, and its log of changes, to every user. So Slurm gets a digest of the subject, and name
+and numbers only where they are not derived from it. The record of the attachment has the subjects themselves, for
+attribution.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from runner.model.limits import size
 from runner.model.records import Deciding, Detail, Notes
-from runner.slurm.tenant.accounting_state import Observed
-from runner.slurm.tenant.identities import DERIVED_NAME, HIGHEST_ID, Memory, Person, derived, digest_of
+from runner.slurm.tenant.accounting_state import REMEMBERED, as_memory
+from runner.slurm.tenant.identities import HIGHEST_ID, Memory, Person, derived, digest_of
 
-FORM = "g1"
-_ENTRY = re.compile(r"([0-9a-f]{12})=([a-z][a-z0-9_-]{0,30}):([0-9]{1,10}):([0-9]{1,10})")
 _NOTED = re.compile(r"([a-z][a-z0-9_-]{0,30}):([0-9]{1,10}):([0-9]{1,10})")
 # The platform refuses a record above 16 KiB, which holds other fields too.
 PEOPLE_BYTES = 12_000
@@ -39,16 +37,12 @@ class TenantNotes(Notes):
 
 
 def as_text(people: Iterable[Person]) -> str:
-    """The text of a project's QoS; empty if all of them are derived."""
-    entries = sorted(f"{one.digest}={one.name}:{one.uid}:{one.gid}" for one in people if not one.is_derived)
-    return ",".join([FORM, *entries]) if entries else ""
+    """For the text of a project's QoS."""
+    return as_memory({one.digest: _entry(one) for one in people})
 
 
-def from_text(text: str) -> list[Person]:
-    """Those of a text that is ours; an entry that a person changed is skipped."""
-    form, *entries = text.split(",")
-    found = (_ENTRY.fullmatch(one) for one in entries if form == FORM)
-    return [Person(one[1], one[2], int(one[3]), int(one[4])) for one in found if one and _in_range(one[3], one[4])]
+def _entry(one: Person) -> str:
+    return one.digest if one.is_derived else f"{one.digest}={one.name}:{one.uid}:{one.gid}"
 
 
 def from_notes(notes: TenantNotes) -> list[Person]:
@@ -56,13 +50,14 @@ def from_notes(notes: TenantNotes) -> list[Person]:
     return [Person(digest_of(subject), name, int(uid), int(gid)) for subject, (name, uid, gid) in found]
 
 
-def from_slurm(seen: Observed) -> dict[str, list[Person]]:
-    """Who is or was in each project's account, by what Slurm keeps."""
-    found = {name: from_text(qos.description) for name, qos in seen.qos.items()}
-    for row in seen.associations:
-        if one := DERIVED_NAME.fullmatch(row.user):
-            found.setdefault(row.account, []).append(derived(one[1]))
-    return {name: people for name, people in found.items() if people}
+def from_slurm(entries: Mapping[str, Sequence[str]]) -> list[Person]:
+    """Who is or was in a project, by what Slurm keeps for each account. An entry that cannot be read names no user."""
+    found = (REMEMBERED.fullmatch(one) for name in sorted(entries) for one in entries[name])
+    return [
+        Person(one[1], one[2], int(one[3]), int(one[4])) if one[2] else derived(one[1])
+        for one in found
+        if one and (not one[2] or _in_range(one[3], one[4]))
+    ]
 
 
 def merged(*sources: Iterable[Person]) -> Memory:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError
 
 from runner.intent.errors import IntentError, first_problem
+from runner.model.times import Time
 from runner.slurm.tenant.accounting_state import Limits
 
 MOST_MINUTES = 366 * 24 * 60
@@ -45,6 +46,22 @@ class AppPolicy(BaseModel):
     detach_jobs: Literal["wait", "cancel"] = Field(
         "wait", description="whether a detach waits for the project's jobs or cancels them"
     )
+
+
+class DetachTerms(BaseModel):
+    """`detach_parameters` of an attachment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cancel_jobs_at: Time | None = None
+
+
+def read_detach(given: dict[str, Any] | None) -> DetachTerms:
+    """IntentError if they cannot be read; no job is cancelled then."""
+    try:
+        return DetachTerms.model_validate(given or {})
+    except ValidationError as error:
+        raise IntentError("detach_invalid", f"detach_parameters cannot be used: {first_problem(error)}") from None
 
 
 def read_policy(given: dict[str, Any]) -> AppPolicy:

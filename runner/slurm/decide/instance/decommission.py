@@ -29,6 +29,7 @@ from runner.model.platform import OPEN, Health, InstanceStatus, Member, MemberSt
 from runner.slurm import detail
 from runner.slurm.components import CONTROLLER
 from runner.slurm.controller import find_controller
+from runner.slurm.decide import attachments
 from runner.slurm.decide.instance import decommission_hosts, queue
 from runner.slurm.decide.instance.decommission_terms import (
     NAME,
@@ -55,8 +56,9 @@ from runner.slurm.world import World
 DELETING = AdapterError("instance_deleting", "the instance is being deleted: nothing else is done for it any more")
 
 
-def check(_world: World, operation: Operation) -> None:
+def check(world: World, operation: Operation) -> None:
     read_terms(operation.parameters)
+    attachments.require_all_leave(world)
 
 
 def begin(world: World, operation: Operation) -> list[Step]:
@@ -308,7 +310,8 @@ def _end(world: World, note: DecommissionNote) -> list[Step]:
     ]
     ended = note.but(result="done", phase="done")
     written = detail.of_instance(world.instance, None, world.members, [], world.now, ended)
-    return [*done, *set_instance(world, InstanceStatus.DELETED, Health.UNKNOWN, written, {})]
+    left = attachments.end_all(world)
+    return [*left, *done, *set_instance(world, InstanceStatus.DELETED, Health.UNKNOWN, written, {})]
 
 
 def _fail(world: World, operation: Operation, error: AdapterError) -> Finish:

@@ -1,6 +1,8 @@
 """How a worker joins: its record is created, its play runs, and the controller shows it as ready."""
 
+from runner.intent import placement_policy
 from runner.model.names import host_name
+from runner.model.neighbours import is_undeployed
 from runner.model.plan import AdapterError, NewMember, SetMember, Step, Wait
 from runner.model.platform import UNFINISHED, Member, MemberStatus, Operation
 from runner.slurm import detail
@@ -38,6 +40,8 @@ def join(world: World, operation: Operation, controller: Member) -> tuple[list[S
             steps.append(Wait(why, host_name(member)))
         elif controller.status == MemberStatus.FAILED:
             steps.append(fail(world, member, AdapterError("controller_failed", "there is no controller to join")))
+        elif is_undeployed(member) and (why := placement_policy.held(world.entitlements)):
+            steps.append(Wait(f"{why}: nothing begins", host_name(member)))
         elif step := before_play(world, member, "join"):
             steps.append(step)
         elif held := obstacle(world, member):

@@ -78,7 +78,16 @@ def begin(world: World, member: Member, operation_id: UUID, verb: Verb, *, untou
     drains_first = in_slurm and member.status != MemberStatus.DELETING  # a member that is being deleted stays so
     status = MemberStatus.DRAINING if drains_first else MemberStatus.DELETING
     phase = "draining" if drains_first else "stopping"
-    return SetMember(f"{verb} begins", member, status, WorkerNotes(leave=begun, phase=phase).changes)
+    changes = without_former_error(member) | WorkerNotes(leave=begun, phase=phase).changes
+    return SetMember(f"{verb} begins", member, status, changes)
+
+
+def without_former_error(member: Member) -> Detail:
+    """What a new request changes: the error of the one before it is over. Any other error stays."""
+    former, shown = notes.of(member).leave, member.notes.last_adapter_error
+    if former and former.error and shown and (former.error.code, former.error.at) == (shown.code, shown.at):
+        return WorkerNotes(last_adapter_error=None).changes
+    return {}
 
 
 def _continue(world: World, member: Member, note: WorkerLeave, terms: LeaveTerms) -> Progress:

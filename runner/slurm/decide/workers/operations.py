@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+from runner.intent import placement_policy
 from runner.model.names import host_name
 from runner.model.neighbours import unjoined
 from runner.model.plan import AdapterError, Claim, Finish, Refuse, Step, Wait, for_operation
@@ -92,6 +93,8 @@ def _unreadable_record(world: World, operation: Operation) -> str | None:
         alive = member.component_key == WORKER and member.status != MemberStatus.DELETED
         if alive and member.allocation_id in wanted and (why := unreadable_note(member)):
             return f"{host_name(member)} is on one of its allocations: {why}"
+    if wanted and (why := placement_policy.held(world.entitlements)):
+        return f"{why}: nothing begins"
     unreadable = world.neighbours.unreadable if world.neighbours else None
     if unreadable and wanted:
         return f"{unreadable} cannot be read, so it is not known whether the allocations are free"

@@ -20,6 +20,7 @@ from runner.slurm.readiness import worker_problem
 from runner.slurm.world import World
 
 NAME: Final = "resume"
+RESUMED = "resumed"
 
 
 def resume(world: World, member: Member, operation_id: UUID) -> Progress:
@@ -30,7 +31,8 @@ def resume(world: World, member: Member, operation_id: UUID) -> Progress:
         return settled
     if note is None:
         begun = WorkerLeave(operation_id=operation_id, verb=NAME, started_at=world.now)
-        return [SetMember("resume begins", member, member.status, WorkerNotes(leave=begun).changes)], WantedPlays()
+        changes = leave.without_former_error(member) | WorkerNotes(leave=begun).changes
+        return [SetMember("resume begins", member, member.status, changes)], WantedPlays()
     hostname, snapshot = node_name(member), world.snapshot
     if hostname is None:
         message = f"{host_name(member)} never joined: there is nothing to resume"
@@ -53,7 +55,8 @@ def resume(world: World, member: Member, operation_id: UUID) -> Progress:
             f" as it is. If it may serve, run on the controller: scontrol update NodeName={hostname} State=RESUME"
         )
         return _fails(world, member, note, AdapterError("drain_not_ours", message))
-    seen = detail.of_worker(snapshot, hostname)
+    # One whose slurmd is down serves again when it is back; health shows it until then, and repair sees to it.
+    seen = detail.of_worker(snapshot, hostname) | WorkerNotes(phase=RESUMED).changes
     status = member.status
     if worker_problem(snapshot, notes.worker(member)) is None:
         status = MemberStatus.READY

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
+from runner.platform.evidence import GAP_LINE
 from tests.commands import ends
 from tests.log_lines import named, read_lines
 from tests.other_contract import other_platform
 from tests.platform_process import Platform, Project, action_keys
 from tests.runner_process import answer, environment, gpuaas_slurm
-
-LINE = "gap in the platform's contract"
 
 
 def met(project: Project, code: int, **variables: str) -> list[dict[str, Any]]:
@@ -74,7 +73,7 @@ def test_a_runner_logs_a_gap_once_however_often_it_meets_it(project: Project) ->
     project.platform.control.set_allocation_status(project.project_id, project.allocation_ids[0], "released")
     project.platform.control.inject_fault("strip_etags", "/members", times=1000)
     done = gpuaas_slurm(environment(project, GPUAAS_LOG_FORMAT="json"), "run")
-    lines = named(read_lines(done.stderr), LINE)
+    lines = named(read_lines(done.stderr), GAP_LINE)
     calls = [line["call"] for line in lines]
     assert calls and len(calls) == len(set(calls))
     assert {line["level"] for line in lines} == {"warning"}

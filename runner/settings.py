@@ -83,11 +83,13 @@ class Settings(BaseSettings):
     shared_runtime_id: uuid.UUID | None = Field(None, description="the one shared runtime this runner serves")
     project_id: uuid.UUID | None = Field(None, description="the one project this runner serves")
     ca_bundle: Path | None = Field(None, description="CA certificates to trust instead of the system's")
+    contract: Path | None = Field(None, description="TOML file with the names in which this platform's API differs")
     app_slug: str = Field("slurm-reference", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
 
     service_account_id: uuid.UUID | None = None
     key_id: str | None = None
     client_secret: SecretStr | None = None
+    private_key_file: Path | None = Field(None, description="signs the login, where the contract has it so")
     operator_token: SecretStr | None = None
     access_credential_id: uuid.UUID | None = Field(None, description="the ssh credential of a new instance")
 
@@ -253,7 +255,7 @@ class Settings(BaseSettings):
         """As OpenTelemetry has it."""
         return str(value).strip().lower() == "true"
 
-    @field_validator("ca_bundle", "vault_cacert")
+    @field_validator("ca_bundle", "contract", "private_key_file", "vault_cacert")
     @classmethod
     def _readable(cls, path: Path | None) -> Path | None:
         if path is not None and not path.is_file():

@@ -16,12 +16,13 @@ from uuid import UUID
 
 from pydantic import SecretStr
 
-from runner.act import secret_files, vault_calls
+from runner.act import vault_calls
 from runner.act.key_rotation import STEPS
 from runner.model.app import RuntimeSecret
 from runner.model.plan import AdapterError
 from runner.model.platform import Delivery
 from runner.model.scope import ProjectScope
+from runner.platform import secret_files
 from runner.settings import Settings
 from runner.telemetry.meter import Meter
 from runner.telemetry.tracer import Tracer

@@ -10,7 +10,19 @@ from uuid import UUID
 import typer
 
 from runner.act import bundle
-from runner.cli import access, configure, follow, instance_operations, live, member_operations, requests, trust, view
+from runner.cli import (
+    access,
+    configure,
+    contract,
+    follow,
+    gaps,
+    instance_operations,
+    live,
+    member_operations,
+    requests,
+    trust,
+    view,
+)
 from runner.cli.catalog import catalog
 from runner.cli.commands import (
     CANNOT_RUN,
@@ -67,6 +79,8 @@ app.command()(member_operations.deploy)
 app.command()(access.access)
 app.command("explain")(explain)
 app.command()(trust.trust)
+app.command()(contract.contract)
+app.command()(gaps.gaps)
 app.add_typer(member_operations.get, name="get")
 instance_operations.add_to(member_operations.op)
 configure.add_to(app, member_operations.op)

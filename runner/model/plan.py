@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from uuid import UUID
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from runner.model import limits
 from runner.model.attached import AttachedProject
 from runner.model.host_data import printable
 from runner.model.instance_notes import Reason
 from runner.model.names import host_name
-from runner.model.platform import Member, Operation
+from runner.model.platform import AppInstance, Member, Operation, OperationStatus
 from runner.model.records import TEXT_CHARS, Detail, ErrorClass, NotedError
 from runner.model.times import stamp
 
@@ -84,6 +84,26 @@ class NewMember(Step):
     component_key: str
     allocation_id: UUID
     detail: Detail = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NewOperation(Step):
+    """Request an operation that the platform did not make at the deploy. The same step is the same request."""
+
+    verb: str
+    component_key: str
+    allocation_ids: tuple[UUID, ...]
+
+    def planned(self, instance: AppInstance) -> Operation:
+        """The operation as it would be."""
+        return Operation(
+            id=uuid5(NAMESPACE_OID, f"{instance.id}/{self.verb}/{self.allocation_ids}"),
+            operation=self.verb,
+            component_key=self.component_key,
+            allocation_ids=list(self.allocation_ids),
+            status=OperationStatus.ACCEPTED,
+            correlation_id=instance.correlation_id,
+        )
 
 
 @dataclass(frozen=True)
@@ -243,6 +263,8 @@ def shown(step: Step) -> dict[str, str]:
             subject, what = host_name(member), "claim" if hold else "new fence"
         case NewMember(component_key=key, allocation_id=allocation):
             subject, what = f"{key} on allocation {str(allocation)[:8]}", "create member"
+        case NewOperation(verb=verb, allocation_ids=allocations):
+            subject, what = f"{len(allocations)} allocation(s)", f"request {verb}"
         case Pin(members=members):
             subject, what = _names(members), "pin host keys"
         case SetMember(member=member, status=status):

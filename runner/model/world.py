@@ -23,6 +23,7 @@ from runner.model.plan import (
     Finish,
     ForgetSecrets,
     NewMember,
+    NewOperation,
     Pin,
     Play,
     Refuse,
@@ -104,6 +105,8 @@ class World(Generic[SnapshotT, SettingsT]):
     packages: Resolution | None = None
     # Members and operations that exist but cannot be read: nothing is concluded from what the lists do not show.
     unreadable: tuple[Unreadable, ...] = ()
+    # Every operation on members there ever was, while an instance is deployed on a platform that makes none itself.
+    history: tuple[Operation, ...] | None = None
     # The projects on a shared runtime, and the records of that list that cannot be read. An instance has none.
     attachments: tuple[AttachedProject, ...] = ()
     unreadable_attachments: tuple[Unreadable, ...] = ()
@@ -216,6 +219,9 @@ class World(Generic[SnapshotT, SettingsT]):
                 made = _member(written, self._made(step))
                 # The answer may be that of another runner's request under the same key, which has its fence 1 then.
                 return self.with_fence(made, 1) if claims.is_first_claim(operation) else self.with_member(made)
+            case NewOperation():
+                requested = written if isinstance(written, Operation) else step.planned(self.instance)
+                return self.later(operations=(*self.operations, requested), history=(*(self.history or ()), requested))
             case SetMember(member=member, new_fence=new_fence):
                 made = _member(written, member.written(step.status, step.detail), new_fence=new_fence)
                 world = self.with_fence(made, claims.fence(made) or 0) if new_fence else self.with_member(made)

@@ -24,7 +24,8 @@ from runner.model.platform import (
     PlatformRecord,
     Unreadable,
 )
-from runner.platform.client import NOT_OURS, Client
+from runner.platform.client import Client
+from runner.platform.records import NOT_OURS
 
 PROBLEM_CHARS = 200
 T = TypeVar("T", bound=PlatformRecord)

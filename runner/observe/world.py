@@ -17,6 +17,8 @@ from runner.settings import Settings
 OPEN_ONLY = ",".join(OPEN)
 # Statuses in which an instance needs no work unless it is requested.
 SETTLED = (InstanceStatus.RUNNING, InstanceStatus.FAILED, InstanceStatus.STOPPED)
+# Statuses in which the deploy is not done.
+NOT_DEPLOYED = (InstanceStatus.REQUESTED, InstanceStatus.DEPLOYING, InstanceStatus.FAILED)
 
 
 def observe(
@@ -60,7 +62,10 @@ def observe(
     more_of_instance, unknown_of_instance = missing.instance_operations(client, instance, instance_operations)
     listed = {allocation.id: allocation for allocation in (allocations or client.allocations)()}
     found, unknown = missing.allocations(client, listed, members, (*operations, *more))
-    about_to_begin = neighbours.matter((*operations, *more), members, app.components)
+    seeds = client.contract.seeds_operations or instance.is_shared
+    history = None if seeds or instance.status not in NOT_DEPLOYED else client.member_operations(instance.id)
+    # An operation that is yet to be requested begins in this tick, too.
+    about_to_begin = history is not None or neighbours.matter((*operations, *more), members, app.components)
     return World(
         instance=instance,
         now=now,
@@ -75,8 +80,10 @@ def observe(
             *operations.unreadable,
             *instance_operations.unreadable,
             *unknown_operations,
+            *(history.unreadable if history is not None else ()),
             *unknown_of_instance,
         ),
+        history=None if history is None else tuple(history),
         attachments=tuple(attachments),
         unreadable_attachments=tuple(attachments.unreadable),
         unknown_allocations=unknown,

@@ -21,7 +21,7 @@ def redact(body: dict[str, Any], authorization: str | None) -> dict[str, Any]:
 def from_answer(status: int, body: dict[str, Any], call: str) -> PlatformError:
     """The exception for an HTTP status and the platform's flat error body."""
     code = str(body.get("code") or f"http_{status}")
-    message = str(body.get("message") or "no message")
+    message = str(body.get("message") or f"HTTP {status} without a message")
     correlation = body.get("correlation_id")
     detail = body.get("details")
     tail = f" (correlation {correlation})" if correlation else ""

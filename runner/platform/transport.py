@@ -13,10 +13,12 @@ import httpx
 
 from runner import context, log
 from runner.model.errors import PlatformError, Unavailable
-from runner.platform import wire
+from runner.model.gaps import Gaps
+from runner.platform import contract, evidence, wire
 from runner.platform.answers import parse, retry_delay
 from runner.platform.auth import TokenSource
 from runner.platform.clock import Clock
+from runner.platform.dialect import Dialect
 from runner.platform.errors import from_answer, redact
 from runner.settings import Settings
 from runner.telemetry import certificates
@@ -34,8 +36,13 @@ class Answer(NamedTuple):
 class Transport:
     """Calls of one principal. Not shared between threads; token and clock may be."""
 
-    def __init__(self, settings: Settings, tokens: TokenSource, clock: Clock, meter: Meter, tracer: Tracer) -> None:
+    def __init__(
+        self, settings: Settings, tokens: TokenSource, clock: Clock, meter: Meter, tracer: Tracer, gaps: Gaps
+    ) -> None:
         self._settings = settings
+        self._dialect = Dialect(contract.load(settings.contract))
+        self._names = self._dialect.contract.headers
+        self._gaps = gaps
         self._meter = meter
         self._tracer = tracer
         self._tokens = tokens
@@ -55,7 +62,7 @@ class Transport:
     def call(
         self,
         method: str,
-        path: str,
+        path: wire.Path,
         *,
         json: Any = None,
         params: dict[str, str] | None = None,
@@ -67,16 +74,18 @@ class Transport:
         """Send until there is an answer or patience ends. Retries carry the same Idempotency-Key.
 
         The correlation id is that of the work at hand: see runner/context.py. `project` is for a path without one.
+        Path, body and answer have our names; those of the platform are between here and the wire.
         """
-        optional = {wire.IDEMPOTENCY_KEY: key, wire.IF_MATCH: match, wire.CORRELATION_ID: context.correlation_id()}
-        optional[wire.PROJECT] = str(project) if project else None
+        names = self._names
+        optional = {names.idempotency_key: key, names.if_match: match, names.correlation_id: context.correlation_id()}
+        optional[names.project] = str(project) if project else self._dialect.project_header(path)
         headers = {name: value for name, value in optional.items() if value}
         deadline = time.monotonic() + self._settings.api_patience_seconds
         fresh_token_tried = False
         for attempt in range(1_000):
             if not anonymous:
                 headers["Authorization"] = f"Bearer {self._tokens.current(self.call)}"
-            headers[wire.REQUEST_ID] = uuid.uuid4().hex
+            headers[names.request_id] = uuid.uuid4().hex
             result = self._attempt(method, path, json, params, headers)
             if isinstance(result, Answer):
                 return result
@@ -85,6 +94,7 @@ class Transport:
                 continue
             delay = retry_delay(attempt, result, self._clock.now())
             if not isinstance(result, Unavailable) or time.monotonic() + delay > deadline:
+                evidence.note_refusal(self._gaps, method, path, result)
                 raise result
             log.get().info(
                 "call retried",
@@ -97,18 +107,19 @@ class Transport:
         raise AssertionError("unreachable: patience ends first")
 
     def _attempt(
-        self, method: str, path: str, json: Any, params: dict[str, str] | None, headers: dict[str, str]
+        self, method: str, path: wire.Path, json: Any, params: dict[str, str] | None, headers: dict[str, str]
     ) -> Answer | PlatformError:
-        call = f"{method} {path}"
+        call = f"{method} {self._dialect.url(path)}"
+        body, query = self._dialect.outgoing(path, json), self._dialect.query(params or {})
         try:
-            answer = self._send(method, path, json=json, params=params, headers=headers)
+            answer = self._send(method, path, json=body, params=query, headers=headers)
         except httpx.RequestError as error:
             return Unavailable(
                 f"{call}: no answer from {self._http.base_url.copy_with(path='/')} ({type(error).__name__}: {error})."
                 " Check GPUAAS_BASE_URL and the network",
                 code="platform_unreachable",
             )
-        self._clock.follow(answer.headers.get(wire.DATE))
+        self._clock.follow(answer.headers.get(self._names.date))
         body = parse(answer.content)
         if body is None:
             return Unavailable(
@@ -117,19 +128,21 @@ class Transport:
                 status=answer.status_code,
             )
         if answer.is_success:
-            return Answer(body, answer.headers.get(wire.ETAG))
+            etag = answer.headers.get(self._names.etag) if self._dialect.contract.etags else None
+            return Answer(self._dialect.incoming(method, path, body), etag)
         fields = body if isinstance(body, dict) else {}
+        fields = self._dialect.refusal(fields)
         refusal = from_answer(answer.status_code, redact(fields, headers.get("Authorization")), call)
-        refusal.context["retry_after"] = answer.headers.get(wire.RETRY_AFTER)
+        refusal.context["retry_after"] = answer.headers.get(self._names.retry_after)
         return refusal
 
-    def _send(self, method: str, path: str, *, headers: dict[str, str], **content: Any) -> httpx.Response:
+    def _send(self, method: str, path: wire.Path, *, headers: dict[str, str], **content: Any) -> httpx.Response:
         """One request, measured and traced."""
         began, route = time.monotonic(), wire.route(path)
         with self._tracer.calling("platform", method, route) as call:
-            traced = {wire.TRACEPARENT: call.traceparent} if call.traceparent else {}
+            traced = {self._names.traceparent: call.traceparent} if call.traceparent else {}
             try:
-                answer = self._http.request(method, path, headers={**headers, **traced}, **content)
+                answer = self._http.request(method, self._dialect.url(path), headers={**headers, **traced}, **content)
                 call.status = answer.status_code
             finally:
                 self._meter.api_call(method, route, call.status, time.monotonic() - began)

@@ -1,32 +1,87 @@
-"""Paths, headers and names that the platform defines, in either scope: a project, or one shared runtime of a tenant.
+"""Paths of the platform's API, by our names, in either scope: a project, or one shared runtime of a tenant.
 
-contract/openapi.yaml marks those that are assumptions. A wrong assumption is corrected here and in the models only.
+The templates are in runner/platform/contract.py. A path here has the default contract's text, which routes and messages
+show; `filled` gives what is sent to a platform with another contract.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
 from runner.model.errors import RequestError
 from runner.model.scope import ProjectScope, RuntimeScope, Scope, TenantScope
+from runner.platform.contract import DEFAULT, KIND_OF, Contract, Kind
 
-BASE: Final = "/api/v1"
+BASE: Final = DEFAULT.base
+_ITEM: Final = "/item"
+_LISTS: Final = frozenset(
+    {
+        *("instances", "members", "member_operations", "instance_operations"),
+        *("events", "resolutions", "attachments", "allocations", "entitlements"),
+    }
+)
 
-REQUEST_ID: Final = "X-Request-Id"
-CORRELATION_ID: Final = "X-Correlation-Id"
-IDEMPOTENCY_KEY: Final = "Idempotency-Key"
-IF_MATCH: Final = "If-Match"
-TRACEPARENT: Final = "traceparent"
-ETAG: Final = "ETag"
-RETRY_AFTER: Final = "Retry-After"
-DATE: Final = "Date"
-PROJECT: Final = "X-Project-ID"
 
-TOKEN: Final = f"{BASE}/auth/service-account/token"
-ME: Final = f"{BASE}/me"
-RUNTIME_TOKEN: Final = f"{BASE}/auth/shared-runtime-operator/token"
+class Path(str):
+    """A path by our names. `call` is its template in the contract, `ids` fill the template."""
 
-APPS: Final = f"{BASE}/apps"
+    __slots__ = ("call", "ids")
+    call: str
+    ids: Mapping[str, str]
+
+    def item(self, record_id: UUID) -> "Path":
+        """The path of one record of this list."""
+        return _path(f"{self.call}{_ITEM}", {**self.ids, "item": str(record_id)})
+
+    @property
+    def kind(self) -> Kind | None:
+        """What its records are."""
+        return KIND_OF.get(self._name)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether a read of it is answered with pages."""
+        return self._name in _LISTS and not self.call.endswith(_ITEM)
+
+    @property
+    def _name(self) -> str:
+        return self.call.removesuffix(_ITEM).rpartition(".")[2]
+
+
+def template(contract: Contract, path: Path) -> str:
+    """The path's template in that contract, below its base."""
+    found: Any = contract.paths
+    for name in path.call.removesuffix(_ITEM).split("."):
+        found = getattr(found, name)
+    return f"{found}/{{item}}" if path.call.endswith(_ITEM) else str(found)
+
+
+def filled(contract: Contract, path: Path) -> str:
+    """The path as it is sent."""
+    return contract.base + template(contract, path).format_map(path.ids)
+
+
+def _path(call: str, ids: Mapping[str, str]) -> Path:
+    made = Path("")
+    made.call, made.ids = call, ids
+    named = Path(filled(DEFAULT, made))
+    named.call, named.ids = call, ids
+    return named
+
+
+def _in_scope(scope: Scope, name: str, **ids: UUID) -> Path:
+    texts = {key: str(value) for key, value in ids.items()}
+    match scope:
+        case ProjectScope(project_id=project):
+            return _path(f"project.{name}", {"project_id": str(project), **texts})
+        case RuntimeScope(org_id=org) | TenantScope(org_id=org):
+            return _path(f"runtime.{name}", {"org_id": str(org), **texts})
+
+
+TOKEN: Final = _path("token", {})
+RUNTIME_TOKEN: Final = _path("runtime_token", {})
+ME: Final = _path("me", {})
 
 # What a record below a shared runtime calls the id of its owner, and what one below an instance calls it.
 _RUNTIME_ID: Final = "shared_runtime_id"
@@ -40,89 +95,98 @@ def record(body: Any) -> Any:
     return {**{key: value for key, value in body.items() if key != _RUNTIME_ID}, _INSTANCE_ID: body[_RUNTIME_ID]}
 
 
-def instances(scope: Scope) -> str:
-    match scope:
-        case ProjectScope(project_id=project):
-            return f"{BASE}/projects/{project}/app-instances"
-        case RuntimeScope(org_id=org) | TenantScope(org_id=org):
-            return f"{BASE}/orgs/{org}/shared-app-runtimes"
+def app(app_slug: str) -> Path:
+    return _path("app", {"app_slug": app_slug})
 
 
-def instance(scope: Scope, instance_id: UUID) -> str:
-    return f"{instances(scope)}/{instance_id}"
+def app_versions(app_slug: str) -> Path:
+    return _path("app_versions", {"app_slug": app_slug})
 
 
-def members(scope: Scope, instance_id: UUID) -> str:
-    kind = "members" if isinstance(scope, ProjectScope) else "workers"
-    return f"{instance(scope, instance_id)}/{kind}"
+def instances(scope: Scope) -> Path:
+    return _in_scope(scope, "instances")
 
 
-def member_operations(scope: Scope, instance_id: UUID) -> str:
-    kind = "member-operations" if isinstance(scope, ProjectScope) else "worker-operations"
-    return f"{instance(scope, instance_id)}/{kind}"
+def instance(scope: Scope, instance_id: UUID) -> Path:
+    return _in_scope(scope, "instance", instance_id=instance_id)
 
 
-def instance_operations(scope: Scope, instance_id: UUID) -> str:
-    return f"{instance(scope, instance_id)}/operations"
+def members(scope: Scope, instance_id: UUID) -> Path:
+    return _in_scope(scope, "members", instance_id=instance_id)
 
 
-def events(scope: Scope, instance_id: UUID) -> str:
-    return f"{instance(scope, instance_id)}/events"
+def member_operations(scope: Scope, instance_id: UUID) -> Path:
+    return _in_scope(scope, "member_operations", instance_id=instance_id)
 
 
-def attachments(scope: Scope, instance_id: UUID) -> str:
+def instance_operations(scope: Scope, instance_id: UUID) -> Path:
+    return _in_scope(scope, "instance_operations", instance_id=instance_id)
+
+
+def events(scope: Scope, instance_id: UUID) -> Path:
+    return _in_scope(scope, "events", instance_id=instance_id)
+
+
+def attachments(scope: Scope, instance_id: UUID) -> Path:
     """Only a shared runtime has attachments."""
-    return f"{instance(scope, instance_id)}/attachments"
+    if isinstance(scope, ProjectScope):
+        raise RequestError("an instance of a project has no attachments: set GPUAAS_SHARED_RUNTIME_ID")
+    return _in_scope(scope, "attachments", instance_id=instance_id)
 
 
-def allocations(scope: Scope) -> str:
-    return f"{_owner(scope)}/allocations"
+def allocations(scope: Scope) -> Path:
+    return _in_scope(scope, "allocations", **_owner(scope))
 
 
-def entitlements(scope: Scope) -> str:
-    return f"{_owner(scope)}/entitlements"
+def entitlements(scope: Scope) -> Path:
+    return _in_scope(scope, "entitlements", **_owner(scope))
 
 
-def deliveries(scope: Scope, credential: UUID) -> str:
-    return f"{_owner(scope)}/access-credentials/{credential}/deliveries"
+def deliveries(scope: Scope, credential: UUID) -> Path:
+    return _in_scope(scope, "deliveries", credential_id=credential, **_owner(scope))
 
 
-def resolutions(scope: Scope, instance_id: UUID) -> str:
-    return f"{instance(scope, instance_id)}/artifact-resolutions"
+def resolutions(scope: Scope, instance_id: UUID) -> Path:
+    return _in_scope(scope, "resolutions", instance_id=instance_id)
 
 
-def _owner(scope: Scope) -> str:
-    """What has the allocations and the credentials that this scope may use."""
+def _owner(scope: Scope) -> dict[str, UUID]:
+    """What has the allocations and the credentials that this scope may use, beside the project."""
     match scope:
-        case ProjectScope(project_id=project):
-            return f"{BASE}/projects/{project}"
+        case ProjectScope():
+            return {}
         case RuntimeScope(runtime_id=runtime):
-            return instance(scope, runtime)
+            return {"instance_id": runtime}
         case TenantScope():
             raise RequestError("GPUAAS_SHARED_RUNTIME_ID is not set: it names the shared runtime that has them")
 
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_IDS: Final = re.compile(r"\{[a-z_]+\}")
 _ANY: Final = UUID(int=0)
 
 
-def _paths_of(scope: Scope) -> tuple[str, ...]:
+def _paths_of(scope: Scope) -> tuple[Path, ...]:
     lists = [paths(scope, _ANY) for paths in (members, member_operations, instance_operations)]
     only_lists = [paths(scope, _ANY) for paths in (events, resolutions)]
     lists.append(allocations(scope))
     if isinstance(scope, RuntimeScope):
         lists.append(attachments(scope, _ANY))
     own = (instances(scope), instance(scope, _ANY), deliveries(scope, _ANY), entitlements(scope))
-    return (*own, *only_lists, *lists, *(f"{path}/{_ANY}" for path in lists))
+    return (*own, *only_lists, *lists, *(path.item(_ANY) for path in lists))
 
 
 ROUTES: Final = frozenset(
     _ID.sub("{id}", path.removeprefix(BASE))
-    for path in (TOKEN, RUNTIME_TOKEN, ME, APPS, *_paths_of(ProjectScope(_ANY)), *_paths_of(RuntimeScope(_ANY, _ANY)))
+    for path in (
+        *(TOKEN, RUNTIME_TOKEN, ME, app(str(_ANY)), app_versions(str(_ANY))),
+        *(*_paths_of(ProjectScope(_ANY)), *_paths_of(RuntimeScope(_ANY, _ANY))),
+    )
 )
 
 
 def route(path: str) -> str:
     """The path without ids: one of ROUTES, or "other"."""
-    found = _ID.sub("{id}", path.removeprefix(BASE))
+    text = _IDS.sub("{id}", template(DEFAULT, path)) if isinstance(path, Path) else path
+    found = _ID.sub("{id}", text.removeprefix(BASE))
     return found if found in ROUTES else "other"

@@ -14,6 +14,7 @@ from runner.model.plan import (
     Detail,
     Finish,
     NewMember,
+    NewOperation,
     Refuse,
     SetAttachment,
     SetInstance,
@@ -90,6 +91,8 @@ class Reporter:
                 return self.claims.claim_member(member, step)
             case NewMember():
                 return self.writer.create_member(step)
+            case NewOperation():
+                return self.writer.create_operation(step)
             case SetMember():
                 detail = step.detail | (marked() if step.operation else {})
                 return self.writer.write_member(step.member.id, step.status, detail, new_fence=step.new_fence)

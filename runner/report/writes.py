@@ -12,7 +12,7 @@ from runner.model.attached import AttachedProject
 from runner.model.errors import Conflict
 from runner.model.instance_notes import OWN_PLAYS, StatusDetail
 from runner.model.member_notes import MemberNotes
-from runner.model.plan import Detail, NewMember, SetAttachment, SetInstance, stamp
+from runner.model.plan import Detail, NewMember, NewOperation, SetAttachment, SetInstance, stamp
 from runner.model.platform import AppInstance, Member, Operation, OperationStatus
 from runner.model.work_notes import PlayHistory
 from runner.model.world import World
@@ -142,6 +142,13 @@ class RecordWriter:
         limits.check(f"member {member.id}", body)
         return self.client.patch_member(member, body, key=update_key("member", member, body))
 
+    def create_operation(self, step: NewOperation) -> Operation:
+        """Request an operation of our own. Every runner that requests the same one gets the same record."""
+        allocations = [str(one) for one in step.allocation_ids]
+        body = {"operation": step.verb, "component_key": step.component_key, "allocation_ids": allocations}
+        key = idempotency_key("operation", self.instance.id, step.verb, step.component_key, allocations)
+        return self.client.seed_operation(self.instance.id, body, key=key)
+
     # -- operations and the instance -------------------------------------------------------------------------
 
     def patch_operation(self, operation: Operation, body: Detail) -> Operation:
@@ -234,4 +241,6 @@ class RecordWriter:
             raise Outdated("another runner continued the instance operation")
         gone = before.keys() - step.detail.keys()
         kept = {key: value for key, value in now.items() if key not in gone}
-        return self._with_plays(kept | {key: value for key, value in step.detail.items() if before.get(key) != value})
+        # A null is a value, too: left out, it would be planned again for ever.
+        changed = {key: value for key, value in step.detail.items() if key not in before or before[key] != value}
+        return self._with_plays(kept | changed)

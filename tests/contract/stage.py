@@ -96,8 +96,12 @@ class Stage:
         }
         self._adapter, self._operator = self.project.adapter, self.project.operator
         FileHosts().save(self._hosts)
+        self.arrange()
         self.made = self.project.deploy(workers=2)
         self.save("asked for")
+
+    def arrange(self) -> None:
+        """What another kind of stage changes before the deploy."""
 
     def close(self) -> None:
         stop_platform(self.platform)

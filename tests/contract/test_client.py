@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.model.errors import Conflict, Forbidden, NotFound, Unauthenticated, Unavailable
-from runner.platform import client as client_module
+from runner.platform import records
 from runner.platform.client import Client
 from tests.commands import ends
 from tests.platform_process import Platform, Project
@@ -135,7 +135,7 @@ def test_a_stale_write_is_a_conflict_and_changes_nothing(project: Project, clien
 
 
 def test_every_page_is_read(project: Project, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "PAGE", 1)
+    monkeypatch.setattr(records, "PAGE", 1)
     mark = project.platform.control.requests()["last"]
     assert {str(one.id) for one in client.allocations()} == set(project.allocation_ids)
     rows = project.platform.control.requests(mark)["requests"]

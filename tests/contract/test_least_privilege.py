@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from runner.model.errors import PlatformError
+from runner.platform.contract import DEFAULT
 from tests.commands import ends
 from tests.contract import simulated_hosts
 from tests.contract.simulated_hosts import Hosts
@@ -145,9 +146,9 @@ def test_the_runners_token_opens_no_admin_or_internal_path(project: Project, pat
 
 
 def test_no_code_of_the_runner_names_an_admin_or_internal_path() -> None:
-    wire = (ROOT / "runner" / "platform" / "wire.py").read_text()
-    assert "internal" not in wire and "admin" not in wire
-    others = [file for file in Path(ROOT / "runner").rglob("*.py") if file.name != "wire.py"]
+    names = str(DEFAULT.model_dump())
+    assert "app-instances" in names and "internal" not in names and "admin" not in names
+    others = [file for file in Path(ROOT / "runner").rglob("*.py") if file.name != "contract.py"]
     assert not [file for file in others if "/api/v1/" in file.read_text()]
 
 

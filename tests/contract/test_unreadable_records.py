@@ -11,6 +11,7 @@ from runner.model.platform import NOT_FOUND
 from runner.model.world import World
 from runner.observe.world import observe
 from runner.platform.client import Client
+from runner.platform.evidence import GAP_LINE
 from runner.slurm.app import SLURM
 from tests.commands import ends
 from tests.contract.simulated_hosts import Hosts, work
@@ -82,7 +83,7 @@ def test_the_log_names_the_record(platform: Platform, dialable: Project) -> None
     done = gpuaas_slurm(environment(dialable, GPUAAS_LOG_FORMAT="json"), "run")
     ends(done, 0)
     events = {line["event"]: line for line in map(json.loads, done.stderr.splitlines())}
-    assert set(events) == {"record not readable", "held back", "report requested/unknown"}
+    assert set(events) == {"record not readable", GAP_LINE, "held back", "report requested/unknown"}
     odd, held = events["record not readable"], events["held back"]
     assert (odd["kind"], odd["id"]) == ("member_operation", asked["id"])
     assert asked["id"] in held["why"] and "nothing is changed until it can be read" in held["why"]

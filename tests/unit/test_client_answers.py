@@ -1,14 +1,20 @@
 """Answers that are not what they should be: an error of the platform's, never a crash and never a quoted secret."""
 
-from collections.abc import Callable
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
+import jwt
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from runner.model.errors import PlatformError, Unavailable
-from runner.platform import client as client_module
+from runner.model.errors import PlatformError, Rejected, Unavailable
+from runner.platform import records
 from runner.platform.auth import TokenSource
 from runner.platform.client import Client
 from runner.settings import Settings
@@ -45,7 +51,7 @@ def client(answer: Callable[[], httpx.Response]) -> Client:
 def test_a_malformed_list_is_a_platform_error(
     answer: Callable[[], httpx.Response], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "MAX_PAGES", 20)
+    monkeypatch.setattr(records, "MAX_PAGES", 20)
     with pytest.raises(PlatformError) as error:
         client(answer).instances(app_slug="x")
     assert error.value.code == "bad_answer"
@@ -95,6 +101,73 @@ def test_a_malformed_wrapping_token_is_refused(token: str) -> None:
     body = {"vault_addr": "http://vault", "wrapping_token": token, "expires_at": "2026-01-02T03:04:05Z"}
     with pytest.raises(PlatformError):
         client(lambda: httpx.Response(201, json=body)).deliver_credential(UUID(int=9))
+
+
+PEM = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm"),
+    [
+        (ed25519.Ed25519PrivateKey.generate(), "EdDSA"),
+        (ec.generate_private_key(ec.SECP256R1()), "ES256"),
+        (rsa.generate_private_key(65537, 2048), "RS256"),
+    ],
+)
+def test_a_login_is_signed_where_the_contract_has_it_so(tmp_path: Path, key: Any, algorithm: str) -> None:
+    sent: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(200, json={"access_token": "t", "expires_in": 600, "items": []})
+
+    with signing(tmp_path, key.private_bytes(*PEM, serialization.NoEncryption()), answer) as made:
+        assert made.instances() == []
+    body = json.loads(sent[0].content)
+    assert set(body) == {"grant_type", "assertion"}
+    claims = jwt.decode(
+        body["assertion"],
+        key.public_key(),
+        [algorithm],
+        audience="http://platform.invalid/api/v1/auth/service-account/token",
+    )
+    assert claims["iss"] == claims["sub"] == str(UUID(int=3)) and claims["exp"] - claims["iat"] == 60
+    assert jwt.get_unverified_header(body["assertion"])["kid"] == "k"
+    assert sent[1].headers["authorization"] == "Bearer t"
+
+
+@pytest.mark.parametrize(
+    ("content", "mode"),
+    [
+        (b"canary", 0o600),
+        (b"", 0o600),
+        (ec.generate_private_key(ec.SECP384R1()).private_bytes(*PEM, serialization.NoEncryption()), 0o600),
+        (ed25519.Ed25519PrivateKey.generate().private_bytes(*PEM, serialization.BestAvailableEncryption(b"x")), 0o600),
+        (ed25519.Ed25519PrivateKey.generate().private_bytes(*PEM, serialization.NoEncryption()), 0o644),
+    ],
+)
+def test_a_private_key_that_cannot_be_used_is_named_and_not_quoted(tmp_path: Path, content: bytes, mode: int) -> None:
+    with signing(tmp_path, content, lambda _: httpx.Response(500), mode) as made:
+        with pytest.raises(Rejected, match="GPUAAS_PRIVATE_KEY_FILE") as error:
+            made.instances()
+        assert "canary" not in str(error.value) and error.value.__suppress_context__
+
+
+@contextlib.contextmanager
+def signing(
+    directory: Path, key: bytes, answer: Callable[[httpx.Request], httpx.Response], mode: int = 0o600
+) -> Iterator[Client]:
+    """A client whose contract takes a signed assertion."""
+    file, mapping = directory / "key.pem", directory / "contract.toml"
+    file.write_bytes(key)
+    file.chmod(mode)
+    mapping.write_text('[login]\nkind = "signed_assertion"\n')
+    values: dict[str, Any] = {"service_account_id": UUID(int=3), "key_id": "k", "private_key_file": file}
+    values |= {"base_url": "http://platform.invalid", "project_id": PROJECT, "contract": mapping}
+    with Client(Settings(**values)) as made:
+        transport = httpx.MockTransport(answer)
+        made._transport._http = httpx.Client(base_url="http://platform.invalid", transport=transport)
+        yield made
 
 
 @pytest.mark.parametrize("lasts", [None, "soon", [], float(10**9), -5, True])

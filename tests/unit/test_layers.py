@@ -48,7 +48,7 @@ APPS_WORDS = re.compile(
 ALLOWED_TEXT = {
     "gpuaas-slurm": "the program's name: in messages, the User-Agent, directories and idempotency keys",
     "node_exporter": "a program of Prometheus, which reads the file with metrics",
-    '"workers"': "the contract's path of a shared runtime's members, in platform/wire.py",
+    "{instance_id}/workers": "the contract's path of a shared runtime's members, in platform/contract.py",
     "worker-operations": "the same for operations on them",
     "cicd.worker.id": "an attribute of spans in OpenTelemetry's conventions, for who does the work",
     "slurm-reference": "the default of GPUAAS_APP_SLUG in settings.py, which is part of the interface",

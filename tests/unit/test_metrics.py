@@ -110,7 +110,7 @@ def test_no_value_from_outside_becomes_a_label(text: str) -> None:
 def test_routes_have_no_ids_and_cover_every_call_of_the_client() -> None:
     own = ProjectScope(ID)
     assert wire.route(wire.instance(own, fresh_id())) == "/projects/{id}/app-instances/{id}"
-    assert wire.route(f"{wire.members(own, ID)}/{fresh_id()}") == "/projects/{id}/app-instances/{id}/members/{id}"
+    assert wire.route(wire.members(own, ID).item(fresh_id())) == "/projects/{id}/app-instances/{id}/members/{id}"
     assert wire.route(wire.TOKEN) == "/auth/service-account/token"
     assert wire.route(f"{wire.members(own, ID)}/x") == "other"
     assert labels.vault_route("/v1/team/kv/data/projects/1/app-instances/2") == "{mount}/data/{path}"

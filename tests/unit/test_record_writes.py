@@ -237,6 +237,14 @@ def test_a_conflict_keeps_what_others_wrote_into_the_instance() -> None:
     }
 
 
+def test_without_an_etag_a_new_field_that_is_null_is_written_too() -> None:
+    recorded = instance(status="running", status_detail={"same": 1})
+    platform = Platform(instance_record=recorded)
+    step = SetInstance("", "running", "degraded", {"same": 1, "note": None})
+    writer(platform, instance=recorded).set_instance(step)
+    assert platform.sent[-1][1]["status_detail"] == {"same": 1, "note": None}
+
+
 @pytest.mark.parametrize(
     ("update", "text"),
     [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.act.secret_files import SecretFileError, read
+from runner.platform.secret_files import SecretFileError, read
 
 CANARY = "hvs.canary-3b1e"
 

@@ -12,6 +12,7 @@ from tests.unit.worlds import controller, world
 
 # What observe reads each time. A new field belongs here, or into World.keeping.
 READ_AGAIN = {
+    "history",
     "instance",
     "now",
     "runner_id",

@@ -28,7 +28,7 @@ from runner.slurm.decide.instance import (
 )
 from runner.slurm.decide.instance.queue import Verb
 from runner.slurm.decide.rules import Check, Guard, Rule, Together, apply_checks, ask
-from runner.slurm.decide.workers import plays
+from runner.slurm.decide.workers import first, plays
 from runner.slurm.world import World
 
 __all__ = ["decide"]
@@ -79,6 +79,7 @@ CLUSTER: tuple[Rule[[World, Member]] | Together[[World, Member]], ...] = (
         Rule("apply a changed configuration", configure.settle, when=status.is_running),
         Rule("record which workers have the configuration", configure.followed, when=status.is_running),
         Rule("follow the attachments", attachments.settle, when=attachments.is_served),
+        Rule("request the first workers", first.request),
         Rule("carry out worker operations", plays.settle),
         Rule("end workers of cancelled operations", plays.settle_orphans),
     ),

@@ -1,4 +1,4 @@
-"""Secrets in files that another program writes and renews, such as the token of a Vault Agent.
+"""Secrets in files that another program writes and renews, such as the token of a Vault Agent or a private key.
 
 They are read at each use, because the program may have renewed them.
 """
@@ -24,13 +24,23 @@ class SecretFileError(Exception):
 
 def read(setting: str, path: Path) -> str:
     """The secret in the file that the setting names."""
+    text = content(setting, path).decode("ascii", errors="replace").strip()
+    if not SECRET.fullmatch(text):
+        raise SecretFileError(
+            f"{setting}: {path} must hold one token or id as plain text and nothing else. Check what writes it"
+        )
+    return text
+
+
+def content(setting: str, path: Path) -> bytes:
+    """What is in the file, if only its owner can change it, and only owner and group can read it."""
     try:
         # Mode and content are those of the same open file. A pipe must not block.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            mode, content = os.fstat(file.fileno()).st_mode, file.read(MAX_BYTES)
+            mode, found = os.fstat(file.fileno()).st_mode, file.read(MAX_BYTES)
     except FileNotFoundError:
         raise SecretFileError(
-            f"{setting}: {path} does not exist: check that the agent that writes it runs", "retryable"
+            f"{setting}: {path} does not exist: check that what writes it runs", "retryable"
         ) from None
     except OSError as error:
         raise SecretFileError(
@@ -41,9 +51,4 @@ def read(setting: str, path: Path) -> str:
             f"{setting}: {path} is open to others (mode {mode & 0o7777:04o}), so its content is not secret. Have it"
             " written with mode 0640 or less, and revoke what was in it"
         )
-    text = content.decode("ascii", errors="replace").strip()
-    if not SECRET.fullmatch(text):
-        raise SecretFileError(
-            f"{setting}: {path} must hold one token or id as plain text and nothing else. Check what writes it"
-        )
-    return text
+    return found

@@ -240,11 +240,12 @@ def test_a_stopped_cluster_starts_with_the_permissions_that_it_had(tenant: Tenan
     cluster.let_go(tenant.job, "gs-2")
     tenant.job = ""
     cluster.carry_out("stop")
-    assert cluster.instance()["status"] == "stopped"
+    assert (cluster.instance()["status"], tenant.consumed()["health"]) == ("stopped", "unknown")
     fails(cluster.as_user("ann", "squeue"))
     cluster.carry_out("start")
     assert tenant.permissions() == PERMISSIONS
     tenant.follow()
+    assert tenant.consumed()["health"] == "healthy"
     cluster.let_go(cluster.start("ann", "gs-2"), "gs-2")
 
 

@@ -495,13 +495,17 @@ def test_a_detach_that_cancels_ends_the_jobs_and_keeps_the_history(shared: Share
 
 
 def test_500_identities_of_50_projects_are_followed_in_one_pass(shared: Shared, record_property: Any) -> None:
+    """One of the projects is large, so that what Slurm remembers of it is a long line of sacctmgr's input."""
     shared.more = [
         Attachment(
             id=UUID(int=number << 80),
             project_id=UUID(int=number << 80),
             status="active",
             app_policy=TO_MAIN,
-            identities=[{"subject": f"idp|{number}-{one}", "username": f"n{number}u{one}"} for one in range(10)],
+            identities=[
+                {"subject": f"idp|{number}-{one}", "username": f"n{number}u{one}"}
+                for one in range(206 if number == 50 else 6)
+            ],
             adapter_detail={},
         )
         for number in range(1, 51)

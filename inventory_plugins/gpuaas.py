@@ -64,7 +64,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
 
     def _fetch(self) -> list[dict[str, Any]]:
         from runner import settings
-        from runner.act import dns, inventory, package_policy
+        from runner.act import dns, inventory, package_policy, play_secrets
         from runner.intent.errors import IntentError
         from runner.loop import manual
         from runner.loop.run import select_instances
@@ -77,6 +77,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
         try:
             loaded = settings.load(SLURM.settings)
             fences = manual.read_claims(os.environ.get(manual.CLAIMS_VARIABLE))
+            agents = play_secrets.read_agents(os.environ.get(play_secrets.AGENTS_VARIABLE))
             with Client(loaded, person=loaded.client_secret is None) as client:
                 wanted = self.get_option("instance")
                 only = find_instance(client, loaded, wanted).id if wanted else None
@@ -96,6 +97,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
                         on_record=record,
                         correlation=manual.read_correlation(os.environ.get(manual.CORRELATION_VARIABLE), members),
                         attachments=None if attached.unreadable else attached,
+                        agents=agents,
                     )
                     for member_id, problem in problems.items():
                         self.display.warning(f"member {member_id} left out: {problem.message}")

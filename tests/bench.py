@@ -235,8 +235,8 @@ def hand_tools(cluster: Cluster) -> Iterator[dict[str, str]]:
     settings = settings_of(cluster.fleet)
     with Client(settings) as client:
         instance = client.instance(UUID(cluster.instance_id))
-        with play_secrets.access(client, settings, SLURM, instance) as environment:
-            yield {**os.environ, **environment}
+        with play_secrets.access(client, settings, SLURM, instance) as access:
+            yield {**os.environ, **access.environment}
 
 
 def join_by_hand(cluster: Cluster, hosts: Sequence[Host], environment: dict[str, str]) -> float:

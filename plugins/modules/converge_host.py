@@ -20,7 +20,7 @@ from ansible.module_utils.host.foreign_packages import converge_services, preins
 from ansible.module_utils.host.ledger import Ledger
 from ansible.module_utils.host.lock import host_lock
 from ansible.module_utils.host.package_source import SOURCE_ARGUMENTS, clear_source, package_source
-from ansible.module_utils.host.packages import converge_packages, installed_versions
+from ansible.module_utils.host.packages import MINIMUM_OPTIONS, check_minimums, converge_packages, installed_versions
 from ansible.module_utils.host.proofs import run_proofs
 from ansible.module_utils.host.units import UNIT_OPTIONS, dropin_path, note_units, show
 from ansible.module_utils.host.users import converge_users
@@ -59,6 +59,17 @@ options:
       uid: {type: int, required: true, description: Its uid.}
       gid: {type: int, required: true, description: Its gid.}
       shell: {type: str, default: /bin/bash, description: Its shell.}
+  minimums:
+    type: list
+    elements: dict
+    default: []
+    description: Versions that packages must have, checked after they are installed and before anything is written.
+    suboptions:
+      package: {type: str, required: true, description: The package.}
+      version: {type: str, required: true, description: The lowest version; an empty one is unknown, and never met.}
+      code: {type: str, required: true, description: The error's code.}
+      message: {type: str, required: true, description: What an operator does next.}
+      refuse: {type: bool, default: true, description: Whether an older version is an error or only returned.}
   ssh_keys: {type: dict, default: {}, description: "User to its complete list of public keys."}
   directories:
     type: list
@@ -156,6 +167,7 @@ author: [gpuaas-slurm]
 RETURN = r"""
 changes: {type: list, description: "What changed, by name.", returned: always}
 packages: {type: dict, description: Installed versions., returned: success}
+below: {type: list, description: Packages that are older than O(minimums) and were not refused., returned: success}
 units: {type: dict, description: ActiveState of each unit., returned: success}
 digests: {type: dict, description: "Digests of O(digests).", returned: success}
 """
@@ -183,6 +195,7 @@ def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, An
     if not dry:
         clear_source()  # of a run that was killed
         ledger.save()
+    below = [] if dry else check_minimums(params["minimums"])
     changes += converge_directories(params["directories"], dry)
     changes += converge_files(params["files"], dry)
     if not dry:
@@ -194,6 +207,7 @@ def converge(params: dict[str, Any], dry: bool) -> tuple[list[str], dict[str, An
     states = show([unit["name"] for unit in units])
     return changes, {
         "packages": installed_versions(params["packages"]),
+        "below": below,
         "units": {name: state.get("ActiveState", "unknown") for name, state in states.items()},
         "digests": {name: file_version(path) for name, path in params["digests"].items()},
     }
@@ -222,6 +236,7 @@ def main() -> None:
                     "shell": {"type": "str", "default": "/bin/bash"},
                 },
             },
+            "minimums": {**several, "options": MINIMUM_OPTIONS},
             "ssh_keys": {"type": "dict", "default": {}, "no_log": False},
             "directories": {
                 **several,

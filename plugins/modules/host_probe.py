@@ -17,10 +17,11 @@ from ansible.module_utils.host.accounts import user_ids
 from ansible.module_utils.host.claim import ABSENT, CLAIM_ARGUMENT, Claim, HostOwner, check_claim, read_owner
 from ansible.module_utils.host.database import check_database
 from ansible.module_utils.host.errors import INTERVENTION, AdapterError, from_os_error
-from ansible.module_utils.host.facts import short_hostname
+from ansible.module_utils.host.facts import os_release, short_hostname
 from ansible.module_utils.host.gpus import check_gpu_count, read_gpus
 from ansible.module_utils.host.ledger import Document, Entries
 from ansible.module_utils.host.packages import installed_versions
+from ansible.module_utils.host.root_access import check_root_access, foreign_root
 from ansible.module_utils.host.users import check_users
 from ansible.module_utils.slurm.foreign_daemons import refuse_foreign_daemons
 from ansible.module_utils.slurm.foreign_data import refuse_foreign_files
@@ -64,6 +65,15 @@ options:
     suboptions:
       name: {type: str, required: true, description: The database.}
       user: {type: str, required: true, description: Its user.}
+  contributed:
+    type: dict
+    description: >-
+      For a host of another project than the cluster's owner. Other ways to become root on it are looked for, and such
+      a host is refused unless its project is trusted.
+    suboptions:
+      login_key: {type: str, required: true, description: Type and body of the public key that we log in with.}
+      login_user: {type: str, required: true, description: The user that we log in as.}
+      trusted: {type: bool, required: true, description: Whether a host with other ways to root is accepted.}
   claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
 """
@@ -73,6 +83,7 @@ addresses: {type: list, returned: success, description: Addresses by which other
 cgroup: {type: dict, returned: success, description: version and writable of the cgroup hierarchy.}
 cpus: {type: int, returned: success, description: Number of CPUs.}
 epoch: {type: float, returned: success, description: "Time by the host's clock, in seconds."}
+foreign_root: {type: list, returned: success, description: "Other ways to root; null without O(contributed)."}
 free_mb: {type: int, returned: success, description: "Free space on /var, in MiB."}
 gpus: {type: list, returned: success, description: "Each GPU with index, uuid, memory_mb, bus, name, type and device."}
 gres: {type: str, returned: success, description: The GPUs as a node's Gres.}
@@ -94,14 +105,6 @@ users: {type: dict, returned: success, description: "uid and gid of slurm and mu
 CAP_SYS_ADMIN, CAP_SYS_NICE = 21, 23
 SLURM_PACKAGES = ["slurmctld", "slurmd", "slurmdbd", "munge"]
 HOSTNAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
-
-
-def os_release() -> dict[str, str]:
-    try:
-        lines = Path("/etc/os-release").read_text().splitlines()
-    except OSError:
-        return {}
-    return {key: value.strip('"') for key, _, value in (line.partition("=") for line in lines)}
 
 
 def memory_mb() -> int:
@@ -210,6 +213,7 @@ def check_host(found: dict[str, Any], params: dict[str, Any]) -> str:
             " retry.",
             INTERVENTION,
         )
+    check_root_access(found["foreign_root"] or [], params["contributed"])
     check_users(params["declared_users"])
     refuse_foreign_data(entries, params["database"])
     version = found["installed"].get("slurmd") or systems[0]["slurm"]
@@ -259,6 +263,14 @@ def main() -> None:
                 },
             },
             "declared_users": {"type": "list", "elements": "dict", "default": []},
+            "contributed": {
+                "type": "dict",
+                "options": {
+                    "login_key": {"type": "str", "required": True, "no_log": False},
+                    "login_user": {"type": "str", "required": True},
+                    "trusted": {"type": "bool", "required": True},
+                },
+            },
             "database": {
                 "type": "dict",
                 "options": {"name": {"type": "str", "required": True}, "user": {"type": "str", "required": True}},
@@ -270,6 +282,8 @@ def main() -> None:
         found = probe()
         reference = module.params["reference_epoch"]
         found["skew"] = None if reference is None else found["epoch"] - reference
+        own = module.params["contributed"]
+        found["foreign_root"] = foreign_root(own["login_key"], own["login_user"]) if own else None
         found["slurm_version"] = check_host(found, module.params)
     except OSError as error:
         problem = from_os_error(error, "reading the facts of the host")

@@ -12,9 +12,11 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.host.claim import CLAIM_ARGUMENT
 from ansible.module_utils.host.errors import INTERVENTION, REPAIRABLE, AdapterError
+from ansible.module_utils.host.facts import os_release
 from ansible.module_utils.host.files import content_of, converge_files, find, note_paths
 from ansible.module_utils.host.ledger import Ledger
 from ansible.module_utils.host.lock import host_lock
+from ansible.module_utils.host.packages import installed_versions, is_below
 from ansible.module_utils.host.units import needs_restart, state_of
 from ansible.module_utils.slurm.commands import run
 from ansible.module_utils.slurm.munge_switch import delay, is_live, started_at
@@ -45,6 +47,10 @@ options:
   skew: {type: float, description: Measured seconds by which this host's clock is ahead of that clock.}
   timeout: {type: float, default: 30, description: Seconds after the switch until munged must have the key.}
   peer_credential: {type: str, description: A credential that another host made with the new key.}
+  fixed:
+    type: dict
+    default: {}
+    description: For C(prove). By system, as in Debian-12, the first version of munge without known holes.
   slurm: {type: bool, default: false, description: Whether slurmctld must answer a request from here.}
   claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
@@ -55,6 +61,8 @@ changes: {type: list, returned: always, description: "What changed, by name."}
 ready: {type: bool, returned: success, description: "True; a failure does not have it."}
 skew: {type: float, returned: "mode=look", description: Seconds by which this host's clock is ahead at most.}
 credential: {type: str, returned: "mode=prove", description: "A new credential, made as nobody."}
+munge_version: {type: str, returned: "mode=prove", description: The installed munge.}
+munge_vulnerable: {type: bool, returned: "mode=prove", description: "Whether it is older than O(fixed), or unknown."}
 switched_at: {type: float, returned: "mode=prove", description: "Start of munged with the key, by this host's clock."}
 """
 
@@ -184,7 +192,16 @@ def prove(params: dict[str, Any], key: bytes) -> dict[str, Any]:
     return {
         "credential": credential.strip() if code == 0 else None,
         "switched_at": started_at(state_of("munge")),
+        **munge_age(params["fixed"]),
     }
+
+
+def munge_age(fixed: dict[str, str]) -> dict[str, Any]:
+    """The installed munge, and whether it is older than the fixed version of this system."""
+    release = os_release()
+    version = installed_versions(["munge"]).get("munge")
+    minimum = fixed.get(f"{release.get('ID', '').capitalize()}-{release.get('VERSION_ID', '')}", "")
+    return {"munge_version": version or "unknown", "munge_vulnerable": is_below(version, minimum)}
 
 
 def _ask_slurmctld(deadline: float) -> None:
@@ -255,6 +272,7 @@ def main() -> None:
             "skew": {"type": "float"},
             "timeout": {"type": "float", "default": 30},
             "peer_credential": {"type": "str"},
+            "fixed": {"type": "dict", "default": {}},
             "slurm": {"type": "bool", "default": False},
         },
         required_if=[

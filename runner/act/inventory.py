@@ -5,6 +5,7 @@ checked first. A value that does not pass is an error with a code.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -18,8 +19,16 @@ from runner.model.platform import Allocation, AppInstance, Member
 MAX_GPUS = 1024
 
 
-def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
-    """The variables with which Ansible reaches a member's host."""
+@dataclass(frozen=True)
+class Agent:
+    """An ssh-agent with one key: its socket, and type and body of the public key."""
+
+    socket: str
+    public_key: str
+
+
+def host_vars(member: Member, allocation: Allocation, agent: Agent | None = None) -> dict[str, Any]:
+    """The variables with which Ansible reaches a member's host; `agent` if the member has a credential of its own."""
     target = read_target(allocation, member)
     if allocation.gpus is not None and not 0 <= allocation.gpus <= MAX_GPUS:
         raise IntentError(
@@ -30,6 +39,8 @@ def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
         (
             *ssh_options(target, f"gpuaas-{allocation.id}"),
             "-o UpdateHostKeys=no -o PasswordAuthentication=no -o BatchMode=yes -o LogLevel=ERROR",
+            # A host of another project is offered the key of that project, and no other.
+            *([f"-o IdentityAgent={agent.socket} -o IdentityFile=none"] if agent else []),
         )
     )
     return {
@@ -43,6 +54,8 @@ def host_vars(member: Member, allocation: Allocation) -> dict[str, Any]:
         "gpuaas_component_key": member.component_key,
         "gpuaas_allocation_id": str(allocation.id),
         "gpuaas_allocation_gpus": allocation.gpus,
+        **({"gpuaas_source_project_id": str(member.source_project_id)} if member.source_project_id else {}),
+        **({"gpuaas_login_key": agent.public_key} if agent else {}),
     }
 
 
@@ -58,13 +71,15 @@ def build(
     on_record: Iterable[Member] | None = None,
     correlation: Mapping[UUID, str] | None = None,
     attachments: Sequence[AttachedProject] | None = None,
+    agents: Mapping[UUID, Agent] | None = None,
 ) -> tuple[dict[str, Any], dict[UUID, IntentError]]:
     """The instance's inventory, and the error of each member that cannot be in it.
 
     `members` are those of one play, `on_record` all members of the instance. `fences` has the number of each member
     whose host may be changed (runner/model/claims.py), `first` the members whose hosts have nothing of this instance,
     `correlation` the correlation id of what is done to each; without it, the deploy's holds for all. `attachments` are
-    those of a shared runtime, None if the list is not complete.
+    those of a shared runtime, None if the list is not complete. `agents` has the key of each credential that belongs to
+    single members; None for a person who has keys of an own.
     """
     hosts: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[str]] = {key: [] for key in app.components.keys}
@@ -88,7 +103,7 @@ def build(
                     "component_unknown",
                     f"component {member.component_key!r} of member {member.id} is not one of this app's ({choices})",
                 )
-            variables = host_vars(member, _active_allocation(member, allocations))
+            variables = host_vars(member, _active_allocation(member, allocations), _agent_of(member, agents))
             if variables["ansible_user"] in variables_of_app.reserved_logins:
                 raise IntentError(
                     "config_invalid",
@@ -114,6 +129,16 @@ def build(
     children: dict[str, Any] = {key: {"hosts": {name: {} for name in names}} for key, names in groups.items()}
     own = {"hosts": {name: {} for name in hosts}, "vars": shared}
     return {"all": {"hosts": hosts, "children": {**children, instance_group(instance): own}}}, problems
+
+
+def _agent_of(member: Member, agents: Mapping[UUID, Agent] | None) -> Agent | None:
+    """The agent of the member's own credential; None if it is opened by the instance's."""
+    if member.access_credential_id is None or agents is None:
+        return None
+    if member.access_credential_id not in agents:
+        message = f"credential {member.access_credential_id}, which opens this host, was not delivered"
+        raise IntentError("own_credential_unavailable", message)
+    return agents[member.access_credential_id]
 
 
 def _active_allocation(member: Member, allocations: Mapping[UUID, Allocation]) -> Allocation:

@@ -1,25 +1,32 @@
 """Gives plays access to secrets: runtime secrets from Vault, and the ssh key through an agent that ends with the play.
 
 A secret never goes into an argument, an environment block or a file on this machine. Plays fetch runtime secrets
-by name over a private Unix socket (`secret_server`); ssh finds its key in a private ssh-agent (`ssh_agent`).
+by name over a private Unix socket (`secret_server`); ssh finds its key in a private ssh-agent (`ssh_agent`). Each
+credential has an agent of its own, and a host is only offered the key of its own credential.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import socket
 import socketserver
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import copy_context
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
+from runner import log
+from runner.act.inventory import Agent
 from runner.act.scratch import scratch
-from runner.act.vault import SecretsError, Vault
+from runner.act.vault import SPENT, SecretsError, Vault
+from runner.intent.errors import IntentError
 from runner.model.app import App
-from runner.model.errors import Conflict, NotFound, Rejected
+from runner.model.errors import Conflict, NotFound, PlatformError, Rejected
+from runner.model.plan import AdapterError
 from runner.model.platform import AppInstance, Delivery
 from runner.platform.client import Client
 from runner.settings import Settings
@@ -27,6 +34,37 @@ from runner.settings import Settings
 SOCKET_VARIABLE = "GPUAAS_SECRETS_SOCKET"
 # The login of a private package source. It is not a secret of the instance, so Vault does not keep it.
 PACKAGE_LOGIN = "package_login"
+# The agents of credentials that belong to single members, for the inventory of a command by hand: JSON of credential to
+# socket and public key.
+AGENTS_VARIABLE = "GPUAAS_SSH_AGENTS"
+UNAVAILABLE = "own_credential_unavailable"
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a play reaches hosts and secrets. It holds no secret itself."""
+
+    # SSH_AUTH_SOCK is of the instance's own credential.
+    environment: Mapping[str, str]
+    # Of the credentials that belong to single members.
+    agents: Mapping[UUID, Agent] = field(default_factory=dict)
+    # Credentials that could not be delivered. Only their own members have the error.
+    problems: Mapping[UUID, AdapterError] = field(default_factory=dict)
+
+    @property
+    def for_command(self) -> dict[str, str]:
+        """The environment of a person's command."""
+        shown = {str(one): [agent.socket, agent.public_key] for one, agent in self.agents.items()}
+        return {**self.environment, AGENTS_VARIABLE: json.dumps(shown)}
+
+
+def read_agents(text: str | None) -> dict[UUID, Agent] | None:
+    """The agents in the environment that `exec` sets; None without it."""
+    try:
+        return None if text is None else {UUID(one): Agent(*found) for one, found in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError):
+        message = f"{AGENTS_VARIABLE} is not what gpuaas-slurm exec sets: unset it, and use exec"
+        raise IntentError("claims_invalid", message) from None
 
 
 class _Handler(socketserver.StreamRequestHandler):
@@ -108,9 +146,9 @@ def fetch_secret(path: str, instance_id: str, name: str, step: str = "current") 
 
 
 @contextlib.contextmanager
-def ssh_agent(directory: Path, private_key: str) -> Iterator[Path]:
+def ssh_agent(directory: Path, private_key: str, name: str = "agent.sock") -> Iterator[Path]:
     """A private agent that holds one key in memory. It ends with this process, even if that is killed."""
-    path = directory / "agent.sock"
+    path = directory / name
     agent = subprocess.Popen(
         # The kernel drops the parent-death signal of a setgid program such as ssh-agent; --no-new-privs prevents it.
         ["setpriv", "--no-new-privs", "--pdeathsig", "TERM", "ssh-agent", "-D", "-a", str(path)],
@@ -158,8 +196,9 @@ def access(
     instance: AppInstance,
     package_credential: UUID | None = None,
     refused: list[SecretsError] | None = None,
-) -> Iterator[dict[str, str]]:
-    """The environment with which a play reaches hosts and secrets. It holds no secret itself."""
+    own_credentials: Collection[UUID] = (),
+) -> Iterator[Access]:
+    """How a play reaches hosts and secrets. `own_credentials` belong to single members, as of a contributed machine."""
     if instance.access_credential_id is None:
         raise SecretsError(
             "credential_missing",
@@ -175,13 +214,50 @@ def access(
         delivery = _deliver(client, package_credential, "package source's credential")
         given[PACKAGE_LOGIN] = vault.unwrap_login(delivery)
     # The path of a socket must be short, and the socket must not outlive this process: hence a scratch directory.
-    with (
-        scratch() as directory,
-        ssh_agent(directory, key) as agent,
-        secret_server(directory, vault, instance.id, given, refused) as server,
-    ):
+    with scratch() as directory, contextlib.ExitStack() as stack:
+        agent = stack.enter_context(ssh_agent(directory, key))
         del key
-        yield {"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(server)}
+        agents: dict[UUID, Agent] = {}
+        problems: dict[UUID, AdapterError] = {}
+        for number, credential in enumerate(sorted(own_credentials, key=str)):
+            try:
+                own_key = vault.unwrap_private_key(_deliver(client, credential, "member's own credential"))
+                path = stack.enter_context(ssh_agent(directory, own_key, f"agent-{number}.sock"))
+                del own_key
+                agents[credential] = Agent(str(path), _public_key(path))
+            except (SecretsError, PlatformError) as error:
+                problems[credential] = _of_one_credential(error)
+        server = stack.enter_context(secret_server(directory, vault, instance.id, given, refused))
+        yield Access({"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(server)}, agents, problems)
+
+
+def _of_one_credential(error: SecretsError | PlatformError) -> AdapterError:
+    """The error of the members that the credential opens. A token that another party used stays an alarm."""
+    log.get().warning("credential of a member not available", error_code=error.code, problem=error.message)
+    if isinstance(error, SecretsError):
+        again, code = error.klass == "retryable", SPENT if error.code == SPENT else UNAVAILABLE
+    else:
+        again, code = error.status is None or error.status >= 500, UNAVAILABLE
+    message = (
+        f"the credential that opens this host is not available ({error.code}: {error.message}). Nothing was done there."
+        " The project that it belongs to can withdraw it and contribute it with a current credential"
+    )
+    return AdapterError(code, message, "retryable" if again else "intervention")
+
+
+def _public_key(agent: Path) -> str:
+    """Type and body of the agent's only key."""
+    shown = subprocess.run(
+        ["ssh-add", "-L"],
+        env={"SSH_AUTH_SOCK": str(agent), "PATH": os.environ.get("PATH", "/usr/bin:/bin")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    words = shown.stdout.split()
+    if shown.returncode != 0 or len(words) < 2:
+        raise SecretsError("agent_failed", "ssh-agent does not show its key")
+    return " ".join(words[:2])
 
 
 def _deliver(client: Client, credential: UUID, what: str) -> Delivery:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from runner import log
 from runner.act import dns, inventory
 from runner.act.bundle import bundle_dir
 from runner.act.play_queue import PlaySlot
+from runner.act.play_secrets import Access
 from runner.act.scratch import SOCKETS, end_processes, scratch
 from runner.model import cause
 from runner.model.app import App
@@ -34,7 +35,7 @@ def play(
     step: Play,
     world: World,
     app: App,
-    access: Mapping[str, str],
+    access: Access,
     settings: Settings,
     *,
     on_member_event: Callable[[MemberEvent], None],
@@ -60,12 +61,16 @@ def play(
         world.members,
         {member.id: cause.of_member(step, member.id, world).correlation_id for member in step.members},
         None if world.unreadable_attachments else world.attachments,
+        access.agents,
     )
     refused = dns.resolve_hosts(hosts, app)
     errors = {
         member_id: world.key_scan_errors.get(member_id) or AdapterError(problem.code, problem.message)
         for member_id, problem in problems.items()
     }
+    for member in step.members:
+        if member.access_credential_id and (undelivered := access.problems.get(member.access_credential_id)):
+            errors[member.id] = undelivered
     for member in step.members:
         if why := refused.get(host_name(member)):
             errors[member.id] = AdapterError(why.code, why.message, "retryable" if why.retryable else "intervention")
@@ -100,7 +105,7 @@ def play(
             playbook=str(bundle_dir() / "playbooks" / f"{step.playbook}.yml"),
             inventory=hosts,
             limit=",".join(sorted(members)),
-            envvars={**environment, **access, "ANSIBLE_FORKS": str(slot.forks)},
+            envvars={**environment, **access.environment, "ANSIBLE_FORKS": str(slot.forks)},
             event_handler=on_event,
             cancel_callback=lambda: give_up() or slot.is_to_stop,
             timeout=settings.play_timeout_seconds,

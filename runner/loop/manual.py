@@ -108,10 +108,13 @@ def execute(
         if world:
             world = world.later(by_hand=hand.correlation_id)
             held = stack.enter_context(claim_members(client, own, app, world, chosen))
-        access = stack.enter_context(play_secrets.access(client, own, app, instance, credential))
+        credentials = {one.access_credential_id for one in chosen if one.access_credential_id}
+        access = stack.enter_context(
+            play_secrets.access(client, own, app, instance, credential, own_credentials=credentials)
+        )
         variables = {CORRELATION_VARIABLE: hand.correlation_id, **held.environment}
         try:
-            ending.exit_code = run(command, {**environment, **access, **variables, **source}, held)
+            ending.exit_code = run(command, {**environment, **access.for_command, **variables, **source}, held)
         except OSError as error:
             raise RequestError(f"{command[0]}: {error.strerror}") from None
         if held.is_lost:

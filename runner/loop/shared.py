@@ -5,11 +5,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
+from uuid import UUID
 
 from runner import log
 from runner.act.play_queue import Bounds, PlayGate
+from runner.act.vault import SPENT
 from runner.model.app import App
 from runner.model.entitlements import Entitlements
+from runner.model.plan import AdapterError
 from runner.model.platform import Allocation
 from runner.observe.shared_read import SharedRead
 from runner.platform.answers import Listing
@@ -37,6 +40,10 @@ class Summary:
         self.writes += other.writes
         self.failed_operations += other.failed_operations
         self.problems += [one for one in other.problems if one not in self.problems]
+
+    def alarm(self, instance: UUID, *errors: AdapterError) -> None:
+        """A token that another party used shows in the exit code, also if there is no operation that could fail."""
+        self.problems += [f"instance {instance}: {one.code}: {one.message}" for one in errors if one.code == SPENT]
 
 
 @dataclass

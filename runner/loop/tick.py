@@ -9,7 +9,7 @@ from runner import context, log
 from runner.act import effects, play_secrets
 from runner.act.play_queue import PlaySlot
 from runner.act.plays import play
-from runner.act.vault import SPENT, SecretsError
+from runner.act.vault import SecretsError
 from runner.loop.shared import Shared, Summary
 from runner.model import cause
 from runner.model.entitlements import Entitlements
@@ -273,7 +273,11 @@ class Tick:
         try:
             refused: list[SecretsError] = []
             instance, credential = self._world.instance, step.package_credential
-            with play_secrets.access(self._client, self._settings, self._app, instance, credential, refused) as access:
+            own = {one.access_credential_id for one in step.members if one.access_credential_id}
+            with play_secrets.access(
+                self._client, self._settings, self._app, instance, credential, refused, own
+            ) as access:
+                self._summary.alarm(instance.id, *access.problems.values())
                 result = play(
                     step,
                     self._world,
@@ -291,7 +295,5 @@ class Tick:
             problem = error.for_member
             write = log.get().warning if problem.klass == "retryable" else log.get().error
             write("cannot obtain machine credentials", error_code=error.code, problem=error.message)
-            if error.code == SPENT:
-                # An alarm: it shows in the exit code also if there is no operation that could fail.
-                self._summary.problems.append(f"instance {self._world.instance.id}: {error.code}: {error.message}")
+            self._summary.alarm(self._world.instance.id, problem)
             return RunResult({member.id: Outcome(error=problem) for member in step.members})

@@ -266,6 +266,7 @@ class World(Generic[SnapshotT, SettingsT]):
             app_instance_id=self.instance.id,
             component_key=step.component_key,
             allocation_id=step.allocation_id,
+            source_project_id=step.operation.source_project_id,
             status=MemberStatus.REQUESTED,
             adapter_detail=step.detail | MemberNotes(fence=1).changes,
         )

@@ -51,7 +51,8 @@ class SlurmApp:
         return node_name(member)
 
     def has_new_config(self, instance: AppInstance) -> bool:
-        return instance.notes.config_digest not in (None, desired_config.digest(instance))
+        noted = notes.instance(instance)
+        return noted.config_digest not in (None, desired_config.digest_with(instance, noted.contributors or ()))
 
     def has_new_attachments(self, instance: AppInstance, attachments: Sequence[AttachedProject]) -> bool:
         return instance.is_shared and notes.instance(instance).attachments_digest != attached.digest(attachments)

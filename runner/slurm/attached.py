@@ -16,7 +16,7 @@ from runner.model.attachments import AttachmentStatus
 from runner.model.plan import Detail
 from runner.model.platform import AppInstance, Member, MemberStatus, Unreadable
 from runner.model.records import Count, Record, Text, note
-from runner.slurm import notes
+from runner.slurm import desired_config, notes
 from runner.slurm.cluster_config import Config, cluster_name, read_config
 from runner.slurm.controller import find_controller
 from runner.slurm.desired_config import digest_of
@@ -31,7 +31,6 @@ PROBLEM_CHARS = 300
 RUN_CODES = ("accounting_unreachable", "accounting_unreadable", "projects_not_followed")
 # What a tenant and a project decide. The other fields are the adapter's own.
 ASKED = ("id", "project_id", "may_contribute", "trusted_contributor", "app_policy", "identities", "detach_parameters")
-GONE = (MemberStatus.DELETED,)
 
 
 class Granted(Record):
@@ -122,20 +121,31 @@ def digest(attachments: Iterable[AttachedProject]) -> str:
     return digest_of([[status_asked(one), *(getattr(one, name) for name in ASKED)] for one in asked])
 
 
-def contributors(members: Iterable[Member]) -> list[UUID]:
-    """Projects with a worker of their own in the cluster. It has a partition as long as its record is there."""
-    found = {one.source_project_id for one in members if one.source_project_id and one.status not in GONE}
-    return sorted(found, key=str)
-
-
 def cluster_partitions(members: Iterable[Member]) -> list[Detail]:
     """The partitions of a shared cluster's configuration."""
-    return partitions(contributors(members))
+    return partitions(desired_config.contributors(members))
+
+
+def _without_worker(contributors: Iterable[UUID], members: Iterable[Member]) -> list[UUID]:
+    """Projects that have a partition, and no worker in it: what waits there does not start, and nobody is admitted."""
+    serving = {one.source_project_id for one in members if one.status != MemberStatus.DELETED}
+    return [one for one in contributors if one not in serving]
 
 
 def feature_of(member: Member) -> str | None:
     """The feature that puts a contributed worker into its project's partition; None of the owner's."""
     return account_name(member.source_project_id) if member.source_project_id else None
+
+
+def is_trusted(member: Member, attachments: Iterable[AttachedProject]) -> bool:
+    """Whether a contributed host on which others can become root is accepted. A suspended project's may be repaired."""
+    return any(
+        one.project_id == member.source_project_id
+        and one.is_known
+        and one.status != AttachmentStatus.DETACHED
+        and one.trusted_contributor
+        for one in attachments
+    )
 
 
 def projects(
@@ -154,12 +164,14 @@ def projects(
     unreadable = [*unreadable, *(bad for one in attachments if (bad := unreadable_note(one)))]
     readable = [one for one in attachments if unreadable_note(one) is None]
     asked = [one.model_copy(update={"status": status_asked(one)}) for one in readable]
+    own = desired_config.live_contributors(instance, controller, members) if controller else []
     found = desired(
         registered or cluster_name(instance, _config(instance)),
         instance.org_id,
         asked,
         unreadable=unreadable,
-        contributors=contributors(members),
+        contributors=own,
+        empty=_without_worker(own, members),
         in_slurm=in_slurm,
     )
     if unreadable:

@@ -2,14 +2,19 @@
 
 The controller's notes keep `applied_config`, the digest that is live; `config_refused`, the one that was refused last,
 and why; and `change`, the one on trial now. So nothing is tried twice, and nothing is forgotten half way.
+
+On a shared runtime the partitions of projects that contribute workers belong to it; `contributors` has those that are
+live. A partition is never taken out again, since that would end the jobs that wait for it.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable
+from uuid import UUID
 
-from runner.model.platform import AppInstance, Member
+from runner.model.platform import AppInstance, Member, MemberStatus
 from runner.slurm import notes
+from runner.slurm.controller import find_controller
 from runner.slurm.notes import ConfigTrial, RefusedConfig
 
 
@@ -18,9 +23,30 @@ def digest_of(value: object) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def digest(instance: AppInstance) -> str:
+def digest(instance: AppInstance, members: Iterable[Member] = ()) -> str:
     """The same configuration gives the same digest, whether or not it can be applied."""
-    return digest_of([instance.app_version, instance.config or {}])
+    return digest_with(instance, contributors(members))
+
+
+def digest_with(instance: AppInstance, contributors: Iterable[UUID]) -> str:
+    own = sorted(map(str, contributors))
+    return digest_of([instance.app_version, instance.config or {}, *([own] if own else [])])
+
+
+def contributors(members: Iterable[Member]) -> list[UUID]:
+    """Projects with a partition of their own: those with a worker in the cluster, and those that had one before."""
+    members = list(members)
+    lead = find_controller(members)
+    found = {one.source_project_id for one in members if one.source_project_id and one.status != MemberStatus.DELETED}
+    return sorted(found | set((notes.controller(lead).contributors if lead else None) or ()), key=str)
+
+
+def live_contributors(instance: AppInstance, controller: Member, members: Iterable[Member]) -> list[UUID]:
+    """Projects whose partition the cluster was last seen to have."""
+    members = list(members)
+    if live(controller) == digest(instance, members):
+        return contributors(members)
+    return list(notes.controller(controller).contributors or ())
 
 
 def users(instance: AppInstance) -> str:
@@ -41,23 +67,25 @@ def on_trial(controller: Member) -> ConfigTrial | None:
     return notes.controller(controller).change
 
 
-def is_refused(instance: AppInstance, controller: Member) -> bool:
+def is_refused(instance: AppInstance, controller: Member, members: Iterable[Member] = ()) -> bool:
     last = refused(controller)
-    return last is not None and last.digest == digest(instance)
+    return last is not None and last.digest == digest(instance, members)
 
 
-def is_kept_back(instance: AppInstance, controller: Member) -> bool:
+def is_kept_back(instance: AppInstance, controller: Member, members: Iterable[Member] = ()) -> bool:
     """Whether a play must not render the desired configuration: it is neither live nor on trial."""
-    applied, desired, trial = live(controller), digest(instance), on_trial(controller)
+    applied, desired, trial = live(controller), digest(instance, members), on_trial(controller)
     return applied is not None and desired != applied and (trial is None or trial.digest != desired)
 
 
-def is_pending(instance: AppInstance, controller: Member) -> bool:
+def is_pending(instance: AppInstance, controller: Member, members: Iterable[Member] = ()) -> bool:
     """Whether the desired configuration is neither live nor refused, or something is on trial still."""
     if on_trial(controller):
         return True
-    applied = live(controller)
-    return applied is not None and digest(instance) != applied and not is_refused(instance, controller)
+    applied, members = live(controller), list(members)
+    if applied is None or digest(instance, members) == applied:
+        return False
+    return not is_refused(instance, controller, members)
 
 
 def settled(controllers: Iterable[Member]) -> str | None:

@@ -136,6 +136,8 @@ def of_instance(
             if (count := sum(worker.status == status for worker in workers)) and status != MemberStatus.DELETED
         },
     )
+    own = desired_config.contributors(members)
+    shared = InstanceNotes(contributors=own) if instance.is_shared else InstanceNotes()
     looked_at = (
         InstanceNotes(
             observed_at=now,
@@ -147,7 +149,7 @@ def of_instance(
     )
     lifecycle = InstanceNotes(lifecycle=note) if note else InstanceNotes()
     kept = InstanceNotes.renamed(instance.status_detail or {})
-    return {**kept, **seen.changes, **looked_at.changes, **lifecycle.changes}
+    return {**kept, **seen.changes, **shared.changes, **looked_at.changes, **lifecycle.changes}
 
 
 def of_failed_instance(instance: AppInstance, reasons: Sequence[Reason]) -> Detail:

@@ -10,7 +10,7 @@ from runner.model.platform import IN_SERVICE, Member, MemberStatus
 from runner.model.world import Policy
 from runner.slurm import desired_config, detail, notes
 from runner.slurm.causes import CAUSES, NOT_SERVING, Finding
-from runner.slurm.components import CONTROLLER
+from runner.slurm.components import CONTROLLER, WORKER
 from runner.slurm.controller import find_controller, ready_workers
 from runner.slurm.node_names import node_name
 from runner.slurm.readiness import controller_problems, is_held_by_a_person, is_serving, wrong_resource
@@ -36,6 +36,7 @@ def findings(snapshot: Snapshot | None, members: Sequence[Member], policy: Polic
         message = "slurmctld answers, but not about its nodes and jobs: run sinfo and squeue on the controller"
         return [*found, Finding("nodes_unknown", message, controller), *_failed(members), *_unknown_hosts(members)]
     workers = [*_workers(snapshot, members), *_failed(members), *_unknown_hosts(members)]
+    found += [*_munge(members), *_exposed_key(members, controller), *_foreign_root(members)]
     found += [*_partitions(snapshot.partitions, controller), *_confinement(snapshot, members, controller)]
     return [*found, *_none_serves(members, workers), *workers]
 
@@ -156,6 +157,41 @@ def _confinement(snapshot: Snapshot, members: Sequence[Member], controller: Memb
             " controller on a machine with cgroup v2"
         )
         yield Finding("confinement_weaker", message, controller)
+
+
+def _munge(members: Sequence[Member]) -> Iterator[Finding]:
+    """By the last play that set munge up or changed its key there."""
+    for member in members:
+        stored = notes.of(member)
+        if member.status in IN_SERVICE and stored.munge_vulnerable:
+            message = (
+                f"any user of {stored.hostname or host_name(member)} can read the munge key out of munge"
+                f" {stored.munge_version or 'of an unknown version'} (CVE-2026-25506), and act as any user of the"
+                " cluster: upgrade munge on it, then request rotate_credentials"
+            )
+            yield Finding("munge_vulnerable", message, member)
+
+
+def _exposed_key(members: Sequence[Member], controller: Member | None) -> Iterator[Finding]:
+    """Contributed workers that left since the key was changed last: their projects could read it."""
+    changed = notes.controller(controller).munge_key_changed_at if controller else None
+    left = [(one, notes.worker(one).munge_key_left_at) for one in members if one.source_project_id]
+    projects = {str(one.source_project_id) for one, at in left if at and (changed is None or at > changed)}
+    if projects:
+        message = (
+            f"workers of project {limits.named(sorted(projects))} left, and whoever was root there could read the munge"
+            " key, which makes any user of the cluster: request rotate_credentials"
+        )
+        yield Finding("munge_key_exposed", message, controller)
+
+
+def _foreign_root(members: Sequence[Member]) -> Iterator[Finding]:
+    """What a trusted project's hosts were accepted with."""
+    for member in members:
+        ways = notes.worker(member).foreign_root
+        if member.component_key == WORKER and member.status in IN_SERVICE and ways:
+            message = f"others can become root on it, which its project is trusted with: {limits.named(ways, '; ')}"
+            yield Finding("foreign_root_trusted", message, member)
 
 
 # -- the workers ---------------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ def variables(
 ) -> Variables:
     declared: Detail = {"slurm_users_version": ""}
     controller = find_controller(members)
-    keep = controller is not None and desired_config.is_kept_back(instance, controller)
-    desired = desired_config.digest(instance)
+    keep = controller is not None and desired_config.is_kept_back(instance, controller, on_record)
+    desired = desired_config.digest(instance, on_record)
     try:
         config = read_config(instance)
         # Left out where they cannot be read: an empty list would lock every user out.
@@ -36,7 +36,9 @@ def variables(
         declared = _shared(instance, on_record, attachments)
         for member in members:
             if feature := attached.feature_of(member):
-                of_member.setdefault(member.id, {})["slurmd_feature"] = feature
+                trusted = attached.is_trusted(member, attachments or ())
+                own = {"slurmd_feature": feature, "slurm_trusted_contributor": trusted}
+                of_member[member.id] = {**of_member.get(member.id, {}), **own}
     if keep:
         desired = (desired_config.live(controller) if controller else None) or ""
     shared: Detail = {

@@ -152,6 +152,8 @@ class InstanceNotes(StatusDetail):
     workers: Fact[dict[str, Count]] = None  # how many, by status
     # Of a shared runtime: the digest of what was asked for its projects when it was carried out last.
     attachments_digest: Fact[Text] = None
+    # Of a shared runtime: the projects whose partitions are part of `config_digest`.
+    contributors: Fact[list[Id]] = None
     not_healthy_since: Fact[Time] = None  # of a running cluster that is degraded or unhealthy
 
 
@@ -166,6 +168,8 @@ class SlurmNotes(MemberNotes):
     config_version: Fact[Text] = None
     slurm_version: Fact[Text] = None
     package_version: Fact[Text] = None
+    munge_version: Fact[Text] = None
+    munge_vulnerable: Fact[StrictBool] = None
     users_version: Fact[Text] = None
     homes_left: Fact[list[Text]] = None
     residue: Fact[list[Text]] = None
@@ -186,6 +190,8 @@ class ControllerNotes(SlurmNotes):
     projects_checked_at: Fact[Time] = None
     # The digest of the configuration that the cluster was last seen to serve; none before its first deploy is over.
     applied_config: Deciding[Text] = None
+    # Of a shared cluster: the projects whose partitions were seen live, also those without a worker now.
+    contributors: Deciding[list[Id]] = None
     config_refused: Annotated[RefusedConfig | None, note(RefusedConfig)] = None
     change: Annotated[ConfigTrial | None, note(ConfigTrial)] = None
     cluster_name: Fact[Text] = None
@@ -193,6 +199,7 @@ class ControllerNotes(SlurmNotes):
     slurmdbd_state: Fact[Text] = None
     mariadb_state: Fact[Text] = None
     munge_state: Fact[Text] = None
+    munge_key_changed_at: Fact[Time] = None  # by the last rotation
     slurmdbd_version: Fact[Text] = None
     slurmctld_started_at: Fact[Time] = None
     projects_busy: Fact[list[Text]] = None
@@ -224,6 +231,10 @@ class WorkerNotes(SlurmNotes):
     jobs_remaining: Fact[Count] = None
     jobs_end_by: Fact[Time] = None
     process_control: Fact[Text] = None
+    # Other ways to become root on a contributed host, which its project is trusted with.
+    foreign_root: Fact[list[Text]] = None
+    # When a contributed worker left, whose project could read the munge key of that time.
+    munge_key_left_at: Fact[Time] = None
     superseded_by: Fact[Id] = None
 
     @property

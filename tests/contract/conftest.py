@@ -10,6 +10,7 @@ import hvac
 import pytest
 
 from runner.act import play_secrets
+from runner.act.play_secrets import Access
 from runner.loop import tick
 from tests import vault_under_test
 from tests.contract import shared_runtime
@@ -78,8 +79,8 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> Hosts:
     made = Hosts()
 
     @contextlib.contextmanager
-    def no_access(*_: Any) -> Iterator[dict[str, str]]:
-        yield {}
+    def no_access(*_: Any) -> Iterator[Access]:
+        yield Access({})
 
     monkeypatch.setattr(tick, "play", made.play)
     monkeypatch.setattr(play_secrets, "access", no_access)

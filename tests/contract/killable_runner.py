@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from runner.act.play_secrets import SOCKET_VARIABLE, fetch_secret
+from runner.act.play_secrets import SOCKET_VARIABLE, Access, fetch_secret
 from runner.act.scratch import scratch
 from runner.cli import main
 from runner.loop import tick
@@ -120,7 +120,7 @@ def _run(given: Start, hosts: Path, dies_at: int, lasts: float) -> None:
 
 def _plays_on(path: Path, dies_at: int, lasts: float) -> Callable[..., RunResult]:
     def play(
-        step: Play, world: World, _app: Any, access: Mapping[str, str], *_: Any, on_member_event: Any, **__: Any
+        step: Play, world: World, _app: Any, access: Access, *_: Any, on_member_event: Any, **__: Any
     ) -> RunResult:
         with scratch() as directory:
             (directory / "artifacts").mkdir()
@@ -136,7 +136,7 @@ def _plays_on(path: Path, dies_at: int, lasts: float) -> Callable[..., RunResult
         seen = result.snapshot and result.snapshot.model_copy(update={"observed_at": datetime.now(UTC)})
         return RunResult(result.outcomes, seen)
 
-    def carry_out(hosts: FileHosts, step: Play, world: World, access: Mapping[str, str], on_member_event: Any) -> World:
+    def carry_out(hosts: FileHosts, step: Play, world: World, access: Access, on_member_event: Any) -> World:
         def moment() -> None:
             hosts.moments += 1
             hosts.save(path)
@@ -144,7 +144,7 @@ def _plays_on(path: Path, dies_at: int, lasts: float) -> Callable[..., RunResult
                 os.kill(os.getpid(), signal.SIGKILL)
 
         def ask(what: str, name: str = "munge_key") -> str:
-            return fetch_secret(access[SOCKET_VARIABLE], str(world.instance.id), name, what)
+            return fetch_secret(access.environment[SOCKET_VARIABLE], str(world.instance.id), name, what)
 
         hosts.moment = moment
         moment()

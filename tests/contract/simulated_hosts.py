@@ -156,7 +156,7 @@ class Hosts:
             return self._follow_attachments(step, member, users)
         if member.component_key == CONTROLLER:
             live = (
-                {"applied_config": desired_config.digest(world.instance), "users_version": users}
+                {"applied_config": desired_config.digest(world.instance, world.members), "users_version": users}
                 if step.playbook == "deploy"
                 else {}
             )

@@ -9,7 +9,7 @@ from tests.contract.shared_runtime import ANN, account, dialable, read, work
 from tests.contract.simulated_hosts import Hosts
 from tests.platform_process import Project
 from tests.runner_process import COMMAND, gpuaas_slurm, inherited
-from tests.tenant import Tenant, new_tenant
+from tests.tenant import Tenant, delivery, new_tenant, refusal
 
 
 def administrator(tenant: Tenant, **changes: str) -> dict[str, str]:
@@ -153,7 +153,7 @@ def test_only_the_tenants_administrator_uses_the_commands_of_one(running: Tenant
     assert running.items("attachments") == before
 
 
-def test_a_contribution_is_refused_because_it_is_not_supported_yet(running: Tenant) -> None:
+def test_a_project_contributes_a_worker_and_withdraws_it(running: Tenant, hosts: Hosts) -> None:
     project = running.project(allocations=1)
     dialable(project, first=90)
     admin, ids = administrator(running), ("--org", running.org_id, "--runtime", running.runtime["id"])
@@ -163,11 +163,24 @@ def test_a_contribution_is_refused_because_it_is_not_supported_yet(running: Tena
     work(running)
     eligible = json.loads(output_of(admin, "allocations", "--json"))
     assert project.project_id in {one["project_id"] for one in eligible}
-    assert "contribution_not_supported" in output_of(of_project(project), *asked, code=2)
-    requested = running.contribute(project)
+    requested = output_of(of_project(project), *asked)
+    assert "munge key" in requested and f"project {project.project_id} goes on paying" in requested
     work(running)
-    (ended,) = [one for one in running.items("worker-operations") if one["id"] == requested["id"]]
-    assert (ended["status"], ended["error"]["code"]) == ("failed", "contribution_not_supported")
+    (ended,) = [one for one in running.items("worker-operations") if one["source_project_id"] == project.project_id]
+    assert (ended["status"], ended["access_credential_id"]) == ("succeeded", project.credential_id)
+    (worker,) = [one for one in running.items("workers") if one["source_project_id"] == project.project_id]
+    assert worker["status"] == "ready"
+    work(running)
+    assert account(project) in hosts.projects["partitions"], "its partition is known, and closed"
+    assert not hosts.may_submit(account(project), account(project)), "no policy lets anybody in"
+    paid = {one["project_id"]: one for one in who(running)["charges"]}
+    assert paid[project.project_id]["contributed_workers"] == 1
+
+    output_of(of_project(project), "withdraw", "--members", worker["id"], *ids)
+    work(running)
+    (gone,) = [one for one in running.items("workers") if one["source_project_id"] == project.project_id]
+    assert gone["status"] == "deleted"
+    assert refusal(delivery(running, project.credential_id)) == (404, "access_credential_not_found")
 
 
 def test_a_shared_cluster_is_requested_and_a_second_one_is_refused(running: Tenant) -> None:

@@ -105,6 +105,8 @@ END_TO_END = (
     # Both in `full`; contract/test_shared_runner.py has the runner, with simulated hosts, in every merge.
     EndToEnd("shared_runtime", 600, {"bookworm": "full", "trixie": "full"}),
     EndToEnd("shared", 420, {"bookworm": "full", "trixie": "full"}),
+    # Both in `full`; unit/test_contributed.py and contract/test_shared_commands.py hold the decisions in every merge.
+    EndToEnd("contributed", 600, {"bookworm": "full", "trixie": "full"}),
     # Both Debians in `full`: long.
     EndToEnd("upgrade", 700, {"bookworm": "full", "trixie": "full"}),
     # Both in `full`; unit/test_former_notes.py reads the recorded notes and ledgers in every merge.

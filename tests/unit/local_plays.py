@@ -18,6 +18,7 @@ import pytest
 
 from runner.act import inventory, plays
 from runner.act.play_queue import PlaySlot
+from runner.act.play_secrets import Access
 from runner.model import names
 from runner.model.plan import Play
 from runner.model.platform import Member
@@ -153,7 +154,7 @@ class LocalPlays:
         settings = Settings.model_construct(play_timeout_seconds=seconds)
         slot = slot or PlaySlot(requested=True, hosts=4, forks=4)
         return plays.play(
-            *(step, world, slurm_app.SLURM, {}, settings),
+            *(step, world, slurm_app.SLURM, Access({}), settings),
             on_member_event=self.events.append,
             give_up=give_up,
             slot=slot,

@@ -344,13 +344,13 @@ CONTRIBUTION = {"source_project_id": A}
 @pytest.mark.parametrize(
     ("asked", "given", "codes"),
     [
-        (CONTRIBUTION, {"status": "active", "may_contribute": True}, ["contribution_not_supported"]),
+        (CONTRIBUTION, {"status": "active", "may_contribute": True}, []),
         (CONTRIBUTION, {"status": "active"}, ["contribution_not_allowed"]),
         (CONTRIBUTION, {"status": "suspended", "may_contribute": True}, ["contribution_not_allowed"]),
         ({}, {"status": "active", "may_contribute": True}, ["allocation_not_contributed"]),
     ],
 )
-def test_a_worker_of_another_project_does_not_join_and_the_code_says_why(
+def test_a_worker_of_another_project_needs_its_request_and_the_tenants_consent(
     asked: dict[str, Any], given: dict[str, Any], codes: list[str]
 ) -> None:
     theirs = allocation(3, project_id=A)

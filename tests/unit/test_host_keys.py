@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from runner.act import plays
 from runner.act.inventory import build
 from runner.act.play_queue import PlaySlot
+from runner.act.play_secrets import Access
 from runner.cli.trust import with_key
 from runner.intent import host_keys
 from runner.intent.connection import read_target
@@ -109,7 +110,7 @@ def test_no_play_runs_without_a_reachable_controller(monkeypatch: pytest.MonkeyP
     step = Play("", "deploy", (first, other), frozenset({("join", first.id), ("join", other.id)}))
     slot = PlaySlot(requested=True, hosts=1, forks=1)
     result = plays.play(
-        step, now, SLURM, {}, Settings.model_construct(), on_member_event=print, give_up=bool, slot=slot
+        step, now, SLURM, Access({}), Settings.model_construct(), on_member_event=print, give_up=bool, slot=slot
     )
     assert result.outcomes == {first.id: Outcome(error=no_key)}
 

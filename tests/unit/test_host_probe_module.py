@@ -16,10 +16,10 @@ class Ended(Exception):
 
 
 class FakeModule:
-    """AnsibleModule with one parameter."""
+    """AnsibleModule with few parameters."""
 
     def __init__(self, **_declared: Any) -> None:
-        self.params = {"reference_epoch": None}
+        self.params = {"reference_epoch": None, "contributed": None}
 
     def fail_json(self, **result: Any) -> None:
         raise Ended(**result)

@@ -66,7 +66,7 @@ class Host:
         now = time.time()
         params: dict[str, Any] = {"mode": mode, "owner": "worker/munge", "key": base64.b64encode(key).decode()}
         params |= {"at": now + 60 if mode == "switch" else None, "reference_epoch": now, "skew": None}
-        params |= {"timeout": 0.0, "peer_credential": None, "slurm": False, "pause_jobs": False}
+        params |= {"timeout": 0.0, "peer_credential": None, "slurm": False, "pause_jobs": False, "fixed": {}}
         return munge_rotate.run_mode(params | more, dry)
 
     def refusal(self, mode: str, **more: Any) -> str:

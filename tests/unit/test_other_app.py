@@ -8,6 +8,7 @@ import pytest
 from runner import settings
 from runner.act import dns, inventory
 from runner.act.play_queue import PlaySlot
+from runner.act.play_secrets import Access
 from runner.act.plays import PlayError, play, stopped_result
 from runner.loop.dry_run import dry_run
 from runner.model import neighbours, progress
@@ -116,7 +117,7 @@ def test_a_play_that_needs_its_lead_is_not_run_without_it(
     def run(needs_lead: bool) -> RunResult:
         step = Play("test", "paint", (lead, other), needs_lead=needs_lead)
         slot = PlaySlot(requested=True, hosts=2, forks=1)
-        return play(step, world, STUDIO, {}, loaded, on_member_event=print, give_up=lambda: False, slot=slot)
+        return play(step, world, STUDIO, Access({}), loaded, on_member_event=print, give_up=lambda: False, slot=slot)
 
     def not_run(**_: Any) -> Any:
         raise PlayError("ansible-playbook was started")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from ..app import NAME, STATE_DIRECTORY
 from .errors import INTERVENTION, RETRYABLE, AdapterError, last_line
@@ -52,6 +53,37 @@ def query_packages(fields: tuple[str, ...], *names: str) -> list[list[str]]:
 def installed_versions(names: list[str]) -> dict[str, str]:
     rows = query_packages(("Package", "db:Status-Status", "Version"), *names) if names else []
     return {name: version for name, status, version in rows if status == "installed"}
+
+
+MINIMUM_OPTIONS: dict[str, Any] = {
+    "package": {"type": "str", "required": True},
+    "version": {"type": "str", "required": True},
+    "code": {"type": "str", "required": True},
+    "message": {"type": "str", "required": True},
+    "refuse": {"type": "bool", "default": True},
+}
+
+
+def is_below(version: str | None, minimum: str) -> bool:
+    """Whether a version is older than the minimum by Debian's rules. One that is not known is."""
+    if not version or not minimum:
+        return True
+    command = ["dpkg", "--compare-versions", version, "ge", minimum]
+    return subprocess.run(command, capture_output=True, check=False, env=ENVIRONMENT).returncode != 0
+
+
+def check_minimums(minimums: list[dict[str, Any]]) -> list[str]:
+    """Packages that are older than they must be, or of an unknown version; those that must not be raise the error."""
+    installed, below = installed_versions([one["package"] for one in minimums]), []
+    for one in minimums:
+        version = installed.get(one["package"])
+        if not is_below(version, one["version"]):
+            continue
+        if one["refuse"]:
+            found = f"{one['package']} is {version or 'of an unknown version'}, needed is {one['version'] or 'unknown'}"
+            raise AdapterError(one["code"], f"{found}. {one['message']}", INTERVENTION)
+        below.append(one["package"])
+    return below
 
 
 def converge_packages(

@@ -89,6 +89,7 @@ def desired(
     *,
     unreadable: Collection[Unreadable] = (),
     contributors: Collection[UUID] = (),
+    empty: Collection[UUID] = (),
     in_slurm: Mapping[str, Sequence[str]] | None = None,
 ) -> Desired:
     """What the cluster must have for a complete list of attachments. One that is not complete must not come here.
@@ -96,7 +97,8 @@ def desired(
     `unreadable` records are of attachments that exist. Their accounts are not listed, so they are closed and keep
     their users; so is one whose notes cannot be read, since they say who has which Unix user. `in_slurm` is what Slurm
     remembers of each account (`Snapshot.remembered`). Without it only identities are let in whose user is certain: the
-    notes of other attachments may be lost, and a name or a number is never given to two.
+    notes of other attachments may be lost, and a name or a number is never given to two. `contributors` have a
+    partition, which admits nobody while it is among the `empty` ones.
     """
     kept_out = [KeptOut(_id(one), "attachment_unreadable", str(one)) for one in unreadable]
     notes = {one.id: TenantNotes.read(one.adapter_detail) for one in attachments}
@@ -112,7 +114,7 @@ def desired(
     kept_out += [KeptOut(one.attachment.id, "attachment_closed", one.why) for one in projects if _is_wrong(one)]
     accounts = tuple(_account(one, roster, notes[one.attachment.id]) for one in projects)
     return Desired(
-        wanted=Wanted(cluster, tenant_name(org_id), accounts, _lists(projects, contributors)),
+        wanted=Wanted(cluster, tenant_name(org_id), accounts, _lists(projects, contributors, empty)),
         projects=tuple(projects),
         people=dict(sorted(roster.people.items())),
         keys=roster.keys,
@@ -217,12 +219,15 @@ def _notes(one: Project, roster: Roster, before: TenantNotes) -> TenantNotes:
     return TenantNotes(account=one.account, people=noted(before.people or {}, members))
 
 
-def _lists(projects: Sequence[Project], contributors: Collection[UUID]) -> dict[str, tuple[str, ...]]:
+def _lists(
+    projects: Sequence[Project], contributors: Collection[UUID], empty: Collection[UUID]
+) -> dict[str, tuple[str, ...]]:
     to_main = [one.account for one in projects if one.open and MAIN in one.policy.partitions]
     lists = {MAIN: tuple(to_main)}
     by_account = {one.account: one for one in projects}
+    closed = {account_name(one) for one in empty}
     for name in sorted({account_name(one) for one in contributors}):
-        owner = by_account.get(name)
+        owner = None if name in closed else by_account.get(name)
         admitted = {name} if owner and owner.open and "own" in owner.policy.partitions else set()
         # Only of a project that is attached: the workers of one that left admit nobody.
         if owner and owner.policy.share_workers and owner.attachment.is_active:

@@ -30,16 +30,19 @@ FOLLOWED = ("config_version", "package_version", "users_version")
 def settle(world: World, controller: Member) -> list[Step]:
     """Writes that a changed configuration needs before and after its play; none if nothing changes."""
     stored = notes.controller(controller)
-    live, trial, desired = stored.applied_config, stored.change, desired_config.digest(world.instance)
+    live, trial, desired = stored.applied_config, stored.change, desired_config.digest(world.instance, world.members)
     if controller.status != MemberStatus.READY or live is None or stored.problems:
         return []
     if trial and world.did("change", controller):
         return _conclude(world, controller, trial)
     if desired == live and stored.config_refused:
         return [_set("the desired configuration is live", controller, ControllerNotes(config_refused=None))]
-    if not desired_config.is_pending(world.instance, controller) or (trial and trial.digest == desired):
+    own = desired_config.contributors(world.members)
+    if desired == live and own != (stored.contributors or []):
+        return [_set("partitions of projects are live", controller, ControllerNotes(contributors=own))]
+    if not desired_config.is_pending(world.instance, controller, world.members) or (trial and trial.digest == desired):
         return []
-    if trial and desired_config.is_refused(world.instance, controller):
+    if trial and desired_config.is_refused(world.instance, controller, world.members):
         # What is on trial is not desired any more, and what is desired was refused: the host goes back to what it had.
         back = ControllerNotes(change=ConfigTrial(digest=live, begun_at=world.now))
         return [] if trial.digest == live else [_set("back to what was live", controller, back)]
@@ -202,7 +205,8 @@ def _lacks_users(world: World, member: Member, controller: Member) -> bool:
     current, wanted = (notes.of(one).users_version for one in (member, controller))
     if not wanted or current in (None, wanted) or world.did("join", member):
         return False
-    return not desired_config.is_refused(world.instance, controller) and _is_responding(world, member)
+    refused = desired_config.is_refused(world.instance, controller, world.members)
+    return not refused and _is_responding(world, member)
 
 
 def _is_responding(world: World, member: Member) -> bool:

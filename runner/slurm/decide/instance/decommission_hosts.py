@@ -20,7 +20,7 @@ from runner.slurm.notes import SlurmNotes, WorkerLeave
 from runner.slurm.world import World
 
 # The machine does not answer, or is not the one on record: nothing can be done on it.
-SILENT = ("host_unreachable", *sorted(host_keys.CODES))
+SILENT = ("host_unreachable", "own_credential_unavailable", *sorted(host_keys.CODES))
 # Phases before the first change of a host.
 UNTOUCHED = (None, "requested", "preflight")
 

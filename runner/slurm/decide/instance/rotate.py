@@ -18,14 +18,14 @@ from runner.model.platform import IN_SERVICE, InstanceStatus, Member, Operation
 from runner.model.records import Attempts
 from runner.model.world import Outcome
 from runner.slurm import notes
-from runner.slurm.components import WORKER
+from runner.slurm.components import CONTROLLER, WORKER
 from runner.slurm.controller import ready_controllers
 from runner.slurm.decide.instance import queue, whole_cluster
 from runner.slurm.decide.instance.queue import Verb
 from runner.slurm.decide.instance.whole_cluster import label
 from runner.slurm.lifecycle_notes import RotationNote, noted_error
 from runner.slurm.node_names import node_name
-from runner.slurm.notes import RotationLeftOut, SlurmNotes
+from runner.slurm.notes import ControllerNotes, RotationLeftOut, SlurmNotes
 from runner.slurm.readiness import is_responding
 from runner.slurm.world import World
 
@@ -39,6 +39,7 @@ ABSENT = frozenset(
         addresses.FAMILY,
         "allocation_not_active",
         "allocation_not_found",
+        "own_credential_unavailable",
     }
 )
 # Reported by hosts that were themselves ready: the cause is at another one.
@@ -177,7 +178,8 @@ def _switch(world: World, operation: Operation | None, note: RotationNote, membe
             f" {limits.named([f'{name} ({missed[name]})' for name in missed])}:"
             " these hosts take no job until a deploy play brings it to them",
         )
-    return _end(world, operation, note.but(summary=summary), error)
+    changed = _changed(world, [one for one in taking_part if one.id not in problems])
+    return _end(world, operation, note.but(summary=summary), error, changed)
 
 
 def _drop(world: World, operation: Operation | None, note: RotationNote, members: Sequence[Member]) -> list[Step]:
@@ -227,8 +229,29 @@ def _moment(world: World, member: Member) -> object:
     return world.outcomes.get(member.id, Outcome()).detail.get("switched_at")
 
 
-def _end(world: World, operation: Operation | None, note: RotationNote, error: AdapterError | None) -> list[Step]:
+def _changed(world: World, members: Sequence[Member]) -> list[Step]:
+    """Written before the rotation ends: when the key was changed, and which munge each host has now."""
+    steps: list[Step] = []
+    for member in members:
+        reported = world.outcomes.get(member.id, Outcome()).detail
+        changes: Detail = {key: reported[key] for key in ("munge_version", "munge_vulnerable") if key in reported}
+        if member.component_key == CONTROLLER:
+            # A key that left the cluster before is worth nothing now.
+            changes |= ControllerNotes(munge_key_changed_at=world.now).changes
+        if member.differs(changes):
+            why = "it has the new munge key"
+            steps.append(SetMember(why, member, member.status, changes, consumes_outcome=False))
+    return steps
+
+
+def _end(
+    world: World,
+    operation: Operation | None,
+    note: RotationNote,
+    error: AdapterError | None,
+    changed: Sequence[Step] = (),
+) -> list[Step]:
     """A rotation that was cancelled after its switch ends as it came out."""
     ended = whole_cluster.ended_note(note, error)
-    steps = queue.write_note_alone(world, ended)
+    steps = [*changed, *queue.write_note_alone(world, ended)]
     return [*steps, *([queue.finish(operation, ended, ended.operation_result())] if operation else [])]

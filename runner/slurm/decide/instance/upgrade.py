@@ -78,7 +78,7 @@ def _terms(operation: Operation) -> Detail:
 def _configuration(world: World, operation: Operation, note: UpgradeNote, controller: Member) -> list[Step]:
     """Steps for a changed configuration that is pending; none once it is live."""
     tried, trial = world.did("change", controller), desired_config.on_trial(controller)
-    if desired_config.is_refused(world.instance, controller):
+    if desired_config.is_refused(world.instance, controller, world.members):
         refusal = desired_config.refused(controller)
         if refusal and (tried or refusal.code == "config_invalid"):
             return _end(world, operation, note, AdapterError(refusal.code, refusal.message))
@@ -195,11 +195,10 @@ def _reported(world: World, controller: Member, workers: Sequence[Member]) -> li
             continue
         reported = ControllerNotes.read(outcome.detail)
         changes = {key: value for key, value in reported.stored_fields(MOVED).items() if value}
-        if reported.applied_config not in (None, desired_config.digest(world.instance)):
+        desired = desired_config.digest(world.instance, world.members)
+        if reported.applied_config not in (None, desired):
             message = "rolled back: the desired configuration is not live. Configure the instance again to change it"
-            refused = configure.refuse(
-                world, member, desired_config.digest(world.instance), AdapterError("config_rolled_back", message)
-            )
+            refused = configure.refuse(world, member, desired, AdapterError("config_rolled_back", message))
             changes |= refused.detail
         if member.differs(changes):
             steps.append(SetMember("as its host reported", member, member.status, changes))

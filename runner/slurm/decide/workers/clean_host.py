@@ -1,6 +1,6 @@
 """The last part of a removal: from the host and from Slurm, or from Slurm alone if the host cannot be used again."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from runner.intent import host_keys
 from runner.model.names import host_name
@@ -20,6 +20,12 @@ from runner.slurm.world import World
 # What the play itself found in the way: not an error of the attempt, but a reason to look again later. The codes come
 # from the worker's host, so they count as that only where the controller's own answer allows it.
 NOT_YET = ("not_drained", "jobs_need_node", "node_reserved", "state_unknown")
+
+# The host cannot be used now: it does not answer, or the project that contributed it took its credential back.
+UNUSABLE = {
+    "host_unreachable": "its host does not answer",
+    "own_credential_unavailable": "the credential of its host is not delivered",
+}
 
 Progress = tuple[list[Step], WantedPlays]
 
@@ -48,13 +54,14 @@ def remove_from_host(world: World, member: Member, note: WorkerLeave, terms: Lea
         return [], WantedPlays(removes=[member], homes=[member] if terms.remove_homes else [])
     outcome = world.outcomes.get(member.id)
     if world.did("forget", member):
-        return _without_host(world, member, note, "the host did not answer")
+        return _without_host(world, member, note, _why_unusable(member))
     if outcome is None:
         return [Wait(NOT_REACHED, host_name(member))], WantedPlays()
     if outcome.error is None:
         if outcome.phase == "removed" and _is_absent(world, member):
             seen = outcome.detail | WorkerNotes(phase="removed", host_cleaned=True).changes
-            return [deleted(member, note, seen, "absent from the controller, and its host is clean")], WantedPlays()
+            why = "absent from the controller, and its host is clean"
+            return [deleted(member, note, seen, why, world.now)], WantedPlays()
         return [Wait("the controller has not confirmed that it is gone", host_name(member))], WantedPlays()
     residue = WorkerNotes.read(outcome.detail).residue
     left = WorkerNotes(residue=residue).changes if residue else {}
@@ -69,12 +76,12 @@ def _remove_failed(
     def changed(leave: WorkerLeave) -> Detail:
         return left | WorkerNotes(leave=leave, last_adapter_error=noted).changes
 
-    if error.code == "host_unreachable":
+    if error.code in UNUSABLE:
         first = note.unreachable_since or world.now
         until = first + timedelta(seconds=terms.host_patience_seconds)
         if world.now >= until:
             return [], WantedPlays(forgets=[member])
-        why = f"its host does not answer; at {stamp(until)} it is removed without its host"
+        why = f"{UNUSABLE[error.code]}; at {stamp(until)} it is removed without its host"
         changes = changed(note.but(unreachable_since=first))
         return [SetMember(why, member, member.status, changes), Wait(why, label)], WantedPlays()
     note = note.but(unreachable_since=None)  # it answered, so the time starts again
@@ -90,6 +97,11 @@ def _remove_failed(
     return [SetMember(f"{error.code}: {error.message}", member, MemberStatus.FAILED, changes)], WantedPlays()
 
 
+def _why_unusable(member: Member) -> str:
+    undelivered = member.notes.error_code == "own_credential_unavailable"
+    return "its credential was not delivered" if undelivered else "the host did not answer"
+
+
 def _may_be_in_use(world: World, member: Member) -> bool:
     """Whether the controller shows something in the way of the node, or did not answer."""
     failed = any((outcome := world.outcomes.get(one.id)) and outcome.error for one in controllers(world.members))
@@ -101,22 +113,26 @@ def _may_be_in_use(world: World, member: Member) -> bool:
 def _without_host(world: World, member: Member, note: WorkerLeave, reason: str) -> Progress:
     """The host cannot be used again: delete the node in Slurm, and record that the host was not cleaned."""
     if _is_absent(world, member):
-        return [host_left(member, note, reason, "gone from Slurm; the host was not cleaned")], WantedPlays()
+        return [host_left(member, note, reason, "gone from Slurm; the host was not cleaned", world.now)], WantedPlays()
     if not world.did("forget", member):
         return [], WantedPlays(forgets=[member])
     return [Wait("the controller has not confirmed that it is gone", host_name(member))], WantedPlays()
 
 
-def host_left(member: Member, note: WorkerLeave, reason: str, why: str) -> SetMember:
+def host_left(member: Member, note: WorkerLeave, reason: str, why: str, now: datetime | None = None) -> SetMember:
     """The member is deleted, and its record has the reason why its host was not cleaned."""
     seen = WorkerNotes(phase="removed", host_cleaned=False, host_left=reason).changes
-    return deleted(member, note, seen, f"{why}: {reason}")
+    return deleted(member, note, seen, f"{why}: {reason}", now)
 
 
-def deleted(member: Member, note: WorkerLeave, seen: Detail, why: str) -> SetMember:
+def deleted(member: Member, note: WorkerLeave, seen: Detail, why: str, now: datetime | None = None) -> SetMember:
+    """`now` of a cluster that goes on: a decommission ends its key."""
     changes = WorkerNotes(allocation_released_by="platform", last_adapter_error=None, leave=note.ended("done")).changes
     if member.notes.claimed_by:
         changes |= WorkerNotes(claimed_by=None, lease_expires_at=None).changes
+    if now and member.source_project_id and notes.of(member).host_touched:
+        # Its project had root on the machine: health shows it until the key is another one.
+        changes |= WorkerNotes(munge_key_left_at=now).changes
     if member.component_key == WORKER:
         changes |= WorkerNotes(
             registered_in_controller=False, node_state="ABSENT", slurmd_state="removed", jobs_remaining=0

@@ -1,15 +1,19 @@
 """How a worker joins: its record is created, its play runs, and the controller shows it as ready."""
 
 from runner.intent import placement_policy
+from runner.model import limits
 from runner.model.names import host_name
 from runner.model.neighbours import is_undeployed
 from runner.model.plan import AdapterError, NewMember, SetMember, Step, Wait
 from runner.model.platform import UNFINISHED, Member, MemberStatus, Operation
-from runner.slurm import detail
+from runner.slurm import desired_config, detail
 from runner.slurm.components import WORKER
 from runner.slurm.decide.members import before_play, conclude, fail, obstacle, unreadable_note
 from runner.slurm.notes import WorkerNotes
 from runner.slurm.world import World
+
+# Shown before a worker of another project joins.
+ROOT = "Whoever is root on a worker can act as any user of the cluster"
 
 
 def joined_by(world: World, operation: Operation) -> list[Member]:
@@ -22,9 +26,10 @@ def join(world: World, operation: Operation, controller: Member) -> tuple[list[S
     joined = {member.allocation_id: member for member in joined_by(world, operation)}
     missing = [allocation for allocation in operation.allocation_ids if allocation not in joined]
     if missing:
+        source = operation.source_project_id
+        why = f"project {source} contributes it. {ROOT}" if source else "the operation requests it"
         made: list[Step] = [
-            NewMember("the operation requests it", operation, WORKER, one, detail.blank(WORKER, operation.id))
-            for one in missing
+            NewMember(why, operation, WORKER, one, detail.blank(WORKER, operation.id)) for one in missing
         ]
         return [*_superseded(world, operation), *made], [], []
     steps: list[Step] = []
@@ -36,19 +41,35 @@ def join(world: World, operation: Operation, controller: Member) -> tuple[list[S
         outcome = world.outcomes.get(member.id)
         if outcome:
             steps += conclude(world, member, outcome)
-        elif why := unreadable_note(member):
-            steps.append(Wait(why, host_name(member)))
+        elif unread := unreadable_note(member):
+            steps.append(Wait(unread, host_name(member)))
         elif controller.status == MemberStatus.FAILED:
             steps.append(fail(world, member, AdapterError("controller_failed", "there is no controller to join")))
-        elif is_undeployed(member) and (why := placement_policy.held(world.entitlements)):
-            steps.append(Wait(f"{why}: nothing begins", host_name(member)))
-        elif step := before_play(world, member, "join"):
+        elif is_undeployed(member) and (unsure := placement_policy.held(world.entitlements)):
+            steps.append(Wait(f"{unsure}: nothing begins", host_name(member)))
+        elif step := _without_partition(world, controller, member) or before_play(world, member, "join"):
             steps.append(step)
         elif held := obstacle(world, member):
             steps.append(Wait(held, host_name(member)))
         else:
             to_play.append(member)
     return steps, to_play, [member for member in members if member.status not in UNFINISHED]
+
+
+def _without_partition(world: World, controller: Member, member: Member) -> Step | None:
+    """A contributed worker waits for its project's partition: Slurm puts a node into partitions when it registers."""
+    source = member.source_project_id
+    if source is None or source in desired_config.live_contributors(world.instance, controller, world.members):
+        return None
+    refused = desired_config.refused(controller)
+    if refused and desired_config.is_refused(world.instance, controller, world.members):
+        message = (
+            f"the partition of project {source} is not there, because the configuration was refused ({refused.code}:"
+            f" {limits.short(refused.message)}). Correct the runtime's configuration, withdraw the worker and"
+            " contribute it again"
+        )
+        return fail(world, member, AdapterError("own_partition_refused", message))
+    return Wait("the partition of its project is not live yet", host_name(member))
 
 
 def _superseded(world: World, operation: Operation) -> list[Step]:

@@ -95,10 +95,7 @@ def _not_contributed(world: World, operation: Operation, allocation: UUID) -> tu
             f"project {source} may not contribute workers: its attachment is not active, or not with may_contribute"
         )
         return "contribution_not_allowed", f"{message}. The tenant's administrator decides that"
-    message = (
-        f"allocation {allocation} of project {source} was not touched: this version cannot use contributed workers"
-    )
-    return "contribution_not_supported", f"{message}. The tenant can add reserved workers of its owner project"
+    return None
 
 
 def _may_contribute(world: World, project: UUID) -> bool:

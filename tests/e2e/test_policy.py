@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.commands import ends
-from tests.e2e.cluster import Cluster, deploy, fleet_named
+from tests.e2e.cluster import Cluster, deploy, fleet_named, until
 from tests.platform_process import Doc, our_manifest
 from tests.runner_process import answer
 
@@ -28,6 +28,7 @@ def cluster() -> Iterator[Cluster]:
         made = deploy(fleet, "gs-1", "gs-2")
         ends(made.run(), 0)
         made.on("gs-1", "sbatch", "-w", "gs-2", "--wrap", "sleep 100000")
+        until(lambda: " RUNNING " in job(made), 120, "the job runs")
         yield made
 
 
@@ -60,7 +61,6 @@ def reasons(cluster: Cluster) -> list[str]:
 
 def test_without_an_entitlement_a_worker_is_refused_and_the_job_runs_on(cluster: Cluster) -> None:
     before = job(cluster)
-    assert " RUNNING " in before
     entitle(cluster, "disabled")
     ended = add(cluster)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "not_entitled")

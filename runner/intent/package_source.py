@@ -115,8 +115,8 @@ def read(resolution: Resolution) -> Source | None:
         )
     if resolution.source is None:
         return None
-    kind = resolution.source.get("type", APT)
-    if kind != APT:
+    kind = resolution.source.get("type")
+    if kind not in (None, APT):
         raise IntentError(
             "artifact_source_unsupported",
             f"rule {rule} names a package source of type {_text(kind)!r}. This app installs Debian packages from an apt"

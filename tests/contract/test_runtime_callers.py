@@ -40,6 +40,8 @@ WHO = {
     "createRuntimeCredentialDelivery": "O",
     "listRuntimeArtifactResolutions": "AO",
     "createRuntimeArtifactResolution": "O",
+    "setEntitlement": "A",
+    "listRuntimeEntitlements": "AO",
 }
 CALLS = {
     operation["operationId"]: (method.upper(), path)
@@ -101,6 +103,11 @@ class Everybody:
             "updateAttachment": {"status": "detaching"},
             "createRuntimeCredentialDelivery": {},
             "createRuntimeArtifactResolution": {"artifact": "slurm"},
+            "setEntitlement": {
+                "project_id": newcomer.project_id,
+                "app_slug": self.instance["app_slug"],
+                "status": "enabled",
+            },
         }
 
     def call(self, client: ApiClient, operation: str) -> httpx.Response:

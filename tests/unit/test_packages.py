@@ -36,6 +36,9 @@ NOES = [
     (MISSING, "artifact_policy_missing"),
     (Resolution(decision="allow", source={**SOURCE, "signing_key": None}), "artifact_source_invalid"),
     (Resolution(decision="allow", source={}), "artifact_source_invalid"),
+    (Resolution(decision="allow", source={**SOURCE, "type": "oci"}), "artifact_source_unsupported"),
+    (Resolution(decision="allow", source={"type": "blob", "url": "https://a/b"}), "artifact_source_unsupported"),
+    (Resolution(decision="allow", source={**SOURCE, "type": 7}), "artifact_source_unsupported"),
     (Resolution(decision="ALLOW"), "artifact_decision_unknown"),
 ]
 thorough = settings(derandomize=True, max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))

@@ -25,6 +25,7 @@ READ_AGAIN = {
     "unknown_allocations",
     "attachments",
     "unreadable_attachments",
+    "entitlements",
     "neighbours",
     "complete",
 }

@@ -165,9 +165,12 @@ class Shared:
                 found[name] = [outcome(letter, *answers[letter][name]) for letter in "ABC"]
         self.on("scancel --name=tried; true")
         listed = documented()
-        for outcomes in listed.values():
-            if closed and outcomes["ABC".index(closed)] == "accepted":
-                outcomes["ABC".index(closed)] = "refused"
+        at = "ABC".index(closed or "A")
+        for name, outcomes in listed.items() if closed else ():
+            if outcomes[at] == "accepted":
+                outcomes[at] = "refused"
+            elif found.get(name, outcomes)[at] == "own":
+                outcomes[at] = "own"  # 24.11 shows less to a user without an association
         return {name: (found[name], listed[name]) for name in found if found[name] != listed[name]}
 
     def _all(self, letter: str, commands: dict[str, str], jobs: dict[str, str]) -> dict[str, tuple[bool, str]]:
@@ -417,7 +420,7 @@ def test_a_removed_identity_sees_none_of_the_projects_jobs(shared: Shared) -> No
     assert shared.try_as("dan", f"scontrol show job {shown}")[0] is False
 
 
-def test_the_name_of_a_removed_identity_is_never_given_again_though_all_notes_are_lost(shared: Shared) -> None:
+def test_a_removed_identity_keeps_its_name_though_all_notes_are_lost(shared: Shared) -> None:
     """Slurm remembers it, and rebuilds the users of the others."""
     before, details, members = shared.desired(), shared.details, shared.members["C"]
     shared.details = {letter: {} for letter in "ABC"}
@@ -492,13 +495,17 @@ def test_a_detach_that_cancels_ends_the_jobs_and_keeps_the_history(shared: Share
 
 
 def test_500_identities_of_50_projects_are_followed_in_one_pass(shared: Shared, record_property: Any) -> None:
+    """One of the projects is large, so that what Slurm remembers of it is a long line of sacctmgr's input."""
     shared.more = [
         Attachment(
             id=UUID(int=number << 80),
             project_id=UUID(int=number << 80),
             status="active",
             app_policy=TO_MAIN,
-            identities=[{"subject": f"idp|{number}-{one}", "username": f"n{number}u{one}"} for one in range(10)],
+            identities=[
+                {"subject": f"idp|{number}-{one}", "username": f"n{number}u{one}"}
+                for one in range(206 if number == 50 else 6)
+            ],
             adapter_detail={},
         )
         for number in range(1, 51)

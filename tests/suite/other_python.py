@@ -7,6 +7,7 @@ Debian and from the lock, as in `./dev setup`.
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,7 +35,8 @@ pip install --quiet --disable-pip-version-check --require-hashes -r requirements
 pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 git init --quiet && git add --all
 python --version
-exec pytest -q -p no:cacheprovider "$@"
+# Not exec: the shell is the first process here, and reaps what tests leave behind.
+pytest -q -p no:cacheprovider "$@" || exit $?
 """
 
 
@@ -45,14 +47,19 @@ def main(arguments: Sequence[str]) -> int:
     cache.mkdir(parents=True, exist_ok=True)
     settings = [flag for name in PIP_SETTINGS if name in os.environ for flag in ("--env", name)]
     trusted = ["--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro"] if CERTIFICATES.exists() else []
+    name = f"gpuaas-slurm-python-{uuid.uuid4().hex[:6]}"
     argv = podman.argv(
-        *("run", "--rm", "--interactive", "--network", "host", "--volume", f"{cache}:/root/.cache/pip"),
+        *("run", "--rm", "--name", name, "--interactive", "--network", "host", "--volume", f"{cache}:/root/.cache/pip"),
         *podman.limits,
         *settings,
         *trusted,
         *(image, "sh", "-ec", SCRIPT, "sh", *(arguments or ["tests/unit"])),
     )
-    return subprocess.run(argv, input=packed_tree(), check=False).returncode
+    try:
+        return subprocess.run(argv, input=packed_tree(), check=False).returncode
+    finally:
+        # An interrupted client leaves its container running.
+        podman.run("rm", "--force", "--ignore", "--time", "0", name)
 
 
 def packed_tree(root: Path = ROOT) -> bytes:

@@ -1,4 +1,7 @@
-"""The attachments of a shared runtime are carried out on the cluster and reported, each by itself."""
+"""The attachments of a shared runtime are carried out on the cluster and reported, each by itself.
+
+Over 300 lines, because every part is tried on the same shared cluster.
+"""
 
 from dataclasses import dataclass, field
 from datetime import timedelta

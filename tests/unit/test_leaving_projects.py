@@ -12,7 +12,7 @@ from runner.model.times import stamp
 from runner.slurm import attached, attachment_bundle
 from runner.slurm.decide.attachments import PLAYBOOK
 from tests.unit.fake_slurm import FakeNode
-from tests.unit.lifecycle import asked_of, playbooks
+from tests.unit.lifecycle import ask_whole, asked_of, playbooks
 from tests.unit.teardown import decommission
 from tests.unit.test_follow_attachments import ALLOWED, A, B, SharedSlurm, account, attachment, shared, ticks
 from tests.unit.worlds import NOW, of_kind
@@ -79,3 +79,17 @@ def test_terms_of_a_detach_that_cannot_be_read_cancel_no_job(slurm: SharedSlurm,
     now, _, plays = ticks(shared(attachment(status="detaching", detach_parameters=terms)), slurm)
     assert {str(play.terms["slurm_projects_cancelled"]) for play in plays if play.playbook == PLAYBOOK} == {"[]"}
     assert "None is cancelled: detach_parameters" in str((now.attachments[0].status_detail or {})["waiting"])
+
+
+def test_projects_of_a_stopped_cluster_are_not_called_healthy_until_it_serves_again(slurm: SharedSlurm) -> None:
+    now, _, _ = ticks(shared(attachment(), attachment(B, status="detached")), slurm)
+    assert now.attachments[0].health == "healthy"
+    now, _, _ = ticks(asked_of(now, ask_whole("stop")), slurm)
+    one, gone = now.attachments
+    assert (now.instance.status, one.status, one.health) == ("stopped", "active", "unknown")
+    assert (one.status_detail or {})["waiting"] == "the cluster to serve: it is stopped" and gone.health is None
+    now, steps, _ = ticks(now, slurm, 1)
+    assert not of_kind(steps, SetAttachment), "written once"
+    now, _, _ = ticks(asked_of(now, ask_whole("start")), slurm)
+    one = now.attachments[0]
+    assert (now.instance.status, one.health, (one.status_detail or {})["waiting"]) == ("running", "healthy", None)

@@ -65,6 +65,7 @@ INSTANCE: tuple[Rule[[World]], ...] = (
     Rule("claim an instance operation", partial(queue.claim_next, verbs=VERBS)),
     Guard("carry out an instance operation", partial(queue.carry_out, verbs=VERBS)),
     Guard("wait for another runner's operation", queue.wait_for_another_runner),
+    Rule("report projects of a cluster that does not serve", attachments.report_not_served),
     Guard("leave a stopped instance stopped", instance_status.keep_stopped),
     Guard("refuse operations on a failed instance", instance_status.refuse_on_failed),
     *DEPLOY,

@@ -101,6 +101,19 @@ def report_instance(world: World, controller: Member) -> list[Step]:
     return status.report_instance(world, controller, shown(world, controller))
 
 
+def report_not_served(world: World) -> list[Step]:
+    """A cluster that is stopped or failed serves no project, whatever was carried out for it before."""
+    if not world.instance.is_shared or world.instance.status not in (InstanceStatus.STOPPED, InstanceStatus.FAILED):
+        return []
+    steps: list[Step] = []
+    for one in world.attachments:
+        detail = {**(one.status_detail or {}), "waiting": f"the cluster to serve: it is {world.instance.status}"}
+        changes = {"health": str(Health.UNKNOWN), "status_detail": detail}
+        if one.status != AttachmentStatus.DETACHED and one.differs(changes):
+            steps.append(SetAttachment("its cluster does not serve", one, changes))
+    return steps
+
+
 def require_all_leave(world: World) -> None:
     """A cluster is taken down after its projects. One that detaches may be waiting for a cluster that is broken."""
     stay = [

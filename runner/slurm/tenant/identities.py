@@ -145,8 +145,8 @@ class _Book:
                 self.keep_out(attachment, "identity_conflict", f"identity {identity.subject}: {conflict}")
 
     def _may_be_anothers(self, attachment: Attachment, person: Person) -> bool:
-        known = self._without_notes
-        return known is not None and (attachment.id in known or not person.is_derived)
+        without = self._without_notes
+        return without is not None and (attachment.id in without or not person.is_derived)
 
     def keep_out(self, attachment: Attachment, code: str, message: str) -> None:
         self.roster.kept_out.append(KeptOut(attachment.id, code, message))

@@ -26,6 +26,7 @@ READ_AGAIN = {
     "attachments",
     "unreadable_attachments",
     "neighbours",
+    "entitlements",
     "complete",
 }
 

@@ -62,8 +62,8 @@ def observe(
     more_of_instance, unknown_of_instance = missing.instance_operations(client, instance, instance_operations)
     listed = {allocation.id: allocation for allocation in (allocations or client.allocations)()}
     found, unknown = missing.allocations(client, listed, members, (*operations, *more))
-    seeds = client.contract.seeds_operations or instance.is_shared
-    history = None if seeds or instance.status not in NOT_DEPLOYED else client.member_operations(instance.id)
+    is_seeded = instance.status not in NOT_DEPLOYED or instance.is_shared or client.contract.seeds_operations
+    history = None if is_seeded else client.member_operations(instance.id)
     # An operation that is yet to be requested begins in this tick, too.
     about_to_begin = history is not None or neighbours.matter((*operations, *more), members, app.components)
     return World(

@@ -127,8 +127,9 @@ class Reporter:
         instance = self.writer.instance
         key = idempotency_key("event", instance.id, step.kind, step.cause)
         assumed = step.kind in events.ASSUMED
+        client = self._impatient if assumed else self._client
         try:
-            (self._impatient if assumed else self._client).post_event(instance, step.kind, step.data, key=key)
+            client.post_event(instance, step.kind, step.data, key=key)
         except PlatformError as refusal:
             if isinstance(refusal, Conflict) and refusal.code == "idempotency_conflict":
                 log.get().info("event already posted with other data", event_type=step.kind)

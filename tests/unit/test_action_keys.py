@@ -25,6 +25,7 @@ METHODS = {name for name, _ in inspect.getmembers(Client, inspect.isfunction) if
 RUNNER = {
     "loop/run",
     "loop/tick",
+    "loop/process_lock",
     "observe/world",
     "observe/entitlements",
     "observe/missing",
@@ -43,7 +44,7 @@ RUNNER = {
 }
 PERSON = {"cli/requests"}
 # Commands of a tenant's administrator, and of a project on a runtime that it is attached to.
-TENANT = {"cli/shared", "cli/shared_records", "cli/contributions"}
+TENANT = {"cli/commands", "cli/shared", "cli/shared_records", "cli/contributions"}
 # The record of work by hand: with a person's token, in an emergency with the service account's.
 CATALOG = {"cli/catalog"}
 EITHER = {"cli/main", "cli/member_operations", "cli/follow", "cli/explain", "observe/find", "report/hand_record"}

@@ -19,6 +19,7 @@ from runner.model.platform import Member, Operation
 from runner.model.world import Policy, World
 from runner.observe.find import find_member
 from runner.observe.world import observe
+from runner.platform.contract import DEFAULT
 from runner.report.leases import LostLease
 from runner.report.ownership import check_still_ours
 from runner.slurm.app import SLURM
@@ -173,6 +174,7 @@ class Platform:
     """Records of one instance, as observe reads them."""
 
     project = PROJECT
+    contract = DEFAULT
 
     def __init__(self, members: list[Member], operations: list[Operation]) -> None:
         self._members, self._operations = members, operations

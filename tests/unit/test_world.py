@@ -27,6 +27,7 @@ READ_AGAIN = {
     "unreadable_attachments",
     "entitlements",
     "neighbours",
+    "entitlements",
     "complete",
 }
 

@@ -83,7 +83,7 @@ def test_an_instance_attached_to_a_tenants_control_plane_is_left_alone(dialable:
     done = gpuaas_slurm(environment(dialable, GPUAAS_APP_SLUG=made["app_slug"], GPUAAS_LOG_FORMAT="json"), "run")
     ends(done, 0)
     why = held_back(done.stderr)
-    assert "attached to a tenant's control plane" in why and all(f"{name} {made[name]!r}" in why for name in SCOPED)
+    assert "it uses a tenant's shared runtime" in why and all(f"{name} {made[name]!r}" in why for name in SCOPED)
     assert writes(dialable, mark) == [] and dialable.shown(made)["status"] == "requested"
 
 

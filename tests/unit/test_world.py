@@ -27,7 +27,6 @@ READ_AGAIN = {
     "unreadable_attachments",
     "entitlements",
     "neighbours",
-    "entitlements",
     "complete",
 }
 

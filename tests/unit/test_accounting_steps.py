@@ -309,6 +309,15 @@ DEEDS = st.tuples(
 )
 
 
+def test_an_account_below_a_listed_one_that_a_person_made_admits_none() -> None:
+    fake, goal = fresh(), wanted(account(A, "ann"), main=[A])
+    apply(fake, goal)
+    mischief(fake, "below", A, "cat")
+    assert ("cat", "sub", "main") in fake.accepted()
+    apply(fake, goal)
+    assert fake.accepted() == {("ann", A, "main")}
+
+
 @given(st.lists(goals(), min_size=1, max_size=4), st.data())
 @settings(max_examples=60, deadline=None)
 def test_who_is_not_allowed_cannot_submit_at_any_step(history: list[Wanted], data: st.DataObject) -> None:

@@ -75,6 +75,8 @@ class Settings(Strict):
     token_ttl_seconds: int | None = Field(None, ge=1)
     delivery_ttl_seconds: int | None = Field(None, ge=1)
     vault_ttl_seconds: int | None = Field(None, ge=1)
+    # 1: the platform issues runtime secrets.
+    runtime_secret_issue: int | None = Field(None, ge=0, le=1)
 
 
 def router(store: Store, faults: Faults, log: RequestLog, admin_token: str) -> APIRouter:

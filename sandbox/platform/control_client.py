@@ -130,7 +130,7 @@ class ControlClient:
         self._call("POST", "/signing-keys/rotate", immediate=immediate)
 
     def change_settings(self, **settings: int) -> None:
-        """token_ttl_seconds, delivery_ttl_seconds, vault_ttl_seconds."""
+        """token_ttl_seconds, delivery_ttl_seconds, vault_ttl_seconds, runtime_secret_issue."""
         self._call("PUT", "/settings", settings)
 
     def put_artifact_rule(

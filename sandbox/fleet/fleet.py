@@ -4,7 +4,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,16 @@ from sandbox.fleet.keys import KeyPair
 from sandbox.fleet.projects import Projects
 from sandbox.fleet.runtime import Podman
 from sandbox.platform import process
-from sandbox.platform.control_client import ControlClient
+from sandbox.platform.control_client import ControlClient, ControlError
+
+
+@dataclass(frozen=True)
+class OtherVault:
+    """A Vault that is not the sandbox's, and a token that may make mounts, policies and AppRoles there."""
+
+    address: str
+    token: str = field(repr=False)
+
 
 # Called when a stage begins (seconds is None) and when it is done.
 Progress = Callable[[str, float | None], None]
@@ -52,6 +61,7 @@ class Fleet:
         warm: bool = False,
         gpus: Gpus = NO_GPUS,
         port: int | None = None,
+        vault: OtherVault | None = None,
     ) -> None:
         """Have at least so many hosts of this kind, and a platform that offers them as active allocations.
 
@@ -60,9 +70,9 @@ class Fleet:
         there = {host.name: host.spec for host in self.hosts()}
         wanted = [HostSpec(f"gs-{n}", suite, warm, gpus) for n in range(1, hosts + 1)]
         kept = [replace(spec, gpus=there[spec.name].gpus) if spec.name in there else spec for spec in wanted]
-        self.ensure(kept, port=port)
+        self.ensure(kept, port=port, vault=vault)
 
-    def ensure(self, specs: Sequence[HostSpec], port: int | None = None) -> None:
+    def ensure(self, specs: Sequence[HostSpec], port: int | None = None, vault: OtherVault | None = None) -> None:
         """The same for hosts of any names and kinds."""
         hosts = self._hosts()
         with places.locked(self.name):
@@ -76,6 +86,8 @@ class Fleet:
                 hosts.images(missing)
             with self._stage("platform"):
                 control = self._start_platform(port)
+                if vault:
+                    self._use_vault(control, vault)
                 enrolment = enrol(control, bundle_dir() / "app", Enrolment.load(self._record))
                 enrolment.save(self._record)
             key = None if enrolment.login_key else KeyPair.generate()
@@ -98,7 +110,26 @@ class Fleet:
         return {**self._addresses(), **enrolment.env()}
 
     def _addresses(self) -> dict[str, str]:
-        return {"GPUAAS_BASE_URL": self.url, "VAULT_ADDR": self.url}
+        vault = self.control().other_vault()
+        if not vault:
+            return {"GPUAAS_BASE_URL": self.url, "VAULT_ADDR": self.url}
+        mounts = dict.fromkeys(("GPUAAS_VAULT_MOUNT", "GPUAAS_VAULT_APPROLE_MOUNT"), vault["mount"])
+        return {"GPUAAS_BASE_URL": self.url, "VAULT_ADDR": vault["address"], **mounts}
+
+    def _release_vault(self) -> str | None:
+        """Remove what was made in another Vault; what the sandbox has itself goes in any case."""
+        found = process.running(self._platform_state)
+        try:
+            if found is not None:
+                ControlClient(found.base_url, found.admin_token).release_vault()
+        except ControlError as error:
+            return str(error)
+        return None
+
+    def _use_vault(self, control: ControlClient, vault: OtherVault) -> None:
+        if Enrolment.load(self._record) and not control.other_vault():
+            raise CannotRunError(f"fleet {self.name!r} keeps its secrets in its own stand-in; use another name")
+        control.use_vault(vault.address, vault.token, f"gpuaas-sandbox-{self.name}"[:63])
 
     @property
     def projects(self) -> Projects:
@@ -214,10 +245,13 @@ class Fleet:
         hosts = self._hosts()
         with places.locked(self.name):
             with self._stage("platform"):
+                left = self._release_vault()
                 process.stop(self._platform_state)
             with self._stage("hosts"):
                 hosts.remove_all()
             places.forget(self.name)
+            if left:
+                raise FleetError(f"sandbox {self.name}: removed, but its mounts and policies are left: {left}")
             return remove_images(hosts.podman) if images else []
 
     @property

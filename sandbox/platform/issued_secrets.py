@@ -6,10 +6,9 @@ Off by default: then the call answers 404, as on a platform that has none.
 import base64
 import secrets
 
-from sandbox.platform import clock, credentials, wrapping
+from sandbox.platform import credentials, custody
 from sandbox.platform.calls import Call, Reply, operation
 from sandbox.platform.errors import ApiError
-from sandbox.platform.vault_kv import latest, write
 
 SETTING = "runtime_secret_issue"
 KIND = "runtime_secret"
@@ -29,10 +28,15 @@ def issue(call: Call) -> Reply:
     call.require_not_deleted()
     name = call.given.body["name"]
     path = _path(call.current.doc["id"], name)
-    kept = latest(call.tx, path)
-    if kept is None:
-        kept = write(call.tx, path, {"value": base64.b64encode(secrets.token_bytes(BYTES)).decode()}, cas=0)
+    keeper = custody.of(call.tx)
+    secret = keeper.kept(path)
+    if secret is None:
+        secret = {"value": base64.b64encode(secrets.token_bytes(BYTES)).decode()}
+        keeper.keep(path, secret)
     ttl = int(call.tx.setting("delivery_ttl_seconds", str(credentials.DELIVERY_TTL_SECONDS)))
-    token, expires = wrapping.wrap(call.tx, kept.data or {}, ttl)
-    body = {"vault_addr": call.origin, "wrapping_token": token, "expires_at": clock.stamp(expires)}
-    return Reply(body, 201, touched=(KIND, f"{call.current.doc['id']}/{name}"), changes={"issued": True})
+    return Reply(
+        keeper.delivery(secret, ttl, call.origin),
+        201,
+        touched=(KIND, f"{call.current.doc['id']}/{name}"),
+        changes={"issued": True},
+    )

@@ -11,9 +11,10 @@ from typing import Annotated
 import typer
 
 from sandbox.fleet.errors import CannotRunError, FleetError
-from sandbox.fleet.fleet import Fleet, OtherVault
+from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.gpus import MODELS, MOST, Gpus
 from sandbox.fleet.images import SUITES
+from sandbox.fleet.other_vault import OtherVault
 from sandbox.platform.control_client import ControlError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)

@@ -4,14 +4,14 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from runner.act.bundle import bundle_dir
-from sandbox.fleet import places
+from sandbox.fleet import other_vault, places
 from sandbox.fleet.enrolment import (
     Enrolment,
     administrator_env,
@@ -26,19 +26,11 @@ from sandbox.fleet.gpus import Gpus
 from sandbox.fleet.hosts import Host, Hosts, HostSpec, checked_name
 from sandbox.fleet.images import remove_images
 from sandbox.fleet.keys import KeyPair
+from sandbox.fleet.other_vault import OtherVault
 from sandbox.fleet.projects import Projects
 from sandbox.fleet.runtime import Podman
 from sandbox.platform import process
-from sandbox.platform.control_client import ControlClient, ControlError
-
-
-@dataclass(frozen=True)
-class OtherVault:
-    """A Vault that is not the sandbox's, and a token that may make mounts, policies and AppRoles there."""
-
-    address: str
-    token: str = field(repr=False)
-
+from sandbox.platform.control_client import ControlClient
 
 # Called when a stage begins (seconds is None) and when it is done.
 Progress = Callable[[str, float | None], None]
@@ -87,7 +79,7 @@ class Fleet:
             with self._stage("platform"):
                 control = self._start_platform(port)
                 if vault:
-                    self._use_vault(control, vault)
+                    other_vault.use(control, vault, self.name, is_new=not self.enrolled)
                 enrolment = enrol(control, bundle_dir() / "app", Enrolment.load(self._record))
                 enrolment.save(self._record)
             key = None if enrolment.login_key else KeyPair.generate()
@@ -110,26 +102,7 @@ class Fleet:
         return {**self._addresses(), **enrolment.env()}
 
     def _addresses(self) -> dict[str, str]:
-        vault = self.control().other_vault()
-        if not vault:
-            return {"GPUAAS_BASE_URL": self.url, "VAULT_ADDR": self.url}
-        mounts = dict.fromkeys(("GPUAAS_VAULT_MOUNT", "GPUAAS_VAULT_APPROLE_MOUNT"), vault["mount"])
-        return {"GPUAAS_BASE_URL": self.url, "VAULT_ADDR": vault["address"], **mounts}
-
-    def _release_vault(self) -> str | None:
-        """Remove what was made in another Vault; what the sandbox has itself goes in any case."""
-        found = process.running(self._platform_state)
-        try:
-            if found is not None:
-                ControlClient(found.base_url, found.admin_token).release_vault()
-        except ControlError as error:
-            return str(error)
-        return None
-
-    def _use_vault(self, control: ControlClient, vault: OtherVault) -> None:
-        if Enrolment.load(self._record) and not control.other_vault():
-            raise CannotRunError(f"fleet {self.name!r} keeps its secrets in its own stand-in; use another name")
-        control.use_vault(vault.address, vault.token, f"gpuaas-sandbox-{self.name}"[:63])
+        return {"GPUAAS_BASE_URL": self.url, "VAULT_ADDR": self.url, **other_vault.variables(self.control())}
 
     @property
     def projects(self) -> Projects:
@@ -245,7 +218,7 @@ class Fleet:
         hosts = self._hosts()
         with places.locked(self.name):
             with self._stage("platform"):
-                left = self._release_vault()
+                left = other_vault.release(process.running(self._platform_state))
                 process.stop(self._platform_state)
             with self._stage("hosts"):
                 hosts.remove_all()

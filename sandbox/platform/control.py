@@ -17,11 +17,10 @@ from sandbox.platform import (
     auth,
     control_policies,
     control_tenants,
+    control_vault,
     credentials,
-    custody,
     entitlements,
     projects,
-    vault,
 )
 from sandbox.platform.errors import not_found
 from sandbox.platform.faults import Fault, Faults
@@ -80,12 +79,6 @@ class Settings(Strict):
     runtime_secret_issue: int | None = Field(None, ge=0, le=1)
 
 
-class OtherVault(Strict):
-    address: str = Field(pattern=r"^https?://[^/@]+/?$")
-    token: str = Field(min_length=1, repr=False)
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
-
-
 def router(store: Store, faults: Faults, log: RequestLog, admin_token: str) -> APIRouter:
     def admin_only(request: Request) -> None:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -99,6 +92,7 @@ def router(store: Store, faults: Faults, log: RequestLog, admin_token: str) -> A
     _add_platform_state(routes, store)
     control_policies.add(routes, store)
     control_tenants.add(routes, store)
+    control_vault.add(routes, store)
     _add_observation(routes, store, faults, log)
     return routes
 
@@ -118,19 +112,6 @@ def _add_projects(routes: APIRouter, store: Store) -> None:
             row = apps.register(tx, manifest)
             entitlements.grant(tx, app_slug=manifest["app_slug"])
             return apps.in_catalog(row.doc, row.etag)
-
-    @routes.post("/projects/{project_id}/approle")
-    def create_approle(project_id: str) -> Doc:
-        with store.transaction(write=True) as tx:
-            projects.org_of(tx, project_id)
-            return custody.of(tx).project_role(project_id)
-
-    @routes.post("/projects/{project_id}/vault-tokens/expire")
-    def expire_vault_tokens(project_id: str) -> Doc:
-        with store.transaction(write=True) as tx:
-            projects.org_of(tx, project_id)
-            vault.expire_tokens(tx, project_id)
-        return {}
 
 
 def _add_principals(routes: APIRouter, store: Store) -> None:
@@ -227,32 +208,6 @@ def _add_platform_state(routes: APIRouter, store: Store) -> None:
             for name, value in given.items():
                 tx.set_setting(name, str(value))
         return given
-
-    @routes.put("/vault")
-    def use_vault(given: OtherVault) -> Doc:
-        """Keep secrets in another Vault. Before anything is kept: nothing moves from one to the other."""
-        with store.transaction(write=True) as tx:
-            before = custody.another(tx)
-            if before and (before.address, before.name) != (given.address.rstrip("/"), given.name):
-                raise HTTPException(409, f"secrets are kept at {before.address}: another sandbox can use another Vault")
-            found = custody.use(tx, given.address, given.token, given.name)
-            if before is None:
-                found.prepare()
-        return {"address": found.address, "mount": found.name}
-
-    @routes.get("/vault")
-    def shown_vault() -> Doc:
-        with store.transaction(write=False) as tx:
-            found = custody.another(tx)
-        return {"address": found.address, "mount": found.name} if found else {}
-
-    @routes.delete("/vault")
-    def release_vault() -> Doc:
-        """Remove from another Vault what the sandbox made there."""
-        with store.transaction(write=True) as tx:
-            if found := custody.another(tx):
-                found.release()
-        return {}
 
 
 def _rows(store: Store, table: Literal["audit", "violations"], json_column: str) -> list[Doc]:

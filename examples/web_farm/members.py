@@ -5,14 +5,15 @@ from uuid import UUID
 
 from examples.web_farm.components import BALANCER, WEB
 from examples.web_farm.reports import Answers
-from runner.intent import host_keys
+from runner.intent import host_keys, placement_policy
 from runner.intent.connection import read_address, read_target
 from runner.intent.errors import IntentError
 from runner.model import claims
 from runner.model.member_notes import Leave, MemberNotes
 from runner.model.names import host_name
+from runner.model.neighbours import is_undeployed
 from runner.model.plan import AdapterError, SetMember, Wait
-from runner.model.platform import IN_SERVICE, NOT_FOUND, OPEN, UNFINISHED, Member, MemberStatus, Operation
+from runner.model.platform import IN_SERVICE, NOT_FOUND, OPEN, UNFINISHED, Allocation, Member, MemberStatus, Operation
 from runner.model.records import Detail
 from runner.model.world import Outcome, World
 
@@ -73,6 +74,8 @@ def before_play(world: World, member: Member, act: str) -> SetMember | Wait | No
     if allocation.status != "active":
         message = f"allocation {allocation.id} is {allocation.status}, not active: choose another one"
         return failed(world, member, AdapterError("allocation_not_active", message))
+    if is_undeployed(member) and (policy := _by_policy(world, member, allocation)):
+        return policy
     try:
         read_target(allocation, member)
     except IntentError as problem:
@@ -81,6 +84,18 @@ def before_play(world: World, member: Member, act: str) -> SetMember | Wait | No
     if why := notes.attempts.not_due(world.now):
         return Wait(why, name)
     return Wait("the next tick continues", name) if world.did(act, member) else None
+
+
+def _by_policy(world: World, member: Member, allocation: Allocation) -> SetMember | Wait | None:
+    """No machine becomes part of a farm without a clear yes; one that is part of it stays when that ends."""
+    if world.entitlements is None or world.entitlements.held:
+        return Wait(placement_policy.held(world.entitlements) or "", host_name(member))
+    try:
+        placement_policy.check_entitled(world.entitlements, [world.instance.project_id], world.instance.app_slug)
+        placement_policy.check_allocation(world.entitlements, world.instance.effective_policy, allocation)
+    except IntentError as problem:
+        return failed(world, member, AdapterError(problem.code, problem.message))
+    return None
 
 
 def concluded(world: World, member: Member, outcome: Outcome) -> SetMember:

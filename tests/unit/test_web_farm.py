@@ -9,6 +9,7 @@ from examples.web_farm import members
 from examples.web_farm.farm import WEB_FARM
 from examples.web_farm.reports import FarmReports
 from runner.loop.dry_run import dry_run
+from runner.model.entitlements import Entitlements
 from runner.model.neighbours import Neighbours
 from runner.model.plan import Claim, Play, Refuse, SetInstance, SetMember, SkipPlay, Wait
 from runner.model.platform import Member, MemberStatus, Resolution
@@ -16,6 +17,7 @@ from runner.model.world import Outcome, World
 from tests.unit import worlds
 from tests.unit.worlds import ME, NOW, THEIR_CLAIM, allocation, claimed_by_us, fresh_id
 
+FREE = Entitlements(missing=True, required=False)
 ALLOCATIONS = {one.id: one for one in (allocation(1), allocation(2), allocation(3))}
 
 
@@ -41,7 +43,7 @@ def add(*numbers: int, **changes: Any) -> Any:
 
 def farm(*found: Member, **changes: Any) -> World:
     fields: dict[str, Any] = {"instance": instance(), "members": found, "allocations": ALLOCATIONS}
-    fields |= {"now": NOW, "runner_id": ME, "neighbours": Neighbours()}
+    fields |= {"now": NOW, "runner_id": ME, "neighbours": Neighbours(), "entitlements": FREE}
     return World(**fields | changes)
 
 
@@ -59,6 +61,22 @@ def test_a_deny_of_policy_fails_the_members_and_touches_no_host() -> None:
     assert isinstance(skip, SkipPlay) and skip.error.code == "artifact_denied"
     (failed,) = (one for one in WEB_FARM.decide(world.after(skip)).steps if isinstance(one, SetMember))
     assert failed.status == MemberStatus.FAILED
+
+
+@pytest.mark.parametrize(
+    ("entitlements", "code"),
+    [(Entitlements(), "not_entitled"), (Entitlements(missing=True), "entitlement_policy_missing")],
+)
+def test_a_project_without_entitlement_gets_no_machine(entitlements: Entitlements, code: str) -> None:
+    world = farm(member("balancer", 1), entitlements=entitlements)
+    (failed, *_) = (one for one in WEB_FARM.decide(world).steps if isinstance(one, SetMember))
+    assert failed.status == MemberStatus.FAILED
+    assert failed.detail["last_adapter_error"]["code"] == code
+
+
+def test_while_entitlements_cannot_be_read_nothing_begins_and_nothing_fails() -> None:
+    world = farm(member("balancer", 1), entitlements=Entitlements(held="no answer"))
+    assert not any(isinstance(one, SetMember | Claim | Play) for one in WEB_FARM.decide(world).steps)
 
 
 @pytest.mark.parametrize(

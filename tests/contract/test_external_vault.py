@@ -15,11 +15,14 @@ import pytest
 from runner.act.vault import SecretsError, Vault
 from runner.model.platform import Delivery
 from runner.slurm.app import SLURM
+from sandbox.fleet.fleet import Fleet
+from sandbox.fleet.other_vault import OtherVault
 from sandbox.platform import process
 from sandbox.platform.app import DATABASE_FILE
 from sandbox.platform.control_client import ControlError
+from tests.commands import ends
 from tests.platform_process import Platform, Project, start_platform, stop_platform
-from tests.runner_process import settings
+from tests.runner_process import gpuaas_slurm, settings
 from tests.vault_under_test import GIVEN
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----canary-5f2e-----END OPENSSH PRIVATE KEY-----"
@@ -150,3 +153,25 @@ def test_what_the_platform_made_in_the_other_vault_goes_with_it(other: Other, tm
         stop_platform(platform)
     assert set(other.admin.sys.list_mounted_secrets_engines()["data"]) == before
     assert not [one for one in other.admin.sys.list_policies()["data"]["policies"] if one.startswith(name)]
+
+
+def test_a_fleet_with_another_vault_says_so_to_runners_and_leaves_nothing_there(other: Other) -> None:
+    fleet = Fleet(f"vault-{uuid.uuid4().hex[:6]}")
+    before = set(other.admin.sys.list_mounted_secrets_engines()["data"])
+    try:
+        fleet.ensure([], vault=OtherVault(other.address, other.token))
+        given = fleet.env()
+        login = hvac.Client(url=given["VAULT_ADDR"])
+        role = {"role_id": given["VAULT_ROLE_ID"], "secret_id": given["VAULT_SECRET_ID"]}
+        login.auth.approle.login(**role, mount_point=given["GPUAAS_VAULT_APPROLE_MOUNT"])
+        assert given["VAULT_ADDR"] == other.address and login.token
+        assert f"{given['GPUAAS_VAULT_MOUNT']}/" in other.admin.sys.list_mounted_secrets_engines()["data"]
+    finally:
+        fleet.down()
+    assert set(other.admin.sys.list_mounted_secrets_engines()["data"]) == before
+
+
+def test_another_vault_without_a_token_for_it_is_refused(other: Other) -> None:
+    ran = gpuaas_slurm({}, "sandbox", "up", "--name", "never-made", "--vault", other.address)
+    ends(ran, 2)
+    assert "VAULT_TOKEN" in ran.stderr

@@ -133,8 +133,6 @@ END_TO_END = (
     EndToEnd("example_app", 200, {"trixie": "full"}, bare=True),
     # The adapter's decisions, shown on one Debian; decommission has both roles on one host in every merge.
     EndToEnd("same_node", 200, {"bookworm": "full"}),
-    # Another process as the Vault; contract/test_external_vault.py tests the same calls in every merge.
-    EndToEnd("external_vault", 240, {"bookworm": "full"}),
     EndToEnd("neighbours", 240, {"bookworm": "full"}),
 )
 

@@ -1,7 +1,4 @@
-"""The platform's API as typed calls of one scope: records, lists, operations, events and credentials.
-
-Over 300 lines, because every call that the runner makes has its one method here.
-"""
+"""The platform's API as typed calls of one scope: records, lists, operations, events and credentials."""
 
 import uuid
 from datetime import datetime

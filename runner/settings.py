@@ -323,11 +323,11 @@ def _file_values(path: Path, fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
 
 
 def load(of_app: type[BaseModel]) -> Settings:
-    """Read and validate the runner's settings and those of the app.
+    """Read and validate the runner's settings and those of the app, which may give ours another default.
 
     SettingsError names every wrong setting, and quotes no value that could be a secret.
     """
-    kind: type[Settings] = create_model("Settings", __base__=(Settings, of_app))  # type: ignore[arg-type]
+    kind: type[Settings] = create_model("Settings", __base__=(of_app, Settings))  # type: ignore[arg-type]
     config = os.environ.get("GPUAAS_CONFIG")
     values = _file_values(Path(config), kind.model_fields) if config else {}
     try:

@@ -125,7 +125,8 @@ def add_event(result: RunResult, event: MemberEvent | NoHostsMatched | None) -> 
     before = result.outcomes.get(event.member_id, Outcome())
     outcome = Outcome(event.phase or before.phase, {**before.detail, **event.detail}, before.error or event.error)
     outcomes = {**result.outcomes, event.member_id: outcome}
-    return replace(result, outcomes=outcomes, snapshot=event.snapshot or result.snapshot)
+    # An app's snapshot may be empty: nothing was seen, which is not the same as no snapshot.
+    return replace(result, outcomes=outcomes, snapshot=result.snapshot if event.snapshot is None else event.snapshot)
 
 
 def translate(events: Iterable[Event], members: Mapping[str, ReportReader]) -> RunResult:

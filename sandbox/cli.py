@@ -1,6 +1,7 @@
 """Commands of the sandbox: a local platform and a fleet of container hosts, on this machine."""
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from sandbox.fleet.errors import CannotRunError, FleetError
 from sandbox.fleet.fleet import Fleet
 from sandbox.fleet.gpus import MODELS, MOST, Gpus
 from sandbox.fleet.images import SUITES
+from sandbox.fleet.other_vault import OtherVault
 from sandbox.platform.control_client import ControlError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
@@ -43,14 +45,26 @@ def up(
     gpu_model: Annotated[str, typer.Option("--gpu-model", help=f"Their model: {', '.join(MODELS)}.")] = "a100",
     name: Name = "demo",
     port: Annotated[int | None, typer.Option("--port", help="The platform's port; default: any free port.")] = None,
+    vault: Annotated[
+        str | None, typer.Option("--vault", help="Address of a Vault to keep secrets in; its token is VAULT_TOKEN.")
+    ] = None,
 ) -> None:
     """Start what is missing. A second call changes nothing; a larger number of hosts adds hosts."""
     with _exit_codes():
         fleet = Fleet(name, progress=_show_progress)
-        fleet.up(hosts=hosts, suite=suite, warm=warm, gpus=Gpus(gpus, gpu_model), port=port)
+        fleet.up(hosts=hosts, suite=suite, warm=warm, gpus=Gpus(gpus, gpu_model), port=port, vault=_other_vault(vault))
         option = "" if name == "demo" else f" --name {name}"
         typer.echo(f"sandbox {name}: {len(fleet.hosts())} hosts, platform at {fleet.url}")
         typer.echo(f'next: eval "$(gpuaas-slurm sandbox env{option})" && gpuaas-slurm get allocations')
+
+
+def _other_vault(address: str | None) -> OtherVault | None:
+    if address is None:
+        return None
+    token = os.environ.get("VAULT_TOKEN")
+    if not token:
+        raise CannotRunError("--vault needs VAULT_TOKEN: a token that may make mounts, policies and AppRoles there")
+    return OtherVault(address, token)
 
 
 @app.command()

@@ -53,6 +53,7 @@ class StudioMetrics:
 
 
 class Studio:
+    bundle = None
     metrics = StudioMetrics()
     components = Components(lead="director", others=("painter",), joining=("hire",))
     settings = StudioSettings

@@ -44,7 +44,6 @@ class LookupModule(LookupBase):  # type: ignore[misc]
         from runner import settings
         from runner.act import play_secrets
         from runner.act.vault import SecretsError, Vault
-        from runner.slurm.app import SLURM
 
         if constants.DEFAULT_DEBUG or constants.DEFAULT_KEEP_REMOTE_FILES:
             raise AnsibleLookupError(
@@ -55,6 +54,8 @@ class LookupModule(LookupBase):  # type: ignore[misc]
             path = os.environ.get(play_secrets.SOCKET_VARIABLE)
             if path:
                 return [play_secrets.fetch_secret(path, instance, name, step) for name in terms]
+            from runner.slurm.app import SLURM  # by hand only: the runner of a play serves the secrets of its own app
+
             vault = Vault(settings.load(SLURM.settings), SLURM.runtime_secrets)
             return [vault.runtime_secret(UUID(instance), name, step) for name in terms]
         except (SecretsError, settings.SettingsError, OSError, ValueError) as error:

@@ -4,6 +4,8 @@ import re
 import sys
 from pathlib import Path
 
+from runner.model.app import App
+
 
 def bundle_dir() -> Path:
     """The directory that holds ansible.cfg, playbooks/ and roles/."""
@@ -15,6 +17,11 @@ def bundle_dir() -> Path:
     raise FileNotFoundError(
         f"the Ansible bundle is in neither {checkout} nor {installed}: reinstall it, or run from a checkout"
     )
+
+
+def of_app(app: App) -> Path:
+    """The directory with the app's ansible.cfg and playbooks/."""
+    return Path(app.bundle) if app.bundle else bundle_dir()
 
 
 def error_codes() -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Gives plays access to secrets: runtime secrets from Vault, and the ssh key through an agent that ends with the play.
+"""Gives plays access to secrets: runtime secrets, and the ssh key through an agent that ends with the play.
 
 A secret never goes into an argument, an environment block or a file on this machine. Plays fetch runtime secrets
 by name over a private Unix socket (`secret_server`); ssh finds its key in a private ssh-agent (`ssh_agent`). Each
@@ -17,10 +17,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 from uuid import UUID
 
 from runner import log
 from runner.act.inventory import Agent
+from runner.act.runtime_secrets import RuntimeSecrets
 from runner.act.scratch import scratch
 from runner.act.vault import SPENT, SecretsError, Vault
 from runner.intent.errors import IntentError
@@ -67,6 +69,10 @@ def read_agents(text: str | None) -> dict[UUID, Agent] | None:
         raise IntentError("claims_invalid", message) from None
 
 
+class Source(Protocol):
+    def runtime_secret(self, instance_id: UUID, name: str, step: str = "current") -> str: ...
+
+
 class _Handler(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         server = self.server
@@ -93,12 +99,12 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 @contextlib.contextmanager
 def secret_server(
     directory: Path,
-    vault: Vault,
+    source: Source,
     only: UUID,
     given: Mapping[str, str] | None = None,
     refused: list[SecretsError] | None = None,
 ) -> Iterator[Path]:
-    """Answer `<instance> <name> <step>` on a socket in a private directory, from `given` or from Vault.
+    """Answer `<instance> <name> <step>` on a socket in a private directory, from `given` or from the source.
 
     Only for one instance: a host of the play may have influenced the request. Errors are added to `refused`, because
     the play itself reports only a failed task.
@@ -111,9 +117,9 @@ def secret_server(
             raise SecretsError("secret_foreign", "a play may read the secrets of its own instance only")
         if given and name in given and step == "current":
             return given[name]
-        with lock:  # hosts of one play ask in parallel, and hvac's session is not thread-safe
+        with lock:  # hosts of one play ask in parallel; hvac's session is not thread-safe
             try:
-                return play.run(vault.runtime_secret, instance_id, name, step)
+                return play.run(source.runtime_secret, instance_id, name, step)
             except SecretsError as error:
                 if refused is not None:
                     refused.append(error)
@@ -227,7 +233,8 @@ def access(
                 agents[credential] = Agent(str(path), _public_key(path))
             except (SecretsError, PlatformError) as error:
                 problems[credential] = _of_one_credential(error)
-        server = stack.enter_context(secret_server(directory, vault, instance.id, given, refused))
+        secrets = RuntimeSecrets(vault, stack.enter_context(client.clone()))
+        server = stack.enter_context(secret_server(directory, secrets, instance.id, given, refused))
         yield Access({"SSH_AUTH_SOCK": str(agent), SOCKET_VARIABLE: str(server)}, agents, problems)
 
 

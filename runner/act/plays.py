@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import log
-from runner.act import dns, inventory
-from runner.act.bundle import bundle_dir
+from runner.act import bundle, dns, inventory
 from runner.act.play_queue import PlaySlot
 from runner.act.play_secrets import Access
 from runner.act.scratch import SOCKETS, end_processes, scratch
@@ -98,11 +97,12 @@ def play(
                 on_member_event(found)
         return False  # ansible-runner keeps no event in a file
 
-    with _run_directory() as (directory, environment):
+    ansible_files = bundle.of_app(app)
+    with _run_directory(ansible_files) as (directory, environment):
         slot.record_event()  # names and secrets may have taken a while: a stall is counted from here
         run = ansible_runner.run(
             private_data_dir=str(directory),
-            playbook=str(bundle_dir() / "playbooks" / f"{step.playbook}.yml"),
+            playbook=str(ansible_files / "playbooks" / f"{step.playbook}.yml"),
             inventory=hosts,
             limit=",".join(sorted(members)),
             envvars={**environment, **access.environment, "ANSIBLE_FORKS": str(slot.forks)},
@@ -181,13 +181,13 @@ def stopped_result(result: RunResult, step: Play, error: AdapterError, app: App)
 
 
 @contextlib.contextmanager
-def _run_directory() -> Iterator[tuple[Path, dict[str, str]]]:
+def _run_directory(ansible_files: Path) -> Iterator[tuple[Path, dict[str, str]]]:
     """A private directory for one run, and the environment that keeps Ansible inside it."""
     with scratch() as directory:
         sockets = directory / SOCKETS
         sockets.mkdir(mode=0o700)
         environment = {
-            "ANSIBLE_CONFIG": str(bundle_dir() / "ansible.cfg"),
+            "ANSIBLE_CONFIG": str(ansible_files / "ansible.cfg"),
             # ansible-runner switches this off by default, and pinned keys would not be checked.
             "ANSIBLE_HOST_KEY_CHECKING": "True",
             "GPUAAS_RUN_BY_RUNNER": "1",

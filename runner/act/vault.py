@@ -30,6 +30,10 @@ from runner.telemetry.tracer import Tracer
 # SPENT means that another party used the ssh key's token: an alarm.
 SPENT, DENIED = "wrapping_token_spent", "vault_denied"
 
+# In the instance's path, in place of secrets: runner/act/runtime_secrets.py.
+ISSUED_ELSEWHERE = "issued_by"
+_ISSUED = re.compile(r"[!-~]{16,8192}")
+
 # Printable characters without quotes, backslash and #.
 _LOGIN = re.compile(r"""((?![:"'\\#])[!-~]){1,256}:((?!["'\\#])[!-~]){1,2048}""")
 
@@ -86,16 +90,19 @@ class Vault:
 
         Writes use check-and-set: of two writers one fails and reads again.
         """
-        secret = self._runtime_secrets.get(name)
-        if secret is None or step not in STEPS or (step != "current" and not secret.replaceable):
-            raise SecretsError("secret_unknown", f"there is no runtime secret called {name!r} to {step}")
+        secret = self.require_known(name, step)
         change, stored_name = STEPS[step]
         for _ in range(5):
             version, values = self._read(instance_id)
+            if ISSUED_ELSEWHERE in values:
+                raise SecretsError(
+                    "secret_issued_by_platform",
+                    f"the platform issues {name} of this instance: run the play through gpuaas-slurm exec",
+                )
             changed = change(values, name, lambda: generate(secret))
             if changed is None:
                 return str(values[stored_name(name)])
-            with contextlib.suppress(_LostRace):
+            with contextlib.suppress(LostRace):
                 self._write(instance_id, changed, version)
                 return str(changed[stored_name(name)])
         raise SecretsError(
@@ -103,6 +110,28 @@ class Vault:
             "Vault refused every check-and-set write, because others write too. It is tried again",
             "retryable",
         )
+
+    def require_known(self, name: str, step: str) -> RuntimeSecret:
+        """How the app has this secret made; SecretsError if it has none of that name, or none to do this with."""
+        secret = self._runtime_secrets.get(name)
+        if secret is None or step not in STEPS or (step != "current" and not secret.replaceable):
+            raise SecretsError("secret_unknown", f"there is no runtime secret called {name!r} to {step}")
+        return secret
+
+    def kept_names(self, instance_id: UUID) -> frozenset[str]:
+        """What is at the instance's path; nothing if it has never had anything."""
+        return frozenset(self._read(instance_id)[1])
+
+    def mark_issued_elsewhere(self, instance_id: UUID) -> None:
+        """Note that the platform issues this instance's secrets; LostRace if another runner wrote first."""
+        self._write(instance_id, {ISSUED_ELSEWHERE: "the platform"}, 0)
+
+    def unwrap_issued(self, delivery: Delivery) -> str:
+        """The value of a runtime secret that the platform issued, which can be unwrapped once."""
+        value = self._unwrap(delivery).get("value")
+        if not isinstance(value, str) or not _ISSUED.fullmatch(value):
+            raise SecretsError("secret_malformed", "the platform issued a runtime secret of another form than text")
+        return value
 
     def delete_secrets(self, instance_id: UUID) -> None:
         """Delete all secrets of the instance, in all versions. It is not an error if there are none."""
@@ -185,7 +214,7 @@ class Vault:
                 )
             )
         except _Refused:
-            raise _LostRace from None
+            raise LostRace from None
 
     def _login(self) -> None:
         settings = self._settings
@@ -298,7 +327,7 @@ class _Refused(Exception):
     """Vault understood the request and refused it."""
 
 
-class _LostRace(Exception):
+class LostRace(Exception):
     """Another writer was first."""
 
 

@@ -8,7 +8,7 @@ import typer
 
 from runner import log, settings
 from runner.act.vault import SecretsError
-from runner.loop import manual
+from runner.loop import hardening, manual
 from runner.loop.process_lock import AnotherRunner
 from runner.model.errors import PlatformError, RequestError
 from runner.model.platform import InstanceStatus
@@ -24,7 +24,7 @@ INTERRUPTED = 130  # as a shell reports Ctrl-C
 def load() -> Settings:
     loaded = settings.load(SLURM.settings)
     settings.clear_secrets()
-    _clear_ansible_settings()
+    hardening.clear_ansible_settings()
     log.configure(loaded)
     log.capture()
     return loaded
@@ -36,12 +36,6 @@ def require_one_scope(loaded: Settings) -> None:
         raise settings.SettingsError(
             ["GPUAAS_SHARED_RUNTIME_ID: is not set. With GPUAAS_ORG_ID it names the shared runtime to serve"]
         )
-
-
-def _clear_ansible_settings() -> None:
-    """Only the bundle's own file configures Ansible: exported settings may make plays print or keep secrets."""
-    for name in [one for one in os.environ if one.startswith("ANSIBLE_")]:
-        del os.environ[name]
 
 
 # What ends a command with a sentence and an exit code, and never with a traceback.

@@ -60,6 +60,10 @@ class RuntimeSecret:
 
 class App(Protocol):
     @property
+    def bundle(self) -> str | None:
+        """The directory with the app's ansible.cfg and playbooks/; None: the one that comes with this package."""
+
+    @property
     def components(self) -> Components:
         """The kinds of member, and the one that leads."""
 

@@ -241,3 +241,12 @@ class Client:
             source=bool(resolution.source),
         )
         return resolution
+
+    def issue_secret(self, instance_id: UUID, name: str) -> Delivery | None:
+        """A runtime secret that the platform issues, wrapped for one use; None if it has no such call."""
+        path = wire.issued_secrets(self.scope, instance_id)
+        try:
+            answer = self._transport.call("POST", path, json={"name": name}, key=uuid.uuid4().hex)
+        except NotFound:
+            return None
+        return self._records.body("POST", path, Delivery, answer.body)

@@ -76,6 +76,7 @@ KIND_OF: Final[dict[str, Kind]] = {
     "allocations": "allocation",
     "deliveries": "delivery",
     "resolutions": "resolution",
+    "issued_secrets": "delivery",
     "attachments": "attachment",
     "me": "caller",
     "entitlements": "entitlement",
@@ -146,6 +147,7 @@ class ProjectPaths(_Paths):
     instance_operations: str = "/projects/{project_id}/app-instances/{instance_id}/operations"
     events: str = "/projects/{project_id}/app-instances/{instance_id}/events"
     resolutions: str = "/projects/{project_id}/app-instances/{instance_id}/artifact-resolutions"
+    issued_secrets: str = "/projects/{project_id}/app-instances/{instance_id}/runtime-secrets"
     allocations: str = "/projects/{project_id}/allocations"
     entitlements: str = "/projects/{project_id}/entitlements"
     deliveries: str = "/projects/{project_id}/access-credentials/{credential_id}/deliveries"
@@ -159,6 +161,7 @@ class RuntimePaths(_Paths):
     instance_operations: str = "/orgs/{org_id}/shared-app-runtimes/{instance_id}/operations"
     events: str = "/orgs/{org_id}/shared-app-runtimes/{instance_id}/events"
     resolutions: str = "/orgs/{org_id}/shared-app-runtimes/{instance_id}/artifact-resolutions"
+    issued_secrets: str = "/orgs/{org_id}/shared-app-runtimes/{instance_id}/runtime-secrets"
     attachments: str = "/orgs/{org_id}/shared-app-runtimes/{instance_id}/attachments"
     allocations: str = "/orgs/{org_id}/shared-app-runtimes/{instance_id}/allocations"
     entitlements: str = "/orgs/{org_id}/shared-app-runtimes/{instance_id}/entitlements"

@@ -150,6 +150,10 @@ def resolutions(scope: Scope, instance_id: UUID) -> Path:
     return _in_scope(scope, "resolutions", instance_id=instance_id)
 
 
+def issued_secrets(scope: Scope, instance_id: UUID) -> Path:
+    return _in_scope(scope, "issued_secrets", instance_id=instance_id)
+
+
 def _owner(scope: Scope) -> dict[str, UUID]:
     """What has the allocations and the credentials that this scope may use, beside the project."""
     match scope:
@@ -168,7 +172,7 @@ _ANY: Final = UUID(int=0)
 
 def _paths_of(scope: Scope) -> tuple[Path, ...]:
     lists = [paths(scope, _ANY) for paths in (members, member_operations, instance_operations)]
-    only_lists = [paths(scope, _ANY) for paths in (events, resolutions)]
+    only_lists = [paths(scope, _ANY) for paths in (events, resolutions, issued_secrets)]
     lists.append(allocations(scope))
     if isinstance(scope, RuntimeScope):
         lists.append(attachments(scope, _ANY))

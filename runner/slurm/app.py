@@ -22,6 +22,7 @@ from runner.slurm.world import World
 
 
 class SlurmApp:
+    bundle = None
     components = COMPONENTS
     settings = SlurmSettings
     artifact = "slurm"

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from runner.act.bundle import bundle_dir
-from sandbox.fleet import places
+from sandbox.fleet import other_vault, places
 from sandbox.fleet.enrolment import (
     Enrolment,
     administrator_env,
@@ -26,6 +26,7 @@ from sandbox.fleet.gpus import Gpus
 from sandbox.fleet.hosts import Host, Hosts, HostSpec, checked_name
 from sandbox.fleet.images import remove_images
 from sandbox.fleet.keys import KeyPair
+from sandbox.fleet.other_vault import OtherVault
 from sandbox.fleet.projects import Projects
 from sandbox.fleet.runtime import Podman
 from sandbox.platform import process
@@ -52,6 +53,7 @@ class Fleet:
         warm: bool = False,
         gpus: Gpus = NO_GPUS,
         port: int | None = None,
+        vault: OtherVault | None = None,
     ) -> None:
         """Have at least so many hosts of this kind, and a platform that offers them as active allocations.
 
@@ -60,9 +62,9 @@ class Fleet:
         there = {host.name: host.spec for host in self.hosts()}
         wanted = [HostSpec(f"gs-{n}", suite, warm, gpus) for n in range(1, hosts + 1)]
         kept = [replace(spec, gpus=there[spec.name].gpus) if spec.name in there else spec for spec in wanted]
-        self.ensure(kept, port=port)
+        self.ensure(kept, port=port, vault=vault)
 
-    def ensure(self, specs: Sequence[HostSpec], port: int | None = None) -> None:
+    def ensure(self, specs: Sequence[HostSpec], port: int | None = None, vault: OtherVault | None = None) -> None:
         """The same for hosts of any names and kinds."""
         hosts = self._hosts()
         with places.locked(self.name):
@@ -76,6 +78,8 @@ class Fleet:
                 hosts.images(missing)
             with self._stage("platform"):
                 control = self._start_platform(port)
+                if vault:
+                    other_vault.use(control, vault, self.name, is_new=not self.enrolled)
                 enrolment = enrol(control, bundle_dir() / "app", Enrolment.load(self._record))
                 enrolment.save(self._record)
             key = None if enrolment.login_key else KeyPair.generate()
@@ -98,7 +102,7 @@ class Fleet:
         return {**self._addresses(), **enrolment.env()}
 
     def _addresses(self) -> dict[str, str]:
-        return {"GPUAAS_BASE_URL": self.url, "VAULT_ADDR": self.url}
+        return {"GPUAAS_BASE_URL": self.url, "VAULT_ADDR": self.url, **other_vault.variables(self.control())}
 
     @property
     def projects(self) -> Projects:
@@ -214,10 +218,13 @@ class Fleet:
         hosts = self._hosts()
         with places.locked(self.name):
             with self._stage("platform"):
+                left = other_vault.release(process.running(self._platform_state))
                 process.stop(self._platform_state)
             with self._stage("hosts"):
                 hosts.remove_all()
             places.forget(self.name)
+            if left:
+                raise FleetError(f"sandbox {self.name}: removed, but its mounts and policies are left: {left}")
             return remove_images(hosts.podman) if images else []
 
     @property

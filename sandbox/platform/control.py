@@ -17,10 +17,10 @@ from sandbox.platform import (
     auth,
     control_policies,
     control_tenants,
+    control_vault,
     credentials,
     entitlements,
     projects,
-    vault,
 )
 from sandbox.platform.errors import not_found
 from sandbox.platform.faults import Fault, Faults
@@ -75,6 +75,8 @@ class Settings(Strict):
     token_ttl_seconds: int | None = Field(None, ge=1)
     delivery_ttl_seconds: int | None = Field(None, ge=1)
     vault_ttl_seconds: int | None = Field(None, ge=1)
+    # 1: the platform issues runtime secrets.
+    runtime_secret_issue: int | None = Field(None, ge=0, le=1)
 
 
 def router(store: Store, faults: Faults, log: RequestLog, admin_token: str) -> APIRouter:
@@ -90,6 +92,7 @@ def router(store: Store, faults: Faults, log: RequestLog, admin_token: str) -> A
     _add_platform_state(routes, store)
     control_policies.add(routes, store)
     control_tenants.add(routes, store)
+    control_vault.add(routes, store)
     _add_observation(routes, store, faults, log)
     return routes
 
@@ -109,19 +112,6 @@ def _add_projects(routes: APIRouter, store: Store) -> None:
             row = apps.register(tx, manifest)
             entitlements.grant(tx, app_slug=manifest["app_slug"])
             return apps.in_catalog(row.doc, row.etag)
-
-    @routes.post("/projects/{project_id}/approle")
-    def create_approle(project_id: str) -> Doc:
-        with store.transaction(write=True) as tx:
-            projects.org_of(tx, project_id)
-            return vault.create_project_role(tx, project_id)
-
-    @routes.post("/projects/{project_id}/vault-tokens/expire")
-    def expire_vault_tokens(project_id: str) -> Doc:
-        with store.transaction(write=True) as tx:
-            projects.org_of(tx, project_id)
-            vault.expire_tokens(tx, project_id)
-        return {}
 
 
 def _add_principals(routes: APIRouter, store: Store) -> None:

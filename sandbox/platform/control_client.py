@@ -130,8 +130,19 @@ class ControlClient:
         self._call("POST", "/signing-keys/rotate", immediate=immediate)
 
     def change_settings(self, **settings: int) -> None:
-        """token_ttl_seconds, delivery_ttl_seconds, vault_ttl_seconds."""
+        """token_ttl_seconds, delivery_ttl_seconds, vault_ttl_seconds, runtime_secret_issue."""
         self._call("PUT", "/settings", settings)
+
+    def use_vault(self, address: str, token: str, name: str) -> Doc:
+        """Keep secrets in a Vault that is not the sandbox's, in mounts of this name. To be called first of all."""
+        return self._doc("PUT", "/vault", {"address": address, "token": token, "name": name})
+
+    def other_vault(self) -> Doc:
+        """Address and mount of the Vault that is used in place of the sandbox's own; empty if none is."""
+        return self._doc("GET", "/vault")
+
+    def release_vault(self) -> None:
+        self._call("DELETE", "/vault")
 
     def put_artifact_rule(
         self,

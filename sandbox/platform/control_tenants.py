@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandbox.platform import auth, membership, owners, projects, vault
+from sandbox.platform import auth, custody, membership, owners, projects
 from sandbox.platform.errors import not_found
 from sandbox.platform.store import Doc, Row, Store, Tx
 
@@ -51,7 +51,7 @@ def add(routes: APIRouter, store: Store) -> None:
     @routes.post("/shared-runtimes/{runtime_id}/approle")
     def create_runtime_approle(runtime_id: str) -> Doc:
         with store.transaction(write=True) as tx:
-            return vault.create_runtime_role(tx, _runtime(tx, runtime_id).doc["org_id"], runtime_id)
+            return custody.of(tx).runtime_role(_runtime(tx, runtime_id).doc["org_id"], runtime_id)
 
     @routes.get("/projects/{project_id}/identities")
     def identities(project_id: str) -> list[Doc]:

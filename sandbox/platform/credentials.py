@@ -1,10 +1,9 @@
 """Access credentials: kept in the Vault, delivered as a single-use wrapping token. No answer has the secret."""
 
-from sandbox.platform import artifacts, clock, contributions, wrapping
+from sandbox.platform import artifacts, contributions, custody
 from sandbox.platform.calls import Call, Reply, operation
 from sandbox.platform.errors import ApiError, not_found
 from sandbox.platform.store import Doc, Row, Tx
-from sandbox.platform.vault_kv import latest, write
 
 KIND = "access_credential"
 DELIVERY_TTL_SECONDS = 120
@@ -20,7 +19,7 @@ def custody_path(credential_id: str) -> str:
 
 
 def upsert(tx: Tx, project_id: str, credential_id: str, secret: Doc) -> Row:
-    write(tx, custody_path(credential_id), secret, cas=None)
+    custody.of(tx).keep(custody_path(credential_id), secret)
     row = tx.find(KIND, credential_id, project=project_id)
     public = {"username": secret["username"], "status": "active"}
     if row is not None:
@@ -62,15 +61,10 @@ def _hand_over(call: Call, row: Row) -> Reply:
     status = row.doc["status"]
     if status != "active":
         raise ApiError(409, f"access_credential_{status}", REFUSALS[status])
-    secret = latest(call.tx, custody_path(row.doc["id"]))
+    keeper = custody.of(call.tx)
+    secret = keeper.kept(custody_path(row.doc["id"]))
     if secret is None:
         raise ApiError(503, "service_unavailable", "the credential is not in custody")
     ttl = int(call.tx.setting("delivery_ttl_seconds", str(DELIVERY_TTL_SECONDS)))
-    token, expires = wrapping.wrap(call.tx, secret.data or {}, ttl)
-    body = {
-        "vault_addr": call.origin,
-        "wrapping_token": token,
-        "expires_at": clock.stamp(expires),
-        "username": row.doc["username"],
-    }
+    body = keeper.delivery(secret, ttl, call.origin) | {"username": row.doc["username"]}
     return Reply(body, 201, touched=(KIND, row.doc["id"]), changes={"delivered": True})

@@ -87,6 +87,18 @@ def router(store: Store) -> APIRouter:
 
 
 def _add_mounts(routes: APIRouter, store: Store) -> None:
+    @routes.get("/sys/mounts")
+    def mounts() -> Doc:
+        with store.transaction(write=False) as tx:
+            made = [row[0] for row in tx.sql.execute("SELECT path FROM vault_mounts WHERE path NOT LIKE 'auth/%'")]
+        return reply({f"{path}/": {"type": "kv"} for path in (KV_MOUNT, *made)})
+
+    @routes.get("/sys/policy")
+    def policies() -> Doc:
+        with store.transaction(write=False) as tx:
+            found = [row[0] for row in tx.sql.execute("SELECT name FROM vault_policies ORDER BY name")]
+        return reply({"policies": found})
+
     @routes.post("/sys/{kind}/{name}", status_code=204)
     def enable(kind: str, name: str, given: Doc = Depends(body)) -> Response:  # noqa: B008
         path, supported = _mount(kind, name)

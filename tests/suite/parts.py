@@ -129,6 +129,10 @@ END_TO_END = (
     EndToEnd("platform_faults", 65, {"bookworm": "test"}),
     # contract/test_placement_policy.py and test_catalog.py test the same in every merge, without hosts.
     EndToEnd("policy", 120, {"bookworm": "full"}),
+    # contract/test_second_app.py takes another app through the core in every merge, without hosts.
+    EndToEnd("example_app", 200, {"trixie": "full"}, bare=True),
+    # The adapter's decisions, shown on one Debian; decommission has both roles on one host in every merge.
+    EndToEnd("same_node", 200, {"bookworm": "full"}),
     EndToEnd("neighbours", 240, {"bookworm": "full"}),
 )
 
@@ -150,7 +154,7 @@ def _kill_points(scenarios: str) -> Part:
 
 LINT = {
     "python": "ruff check . && ruff format --check . && lint-imports --no-logo --no-cache && mypy",
-    "ansible": "yamllint --strict . && ansible-lint --offline",
+    "ansible": "yamllint --strict . && ansible-lint --offline && cd examples/web_farm && ansible-lint --offline",
 }
 
 

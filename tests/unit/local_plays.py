@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from runner.act import inventory, plays
+from runner.act import bundle, inventory, plays
 from runner.act.play_queue import PlaySlot
 from runner.act.play_secrets import Access
 from runner.model import names
@@ -127,7 +127,7 @@ class LocalPlays:
             self.module(name, text)
         (self.bundle / "plugins" / "lookup").mkdir()
         (self.bundle / "plugins" / "lookup" / "runtime_secret.py").write_text(SECRETS)
-        monkeypatch.setattr(plays, "bundle_dir", lambda: self.bundle)
+        monkeypatch.setattr(bundle, "bundle_dir", lambda: self.bundle)
         monkeypatch.setattr(inventory, "build", self._build)
 
     def forgeries(self, member: Member, code: str) -> None:

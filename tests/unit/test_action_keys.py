@@ -38,6 +38,7 @@ RUNNER = {
     "report/ownership",
     "act/package_policy",
     "act/play_secrets",
+    "act/runtime_secrets",
     "cli/trust",
     "loop/manual",
     "inventory_plugins/gpuaas",

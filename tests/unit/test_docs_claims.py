@@ -17,13 +17,34 @@ def defined_in(file: str) -> frozenset[str]:
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
-@pytest.mark.parametrize("page", ["usage/faults.md", "concepts/security.md"])
-def test_every_test_that_a_page_names_exists(page: str) -> None:
+@pytest.mark.parametrize(
+    ("page", "least"),
+    [
+        ("usage/faults.md", 20),
+        ("concepts/security.md", 20),
+        ("usage/placement.md", 20),
+        ("onboarding.md", 20),
+        ("machine-access.md", 8),
+    ],
+)
+def test_every_test_that_a_page_names_exists(page: str, least: int) -> None:
     text = (ROOT / "docs" / page).read_text()
     named = POINTER.findall(text)
-    assert len(named) > 20
+    assert len(named) > least
     assert [f"{file}::{test}" for file, test in named if test not in defined_in(file)] == []
     assert len(named) == text.count("::test_"), "a test is named in another form"
+
+
+@pytest.mark.parametrize(("page", "cells"), [("usage/placement.md", 3), ("onboarding.md", 3)])
+def test_every_row_of_a_table_of_evidence_has_a_test_or_the_reason_without(page: str, cells: int) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    first = "| 1. " if page == "onboarding.md" else "| deploy "
+    rows = text[text.index(first) :].split("\n\n")[0].splitlines()
+    assert len(rows) >= 7
+    for row in rows:
+        found = [cell.strip() for cell in row.strip("|").split(" | ")]
+        assert len(found) == cells and all(found), row
+        assert POINTER.search(found[-1]), row
 
 
 def test_every_fault_has_its_symptom_its_handling_and_a_test() -> None:

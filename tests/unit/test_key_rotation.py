@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from runner.act.key_rotation import STEPS, next_name
-from runner.act.vault import SecretsError, Vault, _LostRace
+from runner.act.vault import LostRace, SecretsError, Vault
 from runner.slurm.app import SLURM
 
 INSTANCE = UUID(int=7)
@@ -31,7 +31,7 @@ class FakeVault(Vault):
         if self.meanwhile:
             self.version, self.values = self.version + 1, self.meanwhile.pop(0)
         if version != self.version:
-            raise _LostRace
+            raise LostRace
         self.version, self.values = version + 1, dict(values)
 
 

@@ -14,6 +14,8 @@ ABSENT = ("httpx", "ansible", "ansible_runner", "hvac", "typer", "structlog", "r
 LAYERS = "A layer imports only what is below it, and every module has a layer"
 PURE = "Slurm, translate, intent and model do no I/O and read no clock"
 APP = "Only cli imports the app, which is an argument everywhere else"
+EXAMPLE = "An example is an app of its own: it imports neither Slurm nor our commands"
+OF_OUR_APP = (("decide.py", "runner.slurm.health"), ("__main__.py", "runner.cli.commands"))
 KNOW_NO_APP = (
     "loop/run.py",
     "act/plays.py",
@@ -80,9 +82,10 @@ def lint_imports(tree: Path) -> tuple[int, str]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of the package and of the contracts."""
+    """A copy of the packages and of the contracts."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    shutil.copytree(ROOT / "runner", tmp_path / "runner", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("runner", "examples"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
 
@@ -104,6 +107,7 @@ def tree(tmp_path: Path) -> Path:
         ("slurm/cluster_config.py", "from pathlib import Path", PURE),
         ("translate.py", "import hvac", PURE),
         *((where, "from runner.slurm import health", APP) for where in KNOW_NO_APP),
+        *((f"../examples/web_farm/{where}", f"import {what}", EXAMPLE) for where, what in OF_OUR_APP),
         ("loop/run.py", "import httpx", "Only platform imports httpx"),
         ("cli/explain.py", "import httpx", "Only platform imports httpx"),
         ("loop/manual.py", "import ansible_runner", "Only act imports ansible_runner and hvac"),

@@ -283,3 +283,10 @@ def test_a_task_without_its_secret_has_the_error_of_the_refusal(result: Any, cod
         name_refused_secret(run, AdapterError("vault_sealed", "it is sealed", "retryable")).outcomes[UUID(int=5)].error
     )
     assert error is not None and (error.code, error.host, error.task) == (code, "w", "t")
+
+
+def test_an_empty_snapshot_is_a_snapshot_and_an_event_without_one_keeps_it() -> None:
+    member = next(iter(MEMBERS.values())).id
+    seen = add_event(RunResult(), MemberEvent(member, snapshot={}))
+    assert seen.snapshot == {}
+    assert add_event(seen, MemberEvent(member, phase="serving")).snapshot == {}

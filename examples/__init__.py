@@ -1,0 +1,1 @@
+"""Other apps on the same core. None of them imports runner.slurm."""

@@ -52,7 +52,7 @@ def test_projects_that_leave_are_detached_with_the_cluster(slurm: SharedSlurm) -
 def test_the_commands_of_a_projects_bundle_are_within_its_limits(limits: dict[str, int], minutes: int) -> None:
     access = {"cluster_name": "gs", "controller": {"host": "10.0.0.1", "port": 2222}, "ssh": {"known_hosts": "h k"}}
     now = shared(attachment(status="active", app_policy={**ALLOWED, "limits": limits}))
-    asked = attached.projects(now.instance, now.members, now.attachments)
+    asked = attached.projects(now.instance, now.members, now.attachments, in_slurm={})
     found = attachment_bundle.bundle(now.instance.model_copy(update={"access": access}), asked, now.attachments[0])
     assert found is not None and found["ssh"]["command"] == "ssh -p 2222 ann@10.0.0.1"
     options = f"--account={account(A)} --partition=main --time={minutes}"

@@ -1,0 +1,283 @@
+"""Walks the steps of a smoke run: requests, waits with ticks in between, checks, and takes down what it made.
+
+Nothing is kept between processes. A run that was killed finds its instance and its operations by the correlation ids
+that are derived from its run id; what the platform has on record is not requested again.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from rich.console import Console
+
+from runner import context
+from runner.act.vault import SecretsError
+from runner.cli import follow, live, request_state, requests
+from runner.cli.commands import FAILED, INTERRUPTED, OK, TIME_OVER
+from runner.cli.request_state import Records, RequestState
+from runner.cli.smoke import asks
+from runner.cli.smoke.looks import CHECKS
+from runner.cli.smoke.run import CheckFailed, Run
+from runner.cli.smoke.ticks import Ticks
+from runner.model.cause import Cause
+from runner.model.errors import PlatformError, RequestError
+from runner.model.names import host_name
+from runner.model.platform import OPEN, InstanceStatus, Operation, OperationStatus
+from runner.smoke import plan as plans
+from runner.smoke.audit import Mutation
+from runner.smoke.plan import Ask, Deploy, Look, Planned, State, Step, Wait
+from runner.smoke.report import Outcome, Result
+from runner.smoke.state import has_failed, lacks
+
+DEPLOY_KEY = "deploy"
+MOST_FAILURE = 600
+
+
+class Walk:
+    def __init__(
+        self,
+        run: Run,
+        plan: Sequence[Planned],
+        ticks: Ticks,
+        console: Console,
+        *,
+        step_timeout: float,
+        app_version: str,
+    ) -> None:
+        self.run = run
+        self.interrupted = False
+        self.results: list[Result] = []
+        self._plan = plan
+        self._ticks = ticks
+        self._console = console
+        self._timeout = step_timeout
+        self._app_version = app_version
+        self._broken: str | None = None
+        self._past = 0  # steps before this one were done before the run was killed
+        self._lacking: str | None = None
+
+    def resume(self) -> bool:
+        """Find what an earlier process of this run has requested; whether there is any."""
+        self.run.found = self.run.find(DEPLOY_KEY)
+        if self.run.found is None:
+            return False
+        listed = requests.operations(self.run.operator, self.run.found)
+        for place, step in enumerate(one.step for one in self._plan):
+            own = plans.correlation_id(self.run.run_id, step.name)
+            asked = next((one for one in listed if one.correlation_id == own), None)
+            if asked or isinstance(step.does, Deploy):
+                self._past = place
+            if asked:
+                self.run.asked[step.name] = asked
+        return True
+
+    def go(self) -> list[Result]:
+        """Every step, in order. After a failure or a signal only what takes the instance down is still done."""
+        for place, planned in enumerate(self._plan):
+            step = planned.step
+            why = planned.left_out or self._skipped(step, place)
+            if why:
+                self._note(Result.of(step, Outcome.SKIPPED, why))
+                continue
+            self._console.print(f"step {place + 1} of {len(self._plan)}, {step.chapter.name}/{step.name}: {step.what}")
+            if step.last:
+                self._ticks.listen()
+            began = time.monotonic()
+            with context.bound(Cause(plans.correlation_id(self.run.run_id, step.name))):
+                result = self._do(step)
+            self._note(replace(result, seconds=time.monotonic() - began))
+            if result.outcome == Outcome.FAILED and step.blocks and not self._broken:
+                self._broken = step.name
+        return self.results
+
+    @property
+    def left_behind(self) -> str | None:
+        """What of this run is still there, and the command that takes it away."""
+        if self.run.found is None:
+            return None
+        try:
+            instance = self.run.operator.instance(self.run.found.id)
+        except PlatformError as error:
+            return f"instance {self.run.found.id} perhaps, which cannot be read: {error}. {self._how}"
+        if instance.status == InstanceStatus.DELETED:
+            return None
+        return f"instance {instance.id} {instance.name or ''} is {instance.status}. {self._how}"
+
+    @property
+    def _how(self) -> str:
+        return f"To take it down: gpuaas-slurm smoke --run-id {self.run.run_id} --clean-up"
+
+    def mutations(self) -> list[Mutation]:
+        """What this run has requested, in all of its processes. A runner's claim and result are lines of their own."""
+        found = []
+        if self.run.found:
+            found.append(Mutation(DEPLOY_KEY, str(self.run.found.id), self.run.found.correlation_id))
+        for step, one in self.run.asked.items():
+            latest = self.run.operator.operation_again(self.run.instance.id, one)
+            least = 1 if latest.status in OPEN else 2
+            found.append(Mutation(step, str(one.id), one.correlation_id, least))
+        return found
+
+    def _skipped(self, step: Step, place: int) -> str | None:
+        if step.last:
+            return None if self.run.found else "no instance was made"
+        if self.interrupted:
+            return "the run was interrupted"
+        if self._broken:
+            return f"not done, because step {self._broken} failed"
+        if place < self._past and not (step.requests or (isinstance(step.does, Look) and step.does.again)):
+            return "done before the run was continued: what it saw then is in the report of that time"
+        if place < self._past and isinstance(step.does, Ask) and step.name not in self.run.asked:
+            return "left out before the run was continued" if not step.does.seeded else None
+        return None
+
+    def _note(self, result: Result) -> None:
+        self.results.append(result)
+        told = f"{result.code}: {result.detail}" if result.code else result.detail
+        self._console.print(f"  {result.outcome} after {result.seconds:.1f} s: {told}"[:MOST_FAILURE])
+
+    def _do(self, step: Step) -> Result:
+        try:
+            if not step.last:
+                self._ticks.stop_if_asked()
+            match step.does:
+                case Deploy() as deploy:
+                    result = self._deploy(step, deploy)
+                case Ask() as ask:
+                    result = self._ask(step, ask)
+                case Wait() as wait:
+                    result = self._follow(step, self._state_look(wait), self.run.asked.get(wait.after or ""))
+                case Look() as look:
+                    about = self.run.asked.get(look.about or "")
+                    detail = CHECKS[look.check](self.run, look)
+                    result = self._result(step, Outcome.PASSED, detail, about)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return Result.of(step, Outcome.SKIPPED, "the run was interrupted")
+        except CheckFailed as error:
+            return self._result(step, Outcome.FAILED, str(error), code=error.code)
+        except (PlatformError, SecretsError) as error:
+            return self._result(step, Outcome.FAILED, str(error), code=getattr(error, "code", None))
+        except RequestError as error:
+            return self._result(step, Outcome.FAILED, str(error), code="request_invalid")
+        return result
+
+    def _result(
+        self, step: Step, outcome: Outcome, detail: str, about: Operation | None = None, code: str | None = None
+    ) -> Result:
+        of_run = plans.correlation_id(self.run.run_id, step.name)
+        record = about or (self.run.found if isinstance(step.does, Deploy) else None)
+        correlation = record.correlation_id if record else of_run
+        return Result.of(
+            step,
+            outcome,
+            detail,
+            code=code,
+            correlation_id=correlation,
+            record_id=str(record.id) if record else None,
+        )
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    def _deploy(self, step: Step, deploy: Deploy) -> Result:
+        made = asks.deploy(self.run, step, deploy, self._app_version)
+        seen = self.run.runner.instance(made.id)
+        self._ticks.beside(seen)
+        return self._result(step, Outcome.PASSED, f"instance {seen.id} {seen.name or ''} is {seen.status}")
+
+    def _ask(self, step: Step, ask: Ask) -> Result:
+        asked = self.run.asked.get(step.name)
+        is_new = asked is None
+        if asked is None:
+            asked = asks.seeded(self.run, ask) if ask.seeded else asks.request(self.run, step, ask, self._console.print)
+        if asked is None:
+            return self._result(step, Outcome.PASSED, "the platform did not request it; the adapter does, in a tick")
+        self.run.asked[step.name] = asked
+        self._console.print(f"  {asked.label} is {asked.status}; correlation {asked.correlation_id}")
+        if not ask.follows:
+            seen = self.run.runner.operation_again(self.run.instance.id, asked)
+            return self._result(step, Outcome.PASSED, f"{seen.label} is {seen.status}", seen)
+        later = not is_new and self._is_past(step)
+        return self._follow(step, self._operation_look(asked, ask, State() if later else ask.then), asked)
+
+    def _is_past(self, step: Step) -> bool:
+        return [one.step for one in self._plan].index(step) < self._past
+
+    # -- what is waited for ----------------------------------------------------------------------------------
+
+    def _records(self) -> Records:
+        run = self.run
+        self._ticks.tick(run.instance.id)
+        run.found = run.operator.instance(run.instance.id)
+        listed = requests.operations(run.operator, run.found)
+        return follow.read_records(run.operator, run.settings, run.found, listed)
+
+    def _operation_look(self, asked: Operation, ask: Ask, then: State) -> Callable[[], RequestState]:
+        def look() -> RequestState:
+            records = self._records()
+            found = next((one for one in records.operations if one.id == asked.id), asked)
+            seen = request_state.of_operation(found, records)
+            if found.status in OPEN:
+                return seen
+            if found.status != ask.ends:
+                failure = seen.failure or [f"it {found.status}, and it had to be {ask.ends}"]
+                return replace(seen, code=FAILED, failure=failure)
+            return self._once(then, replace(seen, code=OK, failure=()), records)
+
+        return look
+
+    def _state_look(self, wait: Wait) -> Callable[[], RequestState]:
+        def look() -> RequestState:
+            records = self._records()
+            seen = replace(request_state.of_deploy(records), code=OK, failure=())
+            own = self._followed(wait, records)
+            if own and own.status in (OperationStatus.FAILED, OperationStatus.CANCELLED):
+                return replace(request_state.of_operation(own, records), rows=seen.rows)
+            if has_failed(wait.then, records.instance, records.members, self.run.allocations):
+                return replace(seen, code=FAILED, failure=request_state.of_deploy(records).failure or ["it failed"])
+            if wait.after and (own is None or own.status in OPEN):
+                self._lacking = f"{own.label} is {own.status}" if own else "its operation is not there"
+                return replace(seen, code=None)
+            return self._once(wait.then, seen, records)
+
+        return look
+
+    def _followed(self, wait: Wait, records: Records) -> Operation | None:
+        """The operation of the step that is waited for; the adapter may have made it meanwhile."""
+        step = next((one.step for one in self._plan if one.step.name == wait.after), None)
+        if step is None:
+            return None
+        known = self.run.asked.get(step.name)
+        if known is None and isinstance(step.does, Ask) and (known := asks.seeded(self.run, step.does)):
+            self.run.asked[step.name] = known
+        return next((one for one in records.operations if known and one.id == known.id), known)
+
+    def _once(self, then: State, seen: RequestState, records: Records) -> RequestState:
+        self._lacking = lacks(then, records.instance, records.members, self.run.allocations)
+        return replace(seen, code=None) if self._lacking else seen
+
+    def _follow(self, step: Step, look: Callable[[], RequestState], asked: Operation | None) -> Result:
+        self._lacking = None
+        code, seen = live.follow(look, self._console, self._timeout, sleep=self._ticks.pause)
+        if isinstance(step.does, Wait):
+            asked = self.run.asked.get(step.does.after or "")
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
+        if code == OK:
+            return self._result(step, Outcome.PASSED, self._seen(seen), asked)
+        if code == TIME_OVER:
+            why = self._lacking or (f"{asked.label} has not ended" if asked else "it has not come")
+            left = f". {self._ticks.left_to_others}" if self._ticks.left_to_others else ""
+            return self._result(step, Outcome.FAILED, f"after {self._timeout:g} s {why}{left}", asked, "time_over")
+        failure = seen.failure if seen else ()
+        return self._result(step, Outcome.FAILED, " ".join(failure), asked, "step_failed")
+
+    def _seen(self, seen: RequestState | None) -> str:
+        instance = self.run.instance
+        shown = f"instance {instance.status}, {instance.health}"
+        record = seen.record if seen else None
+        if isinstance(record, Operation):
+            error = f" with {record.error.get('code')}" if record.error else ""
+            shown = f"{record.label} {record.status}{error}; {shown}"
+        members = self.run.operator.members(instance.id)
+        return "; ".join([shown, *(f"{host_name(one)} {one.status}" for one in members[:8])])

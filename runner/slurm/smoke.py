@@ -31,20 +31,22 @@ def steps(allocations: int, *, same_node: bool) -> tuple[Step, ...]:
     serving = State(instance=InstanceStatus.RUNNING, health=Health.HEALTHY)
     ready = State(worker, MemberStatus.READY)
     deploy = Deploy(0, (0,) if one_host else ())
-    first = Ask("add", WORKER, places=(own,), seeded=one_host, follows=False)
+    first = Ask("add", WORKER, places=(own,), seeded=one_host, then=ready)
+    in_vain = Ask("add", WORKER, places=(own,), nowhere=True, follows=False)
+    failure = Wait(State(), after="operation", ends="failed")
     decommission = Ask("decommission", then=State(instance=InstanceStatus.DELETED))
     return (
         Step("identities", CONTRACT, "the platform accepts the operator's and the runner's tokens", Look("identities")),
         Step("allocations", CONTRACT, "the allocations are active, reachable by name and free", Look("allocations")),
         Step("deploy", CONTRACT, "an instance is requested, and both identities read it", deploy),
         Step("records", CONTRACT, "the members and events of the instance can be read", Look("records")),
-        Step("add", CONTRACT, "an operation on a worker is requested, and its status can be read", first),
+        Step("operation", CONTRACT, "an add that cannot work is requested, and its status can be read", in_vain),
         Step("controller", ADAPTER, "the controller is ready", Wait(State(controller, MemberStatus.READY))),
-        Step("worker", ADAPTER, "the operation ends, and the worker is ready", Wait(ready, after="add")),
+        Step("worker", ADAPTER, "then the first worker joins", first),
         Step("healthy", ADAPTER, "the instance is running and healthy", Wait(serving)),
-        Step("success", QUESTIONS, "the five questions about the worker's add", _explain("add"), blocks=False),
-        Step("failure", QUESTIONS, "an add that cannot work fails, and touches nothing", _failing(own)),
-        Step("reason", QUESTIONS, "the five questions about that failure", _explain("failure"), blocks=False),
+        Step("success", QUESTIONS, "the five questions about the worker's add", _explain("worker"), blocks=False),
+        Step("failure", QUESTIONS, "the add that cannot work has failed, and touched nothing", failure),
+        Step("reason", QUESTIONS, "the five questions about that failure", _explain("operation"), blocks=False),
         Step("drain", WORKERS, "the worker is drained", _of(worker, "drain", MemberStatus.DRAINING, WHY)),
         Step("resume", WORKERS, "the worker serves again", _of(worker, "resume", MemberStatus.READY)),
         Step("remove", WORKERS, "the worker is removed", _of(worker, "remove", MemberStatus.DELETED, WHY)),
@@ -76,10 +78,6 @@ def steps(allocations: int, *, same_node: bool) -> tuple[Step, ...]:
 
 def _explain(step: str) -> Look:
     return Look("questions", about=step, again=True)
-
-
-def _failing(own: int) -> Ask:
-    return Ask("add", WORKER, places=(own,), nowhere=True, ends="failed")
 
 
 def _of(worker: At, verb: str, status: MemberStatus, parameters: dict[str, str] | None = None) -> Ask:

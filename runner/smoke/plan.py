@@ -45,7 +45,7 @@ class Ask:
     """Request an operation, and follow it until it has ended and the state is seen.
 
     `seeded`: the deploy has requested it. `nowhere`: it names an allocation that does not exist, so that it fails and
-    touches nothing. Without `follows` a later step waits for its end.
+    touches nothing. Without `follows` it is only requested, twice with one key; a later step waits for its end.
     """
 
     verb: str
@@ -62,10 +62,11 @@ class Ask:
 
 @dataclass(frozen=True)
 class Wait:
-    """Wait for the end of the operation of an earlier step, if one is named, and for the state."""
+    """Wait until the operation of an earlier step has ended so, if one is named, and for the state."""
 
     then: State
     after: str | None = None
+    ends: str = "succeeded"
 
 
 @dataclass(frozen=True)

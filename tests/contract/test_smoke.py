@@ -3,6 +3,7 @@
 The command is the real one in its own process; its hosts are simulated, in a file that outlives it.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -83,6 +84,11 @@ class Smoke:
         found: list[Doc] = self.stage.project.shown(instance, what)
         return found
 
+    def others(self) -> list[Doc]:
+        """The records of the cluster that is not smoke's."""
+        records = [self.stage.read(), *self.stage.read("/members"), *self.stage.read("/member-operations")]
+        return [{key: value for key, value in one.items() if key != "etag"} for one in records]
+
     def audit(self, name: str) -> Path:
         """The platform's audit as a file of JSON lines."""
         path = self.directory / name
@@ -95,9 +101,9 @@ def smoke(tmp_path: Path) -> Iterator[Smoke]:
     stage = Stage(tmp_path / "stage")
     made = Smoke(stage, tmp_path)
     FileHosts().save(made.hosts)
-    before = stage.read(), stage.read("/members"), stage.read("/member-operations")
+    before = made.others()
     yield made
-    assert (stage.read(), stage.read("/members"), stage.read("/member-operations")) == before, "others' cluster"
+    assert made.others() == before
     assert FileHosts.load(made.hosts).overlaps == []
     stage.close()
 
@@ -117,3 +123,171 @@ def test_a_whole_run_passes_reports_and_leaves_nothing_behind(smoke: Smoke) -> N
     cases = ElementTree.fromstring(junit.read_text()).findall("testcase")
     assert [one.get("name") for one in cases] == [one["step"] for one in report["results"]]
     assert all(one["correlation_id"] in markdown.read_text() for one in report["results"] if one["correlation_id"])
+
+
+def test_the_audit_has_each_request_and_a_missing_line_is_found(smoke: Smoke) -> None:
+    chosen = ("--chapter", "questions", "--run-id", "audited")
+    assert smoke.run(*chosen, "--json") == 0, smoke.said()
+    whole = smoke.audit("audit.jsonl")
+    requested = [*smoke.asked("/member-operations"), *smoke.asked("/operations")]
+    assert smoke.run(*chosen, "--json", "--audit", str(whole)) == 0, smoke.said()
+    assert smoke.outcomes()["audit"] == "passed"
+    assert [*smoke.asked("/member-operations"), *smoke.asked("/operations")] == requested, "nothing is requested again"
+    gone = requested[-1]["id"]
+    less = smoke.directory / "less.jsonl"
+    less.write_text("".join(line + "\n" for line in whole.read_text().splitlines() if gone not in line))
+    assert smoke.run(*chosen, "--json", "--audit", str(less)) == 1
+    (found,) = [one for one in smoke.report["results"] if one["step"] == "audit"]
+    assert found["code"] == "audit_incomplete" and gone in found["detail"]
+
+
+def test_both_kinds_of_question_are_answered_with_the_reason_of_the_failure(smoke: Smoke) -> None:
+    assert smoke.run("--chapter", "questions", "--json", allocations=(5, 6)) == 0, smoke.said()
+    found = {one["step"]: one for one in smoke.report["results"]}
+    assert "worker-" in found["success"]["detail"] and "runtime: phase serving" in found["success"]["detail"]
+    assert "allocation_not_found" in found["reason"]["detail"]
+    (refused,) = [one for one in smoke.asked("/member-operations") if one["status"] == "failed"]
+    about = {found[step]["correlation_id"] for step in ("operation", "failure", "reason")}
+    assert about == {refused["correlation_id"]}
+
+
+def test_a_killed_run_is_continued_and_requests_nothing_twice(smoke: Smoke) -> None:
+    process = smoke.start("--run-id", "killed", "--json")
+    until(lambda: len(smoke.instances()) == 1 and "drain" in str(smoke.asked("/member-operations")), 120, "a drain")
+    os.kill(process.pid, signal.SIGKILL)
+    assert smoke.end(process) == -signal.SIGKILL
+    (instance,) = smoke.instances()
+    project = smoke.stage.project
+    end_leases(project.adapter, f"{project.path}/app-instances/{instance['id']}")
+    assert smoke.run("--run-id", "killed", "--json") == 0, smoke.said()
+    asked = [one["operation"] for one in smoke.asked("/member-operations")]
+    assert asked == ["add", "add", "drain", "resume", "remove", "add", "replace", "add"]  # the first cannot work
+    outcomes = smoke.outcomes()
+    assert outcomes["deploy"] == outcomes["drain"] == outcomes["reason"] == outcomes["decommission"] == "passed"
+    assert outcomes["controller"] == "skipped", "it cannot be seen again"
+    assert smoke.instances()[0]["status"] == "deleted"
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_interrupted_run_leaves_nothing_behind(smoke: Smoke, name: str) -> None:
+    process = smoke.start("--run-id", "stopped", "--json")
+    until(lambda: len(smoke.instances()) == 1 and smoke.instances()[0]["status"] == "running", 120, "it runs")
+    os.kill(process.pid, signal.Signals[name])
+    assert smoke.end(process) == 130, smoke.said()
+    assert smoke.report["interrupted"] and smoke.report["left_behind"] is None
+    assert smoke.outcomes()["decommission"] == "passed"
+    (instance,) = smoke.instances()
+    assert instance["status"] == "deleted"
+    assert {one["status"] for one in smoke.asked("/members")} == {"deleted"}
+
+
+def test_kept_or_interrupted_twice_it_says_how_to_clean_up_and_that_works(smoke: Smoke) -> None:
+    assert smoke.run("--run-id", "kept", "--keep", "--chapter", "questions", allocations=(5,)) == 0, smoke.said()
+    assert smoke.instances()[0]["status"] == "running"
+    assert "left behind: instance" in smoke.said() and "smoke --run-id kept --clean-up" in smoke.said()
+    assert smoke.run("--run-id", "kept", "--clean-up", "--json", allocations=()) == 0, smoke.said()
+    assert smoke.outcomes() == {"decommission": "passed"}
+    assert smoke.instances()[0]["status"] == "deleted"
+    assert smoke.run("--run-id", "other", "--clean-up", allocations=()) == 2
+
+
+def test_what_a_run_did_not_make_is_not_taken_down(smoke: Smoke) -> None:
+    project = smoke.stage.project
+    body = {name: smoke.stage.read()[name] for name in ("app_slug", "app_version", "access_credential_id", "config")}
+    intent = {"mode": "same_node", "controller_allocation_id": allocation(8), "worker_allocation_ids": [allocation(8)]}
+    answer = project.operator.post(
+        f"{project.path}/app-instances", {**body, "placement_intent": intent, "name": "smoke-theirs"}
+    )
+    assert answer.status_code == 201, answer.text
+    for arguments in (("--clean-up",), ()):
+        assert smoke.run("--run-id", "theirs", *arguments, allocations=(5,)) == 2
+        assert "nothing shows that a smoke run made it" in smoke.said()
+    assert [one["status"] for one in smoke.instances()] == ["requested"]
+
+
+def test_a_dry_run_prints_the_steps_and_requests_nothing(smoke: Smoke) -> None:
+    before = len(smoke.stage.platform.control.audit())
+    assert smoke.run("--dry-run", "--json", allocations=(5, 6)) == 0, smoke.said()
+    steps = json.loads(smoke.output.read_text())
+    assert [one["step"] for one in steps][:3] == ["identities", "allocations", "deploy"]
+    assert {one["step"]: one["left_out"] for one in steps}[
+        "replace"
+    ] == "left out: needs 3 allocations, and 2 were given"
+    assert len(smoke.stage.platform.control.audit()) == before
+
+
+def test_after_a_failure_the_rest_is_left_out_and_the_cluster_taken_down(smoke: Smoke) -> None:
+    hosts = FileHosts.load(smoke.hosts)
+    hosts.hosts_down.add("w6")
+    hosts.save(smoke.hosts)
+    smoke.changes = {"GPUAAS_MAX_ATTEMPTS": "1"}
+    assert smoke.run("--json", allocations=(5, 6, 7)) == 1, smoke.said()
+    found = {one["step"]: one for one in smoke.report["results"]}
+    assert found["worker"]["outcome"] == "failed" and "correlation" in found["worker"]["detail"]
+    assert found["drain"]["detail"] == "not done, because step worker failed"
+
+
+def test_an_allocation_in_use_is_refused_before_anything_is_requested(smoke: Smoke) -> None:
+    assert smoke.run("--json", allocations=(1, 5)) == 1, smoke.said()
+    (failed,) = [one for one in smoke.report["results"] if one["outcome"] == "failed"]
+    assert (failed["step"], failed["code"]) == ("allocations", "allocation_in_use")
+    assert smoke.instances() == []
+
+
+def without_etags(smoke: Smoke) -> None:
+    smoke.stage.platform.control.inject_fault("strip_etags", "/projects/", times=1_000_000)
+    smoke.changes = {"GPUAAS_STATE_DIRECTORY": str(smoke.directory / "state")}
+
+
+@contextlib.contextmanager
+def deployed_runner(smoke: Smoke) -> Iterator[list[int | None]]:
+    """A runner that works on the same instance, tick after tick; yields its exit codes."""
+    done, codes = threading.Event(), []
+    variables = {**smoke.stage.variables, "GPUAAS_OBSERVE_SECONDS": "0", **smoke.changes}
+
+    def work() -> None:
+        while not done.wait(0.2):
+            for one in smoke.instances():
+                command = ("run", "--instance", one["id"])
+                runner = killable_runner.start(variables, smoke.hosts, smoke.directory / "runner.log", command=command)
+                codes.append(killable_runner.exit_code(runner, 100))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield codes
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_beside_a_deployed_runner_claims_keep_both_apart(smoke: Smoke) -> None:
+    with deployed_runner(smoke) as codes:
+        assert smoke.run("--chapter", "lifecycle", "--json", allocations=(5, 6)) == 0, smoke.said()
+    assert 0 in codes and smoke.instances()[0]["status"] == "deleted"
+
+
+def test_without_etags_the_deployed_runner_does_the_work(smoke: Smoke) -> None:
+    without_etags(smoke)
+    with deployed_runner(smoke) as codes:
+        assert smoke.run("--chapter", "questions", "--json", allocations=(5, 6)) == 0, smoke.said()
+    assert "the work is left to the runner that is deployed" in smoke.said()
+    assert 0 in codes and smoke.instances()[0]["status"] == "deleted"
+
+
+def test_without_etags_it_works_alone_where_it_is_the_only_runner(smoke: Smoke) -> None:
+    without_etags(smoke)
+    assert smoke.run("--chapter", "questions", "--only-runner", "--json", allocations=(5,)) == 0, smoke.said()
+    assert smoke.instances()[0]["status"] == "deleted"
+    (lock,) = (smoke.directory / "state").iterdir()
+    assert lock.suffix == ".lock"
+
+
+def test_a_deploy_whose_answer_is_lost_is_found_and_taken_down(smoke: Smoke) -> None:
+    control = smoke.stage.platform.control
+    control.inject_fault("apply_then_hold", "/app-instances$", method="POST", times=1)
+    smoke.changes = {"GPUAAS_API_TIMEOUT_SECONDS": "1", "GPUAAS_API_PATIENCE_SECONDS": "0"}
+    assert smoke.run("--json", allocations=(5,)) == 1, smoke.said()
+    found = {one["step"]: one for one in smoke.report["results"]}
+    assert found["deploy"]["code"] == "platform_unreachable" and found["decommission"]["outcome"] == "passed"
+    assert [one["status"] for one in smoke.instances()] == ["deleted"]

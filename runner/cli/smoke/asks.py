@@ -55,8 +55,9 @@ def _request_in_vain(run: Run, step: Step, ask: Ask, say: Callable[[str], None])
         "parameters": dict(ask.parameters),
         "allocation_ids": [str(nowhere(run.run_id))],
     }
+    key = idempotency_key(run.run_id, step.name)
     try:
-        return run.operator.create_operation(run.instance.id, body, key=idempotency_key(run.run_id, step.name))
+        return _sent(run, ask, lambda: run.operator.create_operation(run.instance.id, body, key=key))
     except (Unavailable, Unauthenticated):
         raise
     except PlatformError as error:
@@ -81,8 +82,12 @@ def _post(run: Run, step: Step, ask: Ask) -> Operation:
             **body,
         )
 
+    return _sent(run, ask, send)
+
+
+def _sent(run: Run, ask: Ask, send: Callable[[], Operation]) -> Operation:
+    """One request of a run is sent twice, as a client does that got no answer."""
     made = send()
-    # One request is sent twice, as a client does that got no answer.
     if not ask.follows and send().id != made.id:
         raise _not_idempotent(run)
     return made

@@ -122,9 +122,9 @@ def smoke(
 
 
 def _quiet(loaded: Settings) -> Settings:
-    """A person watches the steps: routine lines of the log are left out unless a level is set."""
+    """A person watches the steps: only warnings of the log are shown, unless a level is set."""
     if "log_level" not in loaded.model_fields_set:
-        loaded = loaded.model_copy(update={"log_level": "error"})
+        loaded = loaded.model_copy(update={"log_level": "warning"})
         log.configure(loaded)
     return loaded
 

@@ -29,13 +29,17 @@ class Ticks:
         self._lock = lock
         self._say = say
         self._only_runner = only_runner
-        self._phases: dict[str, str] = {}
+        self._shown: set[tuple[str, str]] = set()
         self._problems: set[str] = set()
 
     def listen(self) -> None:
         """From here on the first SIGINT or SIGTERM ends the step at hand, and the second one its play."""
         self.signals = Signals()
         self.signals.install()
+
+    def begin_step(self) -> None:
+        """Phases that were shown in an earlier step are shown again."""
+        self._shown.clear()
 
     def beside(self, instance: AppInstance) -> None:
         """Leave the work to the deployed runner if two runners cannot be kept apart."""
@@ -78,6 +82,6 @@ class Ticks:
     def _show(self, name: str, event: MemberEvent) -> None:
         if event.error:
             self._say(f"{name}: {event.error.code}: {event.error.message}")
-        elif event.phase and self._phases.get(name) != event.phase:
-            self._phases[name] = event.phase
-            self._say(f"{name}: {event.phase}")
+        elif event.phase and (name, event.phase) not in self._shown:
+            self._shown.add((name, event.phase))
+            self._say(f"  {name}: {event.phase}")

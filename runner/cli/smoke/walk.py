@@ -20,16 +20,16 @@ from runner.cli.smoke.looks import CHECKS
 from runner.cli.smoke.run import CheckFailed, Run
 from runner.cli.smoke.ticks import Ticks
 from runner.model.cause import Cause
-from runner.model.errors import PlatformError, RequestError
+from runner.model.errors import PlatformError, RequestError, Unavailable
 from runner.model.names import host_name
-from runner.model.platform import OPEN, InstanceStatus, Operation, OperationStatus
+from runner.model.platform import OPEN, InstanceStatus, MemberStatus, Operation
 from runner.smoke import plan as plans
 from runner.smoke.audit import Mutation
 from runner.smoke.plan import Ask, Deploy, Look, Planned, State, Step, Wait
 from runner.smoke.report import Outcome, Result
-from runner.smoke.state import has_failed, lacks
+from runner.smoke.state import has_failed, lacks, member_at
 
-DEPLOY_KEY = "deploy"
+DEPLOY = "deploy"  # the step that makes the instance
 MOST_FAILURE = 600
 
 
@@ -55,10 +55,11 @@ class Walk:
         self._broken: str | None = None
         self._past = 0  # steps before this one were done before the run was killed
         self._lacking: str | None = None
+        self._deploy_sent = False
 
     def resume(self) -> bool:
         """Find what an earlier process of this run has requested; whether there is any."""
-        self.run.found = self.run.find(DEPLOY_KEY)
+        self.run.found = self.run.find(DEPLOY)
         if self.run.found is None:
             return False
         listed = requests.operations(self.run.operator, self.run.found)
@@ -82,6 +83,7 @@ class Walk:
             self._console.print(f"step {place + 1} of {len(self._plan)}, {step.chapter.name}/{step.name}: {step.what}")
             if step.last:
                 self._ticks.listen()
+            self._ticks.begin_step()
             began = time.monotonic()
             with context.bound(Cause(plans.correlation_id(self.run.run_id, step.name))):
                 result = self._do(step)
@@ -94,7 +96,8 @@ class Walk:
     def left_behind(self) -> str | None:
         """What of this run is still there, and the command that takes it away."""
         if self.run.found is None:
-            return None
+            lost = self._deploy_sent and self._broken == DEPLOY
+            return f"perhaps an instance: the deploy had no answer. {self._how}" if lost else None
         try:
             instance = self.run.operator.instance(self.run.found.id)
         except PlatformError as error:
@@ -111,7 +114,7 @@ class Walk:
         """What this run has requested, in all of its processes. A runner's claim and result are lines of their own."""
         found = []
         if self.run.found:
-            found.append(Mutation(DEPLOY_KEY, str(self.run.found.id), self.run.found.correlation_id))
+            found.append(Mutation(DEPLOY, str(self.run.found.id), self.run.found.correlation_id))
         for step, one in self.run.asked.items():
             latest = self.run.operator.operation_again(self.run.instance.id, one)
             least = 1 if latest.status in OPEN else 2
@@ -146,7 +149,7 @@ class Walk:
                 case Ask() as ask:
                     result = self._ask(step, ask)
                 case Wait() as wait:
-                    result = self._follow(step, self._state_look(wait), self.run.asked.get(wait.after or ""))
+                    result = self._follow(step, wait.then, self._state_look(wait), self.run.asked.get(wait.after or ""))
                 case Look() as look:
                     about = self.run.asked.get(look.about or "")
                     detail = CHECKS[look.check](self.run, look)
@@ -180,7 +183,12 @@ class Walk:
     # -- requests --------------------------------------------------------------------------------------------
 
     def _deploy(self, step: Step, deploy: Deploy) -> Result:
-        made = asks.deploy(self.run, step, deploy, self._app_version)
+        self._deploy_sent = True
+        try:
+            made = asks.deploy(self.run, step, deploy, self._app_version)
+        except Unavailable:
+            self.run.found = self.run.find(step.name)  # the answer may have been lost, and not the request
+            raise
         seen = self.run.runner.instance(made.id)
         self._ticks.beside(seen)
         return self._result(step, Outcome.PASSED, f"instance {seen.id} {seen.name or ''} is {seen.status}")
@@ -197,8 +205,10 @@ class Walk:
         if not ask.follows:
             seen = self.run.runner.operation_again(self.run.instance.id, asked)
             return self._result(step, Outcome.PASSED, f"{seen.label} is {seen.status}", seen)
-        later = not is_new and self._is_past(step)
-        return self._follow(step, self._operation_look(asked, ask, State() if later else ask.then), asked)
+        if not is_new and self._is_past(step) and asked.status not in OPEN:
+            outcome = Outcome.PASSED if asked.status == ask.ends else Outcome.FAILED
+            return self._result(step, outcome, f"{asked.label} is {asked.status}, as it is on record", asked)
+        return self._follow(step, ask.then, self._operation_look(asked, ask), asked)
 
     def _is_past(self, step: Step) -> bool:
         return [one.step for one in self._plan].index(step) < self._past
@@ -212,7 +222,7 @@ class Walk:
         listed = requests.operations(run.operator, run.found)
         return follow.read_records(run.operator, run.settings, run.found, listed)
 
-    def _operation_look(self, asked: Operation, ask: Ask, then: State) -> Callable[[], RequestState]:
+    def _operation_look(self, asked: Operation, ask: Ask) -> Callable[[], RequestState]:
         def look() -> RequestState:
             records = self._records()
             found = next((one for one in records.operations if one.id == asked.id), asked)
@@ -220,21 +230,22 @@ class Walk:
             if found.status in OPEN:
                 return seen
             if found.status != ask.ends:
-                failure = seen.failure or [f"it {found.status}, and it had to be {ask.ends}"]
-                return replace(seen, code=FAILED, failure=failure)
-            return self._once(then, replace(seen, code=OK, failure=()), records)
+                return replace(seen, code=FAILED, failure=seen.failure or [f"{found.label} is {found.status}"])
+            return self._once(ask.then, replace(seen, code=OK, failure=()), records)
 
         return look
 
     def _state_look(self, wait: Wait) -> Callable[[], RequestState]:
         def look() -> RequestState:
             records = self._records()
-            seen = replace(request_state.of_deploy(records), code=OK, failure=())
-            own = self._followed(wait, records)
-            if own and own.status in (OperationStatus.FAILED, OperationStatus.CANCELLED):
-                return replace(request_state.of_operation(own, records), rows=seen.rows)
+            seen = replace(_shown(records), code=OK, failure=())
+            asked = self.run.asked.get(wait.after or "")
+            own = next((one for one in records.operations if asked and one.id == asked.id), asked)
+            if own and own.status not in (*OPEN, wait.ends):
+                failure = request_state.of_operation(own, records).failure
+                return replace(seen, code=FAILED, failure=failure or [f"{own.label} is {own.status}"])
             if has_failed(wait.then, records.instance, records.members, self.run.allocations):
-                return replace(seen, code=FAILED, failure=request_state.of_deploy(records).failure or ["it failed"])
+                return replace(seen, code=FAILED, failure=_shown(records).failure or ["it has failed"])
             if wait.after and (own is None or own.status in OPEN):
                 self._lacking = f"{own.label} is {own.status}" if own else "its operation is not there"
                 return replace(seen, code=None)
@@ -242,29 +253,17 @@ class Walk:
 
         return look
 
-    def _followed(self, wait: Wait, records: Records) -> Operation | None:
-        """The operation of the step that is waited for; the adapter may have made it meanwhile."""
-        step = next((one.step for one in self._plan if one.step.name == wait.after), None)
-        if step is None:
-            return None
-        known = self.run.asked.get(step.name)
-        if known is None and isinstance(step.does, Ask) and (known := asks.seeded(self.run, step.does)):
-            self.run.asked[step.name] = known
-        return next((one for one in records.operations if known and one.id == known.id), known)
-
     def _once(self, then: State, seen: RequestState, records: Records) -> RequestState:
         self._lacking = lacks(then, records.instance, records.members, self.run.allocations)
         return replace(seen, code=None) if self._lacking else seen
 
-    def _follow(self, step: Step, look: Callable[[], RequestState], asked: Operation | None) -> Result:
+    def _follow(self, step: Step, then: State, look: Callable[[], RequestState], asked: Operation | None) -> Result:
         self._lacking = None
         code, seen = live.follow(look, self._console, self._timeout, sleep=self._ticks.pause)
-        if isinstance(step.does, Wait):
-            asked = self.run.asked.get(step.does.after or "")
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         if code == OK:
-            return self._result(step, Outcome.PASSED, self._seen(seen), asked)
+            return self._result(step, Outcome.PASSED, self._seen(then, seen), asked)
         if code == TIME_OVER:
             why = self._lacking or (f"{asked.label} has not ended" if asked else "it has not come")
             left = f". {self._ticks.left_to_others}" if self._ticks.left_to_others else ""
@@ -272,12 +271,20 @@ class Walk:
         failure = seen.failure if seen else ()
         return self._result(step, Outcome.FAILED, " ".join(failure), asked, "step_failed")
 
-    def _seen(self, seen: RequestState | None) -> str:
+    def _seen(self, then: State, seen: RequestState | None) -> str:
         instance = self.run.instance
-        shown = f"instance {instance.status}, {instance.health}"
-        record = seen.record if seen else None
-        if isinstance(record, Operation):
+        shown = [f"instance {instance.status}, {instance.health}"]
+        if seen and isinstance(record := seen.record, Operation):
             error = f" with {record.error.get('code')}" if record.error else ""
-            shown = f"{record.label} {record.status}{error}; {shown}"
-        members = self.run.operator.members(instance.id)
-        return "; ".join([shown, *(f"{host_name(one)} {one.status}" for one in members[:8])])
+            shown.insert(0, f"{record.label} {record.status}{error}")
+        if then.member:
+            member = member_at(then.member, self.run.operator.members(instance.id), self.run.allocations)
+            shown += [f"{host_name(member)} {member.status}"] if member else []
+        return "; ".join(shown)
+
+
+def _shown(records: Records) -> RequestState:
+    """What is under way and what is there, without what has ended."""
+    open_now = [one for one in records.operations if one.status in OPEN]
+    there = [one for one in records.members if one.status != MemberStatus.DELETED]
+    return request_state.of_deploy(replace(records, operations=open_now, members=there))

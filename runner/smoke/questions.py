@@ -15,14 +15,14 @@ def answers(account: Detail, instance: AppInstance, operation: Operation) -> dic
     failed = operation.status == OperationStatus.FAILED
     error = (own or {}).get("error") or {}
     names = [f"{one['name']} is {one['status']}" for one in members]
-    nobody = _named(operation, str(error.get("message"))) if failed else None
+    not_made = _named(operation, str(error.get("message"))) if failed else None
     seen = [f"{key} {value}" for one in members for key, value in one["runtime"].items() if value is not None]
     seen = seen or [f"{key} {value}" for key, value in account["runtime"].items()]
-    is_told = not failed or (error.get("code") and error.get("message") and account["next"])
+    is_explained = not failed or (error.get("code") and error.get("message") and account["next"])
     return {
         "instance": f"{shown['name']} is {shown['status']}" if shown["id"] == str(instance.id) else None,
-        "member": ", ".join(names) or nobody,
-        "operation": f"{account['end']}" if own and is_told else None,
+        "member": ", ".join(names) or not_made,
+        "operation": f"{account['end']}" if own and is_explained else None,
         "correlation id": operation.correlation_id if operation.correlation_id in account["correlation_ids"] else None,
         "runtime": "; ".join(seen) or None,
     }

@@ -70,7 +70,7 @@ class Smoke:
     def outcomes(self) -> dict[str, str]:
         return {one["step"]: one["outcome"] for one in self.report["results"]}
 
-    def said(self) -> str:
+    def printed(self) -> str:
         return "\n".join(path.read_text() for path in (self.output, self.log) if path.exists())[-6000:]
 
     def instances(self) -> list[Doc]:
@@ -111,7 +111,7 @@ def smoke(tmp_path: Path) -> Iterator[Smoke]:
 def test_a_whole_run_passes_reports_and_leaves_nothing_behind(smoke: Smoke) -> None:
     junit, markdown = smoke.directory / "report.xml", smoke.directory / "report.md"
     code = smoke.run("--json", "--junit", str(junit), "--markdown", str(markdown), "--run-id", "whole")
-    assert code == 0, smoke.said()
+    assert code == 0, smoke.printed()
     report = smoke.report
     assert report["passed"] and report["left_behind"] is None
     assert {step for step, outcome in smoke.outcomes().items() if outcome != "passed"} == {"audit"}
@@ -127,10 +127,10 @@ def test_a_whole_run_passes_reports_and_leaves_nothing_behind(smoke: Smoke) -> N
 
 def test_the_audit_has_each_request_and_a_missing_line_is_found(smoke: Smoke) -> None:
     chosen = ("--chapter", "questions", "--run-id", "audited")
-    assert smoke.run(*chosen, "--json") == 0, smoke.said()
+    assert smoke.run(*chosen, "--json") == 0, smoke.printed()
     whole = smoke.audit("audit.jsonl")
     requested = [*smoke.asked("/member-operations"), *smoke.asked("/operations")]
-    assert smoke.run(*chosen, "--json", "--audit", str(whole)) == 0, smoke.said()
+    assert smoke.run(*chosen, "--json", "--audit", str(whole)) == 0, smoke.printed()
     assert smoke.outcomes()["audit"] == "passed"
     assert [*smoke.asked("/member-operations"), *smoke.asked("/operations")] == requested, "nothing is requested again"
     gone = requested[-1]["id"]
@@ -142,7 +142,7 @@ def test_the_audit_has_each_request_and_a_missing_line_is_found(smoke: Smoke) ->
 
 
 def test_both_kinds_of_question_are_answered_with_the_reason_of_the_failure(smoke: Smoke) -> None:
-    assert smoke.run("--chapter", "questions", "--json", allocations=(5, 6)) == 0, smoke.said()
+    assert smoke.run("--chapter", "questions", "--json", allocations=(5, 6)) == 0, smoke.printed()
     found = {one["step"]: one for one in smoke.report["results"]}
     assert "worker-" in found["success"]["detail"] and "runtime: phase serving" in found["success"]["detail"]
     assert "allocation_not_found" in found["reason"]["detail"]
@@ -159,7 +159,7 @@ def test_a_killed_run_is_continued_and_requests_nothing_twice(smoke: Smoke) -> N
     (instance,) = smoke.instances()
     project = smoke.stage.project
     end_leases(project.adapter, f"{project.path}/app-instances/{instance['id']}")
-    assert smoke.run("--run-id", "killed", "--json") == 0, smoke.said()
+    assert smoke.run("--run-id", "killed", "--json") == 0, smoke.printed()
     asked = [one["operation"] for one in smoke.asked("/member-operations")]
     assert asked == ["add", "add", "drain", "resume", "remove", "add", "replace", "add"]  # the first cannot work
     outcomes = smoke.outcomes()
@@ -173,7 +173,7 @@ def test_an_interrupted_run_leaves_nothing_behind(smoke: Smoke, name: str) -> No
     process = smoke.start("--run-id", "stopped", "--json")
     until(lambda: len(smoke.instances()) == 1 and smoke.instances()[0]["status"] == "running", 120, "it runs")
     os.kill(process.pid, signal.Signals[name])
-    assert smoke.end(process) == 130, smoke.said()
+    assert smoke.end(process) == 130, smoke.printed()
     assert smoke.report["interrupted"] and smoke.report["left_behind"] is None
     assert smoke.outcomes()["decommission"] == "passed"
     (instance,) = smoke.instances()
@@ -181,11 +181,11 @@ def test_an_interrupted_run_leaves_nothing_behind(smoke: Smoke, name: str) -> No
     assert {one["status"] for one in smoke.asked("/members")} == {"deleted"}
 
 
-def test_kept_or_interrupted_twice_it_says_how_to_clean_up_and_that_works(smoke: Smoke) -> None:
-    assert smoke.run("--run-id", "kept", "--keep", "--chapter", "questions", allocations=(5,)) == 0, smoke.said()
+def test_a_kept_cluster_is_taken_down_by_the_command_that_is_printed(smoke: Smoke) -> None:
+    assert smoke.run("--run-id", "kept", "--keep", "--chapter", "questions", allocations=(5,)) == 0, smoke.printed()
     assert smoke.instances()[0]["status"] == "running"
-    assert "left behind: instance" in smoke.said() and "smoke --run-id kept --clean-up" in smoke.said()
-    assert smoke.run("--run-id", "kept", "--clean-up", "--json", allocations=()) == 0, smoke.said()
+    assert "left behind: instance" in smoke.printed() and "smoke --run-id kept --clean-up" in smoke.printed()
+    assert smoke.run("--run-id", "kept", "--clean-up", "--json", allocations=()) == 0, smoke.printed()
     assert smoke.outcomes() == {"decommission": "passed"}
     assert smoke.instances()[0]["status"] == "deleted"
     assert smoke.run("--run-id", "other", "--clean-up", allocations=()) == 2
@@ -201,13 +201,13 @@ def test_what_a_run_did_not_make_is_not_taken_down(smoke: Smoke) -> None:
     assert answer.status_code == 201, answer.text
     for arguments in (("--clean-up",), ()):
         assert smoke.run("--run-id", "theirs", *arguments, allocations=(5,)) == 2
-        assert "nothing shows that a smoke run made it" in smoke.said()
+        assert "nothing shows that a smoke run made it" in smoke.printed()
     assert [one["status"] for one in smoke.instances()] == ["requested"]
 
 
 def test_a_dry_run_prints_the_steps_and_requests_nothing(smoke: Smoke) -> None:
     before = len(smoke.stage.platform.control.audit())
-    assert smoke.run("--dry-run", "--json", allocations=(5, 6)) == 0, smoke.said()
+    assert smoke.run("--dry-run", "--json", allocations=(5, 6)) == 0, smoke.printed()
     steps = json.loads(smoke.output.read_text())
     assert [one["step"] for one in steps][:3] == ["identities", "allocations", "deploy"]
     assert {one["step"]: one["left_out"] for one in steps}[
@@ -221,14 +221,35 @@ def test_after_a_failure_the_rest_is_left_out_and_the_cluster_taken_down(smoke: 
     hosts.hosts_down.add("w6")
     hosts.save(smoke.hosts)
     smoke.changes = {"GPUAAS_MAX_ATTEMPTS": "1"}
-    assert smoke.run("--json", allocations=(5, 6, 7)) == 1, smoke.said()
+    assert smoke.run("--json", allocations=(5, 6, 7)) == 1, smoke.printed()
     found = {one["step"]: one for one in smoke.report["results"]}
     assert found["worker"]["outcome"] == "failed" and "correlation" in found["worker"]["detail"]
     assert found["drain"]["detail"] == "not done, because step worker failed"
 
 
+def test_calls_that_are_missing_on_the_platform_are_gaps_in_the_report(smoke: Smoke) -> None:
+    smoke.stage.platform.control.inject_fault("status", "/me$", times=2, status=404)
+    assert smoke.run("--json", allocations=(1,)) == 1, smoke.printed()
+    assert [(one["call"], one["basis"], one["kind"]) for one in smoke.report["gaps"]] == [
+        ("GET /me", "stated", "read_surface")
+    ]
+    assert smoke.outcomes()["identities"] == "passed"
+
+
+def test_a_second_signal_ends_the_taking_down_and_the_command_for_it_is_printed(smoke: Smoke) -> None:
+    process = smoke.start("--run-id", "twice", "--json", "--leave-to-runner", allocations=(5,))
+    until(lambda: len(smoke.instances()) == 1, 60, "it is requested")
+    os.kill(process.pid, signal.SIGINT)
+    until(lambda: smoke.asked("/operations") != [], 60, "a decommission is requested")
+    os.kill(process.pid, signal.SIGINT)
+    assert smoke.end(process) == 130, smoke.printed()
+    assert "smoke --run-id twice --clean-up" in smoke.report["left_behind"]
+    assert smoke.run("--run-id", "twice", "--clean-up", "--json", allocations=()) == 0, smoke.printed()
+    assert smoke.instances()[0]["status"] == "deleted"
+
+
 def test_an_allocation_in_use_is_refused_before_anything_is_requested(smoke: Smoke) -> None:
-    assert smoke.run("--json", allocations=(1, 5)) == 1, smoke.said()
+    assert smoke.run("--json", allocations=(1, 5)) == 1, smoke.printed()
     (failed,) = [one for one in smoke.report["results"] if one["outcome"] == "failed"]
     assert (failed["step"], failed["code"]) == ("allocations", "allocation_in_use")
     assert smoke.instances() == []
@@ -263,21 +284,21 @@ def deployed_runner(smoke: Smoke) -> Iterator[list[int | None]]:
 
 def test_beside_a_deployed_runner_claims_keep_both_apart(smoke: Smoke) -> None:
     with deployed_runner(smoke) as codes:
-        assert smoke.run("--chapter", "lifecycle", "--json", allocations=(5, 6)) == 0, smoke.said()
+        assert smoke.run("--chapter", "lifecycle", "--json", allocations=(5, 6)) == 0, smoke.printed()
     assert 0 in codes and smoke.instances()[0]["status"] == "deleted"
 
 
 def test_without_etags_the_deployed_runner_does_the_work(smoke: Smoke) -> None:
     without_etags(smoke)
     with deployed_runner(smoke) as codes:
-        assert smoke.run("--chapter", "questions", "--json", allocations=(5, 6)) == 0, smoke.said()
-    assert "the work is left to the runner that is deployed" in smoke.said()
+        assert smoke.run("--chapter", "questions", "--json", allocations=(5, 6)) == 0, smoke.printed()
+    assert "the work is left to the runner that is deployed" in smoke.printed()
     assert 0 in codes and smoke.instances()[0]["status"] == "deleted"
 
 
 def test_without_etags_it_works_alone_where_it_is_the_only_runner(smoke: Smoke) -> None:
     without_etags(smoke)
-    assert smoke.run("--chapter", "questions", "--only-runner", "--json", allocations=(5,)) == 0, smoke.said()
+    assert smoke.run("--chapter", "questions", "--only-runner", "--json", allocations=(5,)) == 0, smoke.printed()
     assert smoke.instances()[0]["status"] == "deleted"
     (lock,) = (smoke.directory / "state").iterdir()
     assert lock.suffix == ".lock"
@@ -287,7 +308,7 @@ def test_a_deploy_whose_answer_is_lost_is_found_and_taken_down(smoke: Smoke) -> 
     control = smoke.stage.platform.control
     control.inject_fault("apply_then_hold", "/app-instances$", method="POST", times=1)
     smoke.changes = {"GPUAAS_API_TIMEOUT_SECONDS": "1", "GPUAAS_API_PATIENCE_SECONDS": "0"}
-    assert smoke.run("--json", allocations=(5,)) == 1, smoke.said()
+    assert smoke.run("--json", allocations=(5,)) == 1, smoke.printed()
     found = {one["step"]: one for one in smoke.report["results"]}
     assert found["deploy"]["code"] == "platform_unreachable" and found["decommission"]["outcome"] == "passed"
     assert [one["status"] for one in smoke.instances()] == ["deleted"]

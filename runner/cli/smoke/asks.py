@@ -41,6 +41,14 @@ def seeded(run: Run, ask: Ask) -> Operation | None:
     return next((one for one in listed if one.operation == ask.verb and named <= {*one.allocation_ids}), None)
 
 
+def note_not_seeded(run: Run, ask: Ask) -> None:
+    """The gap that a deploy leaves the first members to the adapter."""
+    expected = f"a deploy requests the first {ask.verb} itself"
+    meanwhile = "the adapter requests it, in its first tick"
+    call = "POST /app-instances"
+    run.gaps.add(Gap(call, Basis.STATED, expected, "no such operation", Kind.PRIMITIVE, meanwhile))
+
+
 def request(run: Run, step: Step, ask: Ask, say: Callable[[str], None]) -> Operation:
     made = _request_in_vain(run, step, ask, say) if ask.nowhere else _post(run, step, ask)
     _note_other_id(run, step, made.correlation_id)

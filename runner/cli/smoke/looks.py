@@ -88,8 +88,8 @@ def questions(run: Run, look: Look) -> str:
     operation = run.operator.operation_again(run.instance.id, operation)
     instance = run.operator.instance(run.instance.id)
     listed = requests.operations(run.operator, instance)
-    known = follow.read_records(run.operator, run.settings, instance, listed)
-    found = story.find(known, run.operator.events(instance.id), operation.correlation_id)
+    on_record = follow.read_records(run.operator, run.settings, instance, listed)
+    found = story.find(on_record, run.operator.events(instance.id), operation.correlation_id)
     if found is None:
         raise CheckFailed("no_record", f"no record has the correlation id {operation.correlation_id}")
     given = answers(explain.account(found, ()), instance, operation)

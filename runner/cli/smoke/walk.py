@@ -136,8 +136,8 @@ class Walk:
 
     def _note(self, result: Result) -> None:
         self.results.append(result)
-        told = f"{result.code}: {result.detail}" if result.code else result.detail
-        self._console.print(f"  {result.outcome} after {result.seconds:.1f} s: {told}"[:MOST_FAILURE])
+        shown = f"{result.code}: {result.detail}" if result.code else result.detail
+        self._console.print(f"  {result.outcome} after {result.seconds:.1f} s: {shown}"[:MOST_FAILURE])
 
     def _do(self, step: Step) -> Result:
         try:
@@ -149,7 +149,7 @@ class Walk:
                 case Ask() as ask:
                     result = self._ask(step, ask)
                 case Wait() as wait:
-                    result = self._follow(step, wait.then, self._state_look(wait), self.run.asked.get(wait.after or ""))
+                    result = self._follow(step, wait.then, self._state_look(wait), wait.after or "")
                 case Look() as look:
                     about = self.run.asked.get(look.about or "")
                     detail = CHECKS[look.check](self.run, look)
@@ -159,10 +159,8 @@ class Walk:
             return Result.of(step, Outcome.SKIPPED, "the run was interrupted")
         except CheckFailed as error:
             return self._result(step, Outcome.FAILED, str(error), code=error.code)
-        except (PlatformError, SecretsError) as error:
+        except (PlatformError, SecretsError, RequestError) as error:
             return self._result(step, Outcome.FAILED, str(error), code=getattr(error, "code", None))
-        except RequestError as error:
-            return self._result(step, Outcome.FAILED, str(error), code="request_invalid")
         return result
 
     def _result(
@@ -195,20 +193,22 @@ class Walk:
 
     def _ask(self, step: Step, ask: Ask) -> Result:
         asked = self.run.asked.get(step.name)
-        is_new = asked is None
+        if asked is None and ask.seeded:
+            asked = asks.seeded(self.run, ask)
+        elif asked is None:
+            asked = asks.request(self.run, step, ask, self._console.print)
         if asked is None:
-            asked = asks.seeded(self.run, ask) if ask.seeded else asks.request(self.run, step, ask, self._console.print)
-        if asked is None:
-            return self._result(step, Outcome.PASSED, "the platform did not request it; the adapter does, in a tick")
+            asks.note_not_seeded(self.run, ask)
+            return self._follow(step, ask.then, self._operation_look(step, ask), step.name)
         self.run.asked[step.name] = asked
         self._console.print(f"  {asked.label} is {asked.status}; correlation {asked.correlation_id}")
         if not ask.follows:
             seen = self.run.runner.operation_again(self.run.instance.id, asked)
             return self._result(step, Outcome.PASSED, f"{seen.label} is {seen.status}", seen)
-        if not is_new and self._is_past(step) and asked.status not in OPEN:
+        if self._is_past(step) and asked.status not in OPEN:
             outcome = Outcome.PASSED if asked.status == ask.ends else Outcome.FAILED
             return self._result(step, outcome, f"{asked.label} is {asked.status}, as it is on record", asked)
-        return self._follow(step, ask.then, self._operation_look(asked, ask), asked)
+        return self._follow(step, ask.then, self._operation_look(step, ask), step.name)
 
     def _is_past(self, step: Step) -> bool:
         return [one.step for one in self._plan].index(step) < self._past
@@ -222,9 +222,14 @@ class Walk:
         listed = requests.operations(run.operator, run.found)
         return follow.read_records(run.operator, run.settings, run.found, listed)
 
-    def _operation_look(self, asked: Operation, ask: Ask) -> Callable[[], RequestState]:
+    def _operation_look(self, step: Step, ask: Ask) -> Callable[[], RequestState]:
         def look() -> RequestState:
             records = self._records()
+            asked = self.run.asked.get(step.name) or asks.seeded(self.run, ask)
+            if asked is None:
+                self._lacking = f"no {ask.verb} was requested by the deploy or by the adapter"
+                return replace(_shown(records), code=None)
+            self.run.asked[step.name] = asked
             found = next((one for one in records.operations if one.id == asked.id), asked)
             seen = request_state.of_operation(found, records)
             if found.status in OPEN:
@@ -257,9 +262,11 @@ class Walk:
         self._lacking = lacks(then, records.instance, records.members, self.run.allocations)
         return replace(seen, code=None) if self._lacking else seen
 
-    def _follow(self, step: Step, then: State, look: Callable[[], RequestState], asked: Operation | None) -> Result:
+    def _follow(self, step: Step, then: State, look: Callable[[], RequestState], of: str) -> Result:
+        """Look until the step has ended. `of` names the step whose operation it is about."""
         self._lacking = None
         code, seen = live.follow(look, self._console, self._timeout, sleep=self._ticks.pause)
+        asked = self.run.asked.get(of)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         if code == OK:

@@ -103,6 +103,7 @@ def smoke(
         _say(f"smoke run {run} {'continues' if resumed else 'begins'}; if it is killed: --run-id {run} continues it")
         ticks.listen()
         results = walk.go()
+        results.append(_ticked(ticks))
         if not clean_up:
             results.append(_audited(walk, audit_export))
         report = Report(
@@ -164,6 +165,16 @@ def _show_plan(plan: tuple[Planned, ...], as_json: bool) -> None:
         view.print_json(made)
     else:
         view.show([Section(PLAN, made, "no steps")])
+
+
+def _ticked(ticks: Ticks) -> Result:
+    """Whether the runner itself had problems: its next tick may have brought the step to its end all the same."""
+    step = ("ticks", "runner", "the ticks of this run had no problem")
+    if ticks.problems:
+        return Result(*step, Outcome.FAILED, "; ".join(ticks.problems), "tick_problem")
+    if ticks.left_to_others:
+        return Result(*step, Outcome.SKIPPED, f"the deployed runner did the work: {ticks.left_to_others}")
+    return Result(*step, Outcome.PASSED)
 
 
 def _audited(walk: Walk, export: Path | None) -> Result:

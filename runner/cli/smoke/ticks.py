@@ -30,7 +30,7 @@ class Ticks:
         self._say = say
         self._only_runner = only_runner
         self._shown: set[tuple[str, str]] = set()
-        self._problems: set[str] = set()
+        self.problems: list[str] = []
 
     def listen(self) -> None:
         """From here on the first SIGINT or SIGTERM ends the step at hand, and the second one its play."""
@@ -63,8 +63,8 @@ class Ticks:
             except AnotherRunner as error:
                 self._leave(str(error))
             else:
-                for problem in [one for one in done.problems if one not in self._problems]:
-                    self._problems.add(problem)
+                for problem in [one for one in done.problems if one not in self.problems]:
+                    self.problems.append(problem)
                     self._say(problem)
         self.stop_if_asked()
 

@@ -19,6 +19,7 @@ import pytest
 from tests.contract import killable_runner
 from tests.contract.killable_runner import FileHosts
 from tests.contract.stage import Stage, allocation
+from tests.contract.test_other_contract import OtherStage
 from tests.leases import end_leases
 from tests.platform_process import Doc
 from tests.waits import until
@@ -98,8 +99,17 @@ class Smoke:
 
 @pytest.fixture
 def smoke(tmp_path: Path) -> Iterator[Smoke]:
-    stage = Stage(tmp_path / "stage")
-    made = Smoke(stage, tmp_path)
+    yield from opened(Stage(tmp_path / "stage"), tmp_path)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Smoke]:
+    """A platform with other names, nested errors, no ETags, another login, and no operations made by a deploy."""
+    yield from opened(OtherStage(tmp_path / "stage"), tmp_path)
+
+
+def opened(stage: Stage, directory: Path) -> Iterator[Smoke]:
+    made = Smoke(stage, directory)
     FileHosts().save(made.hosts)
     before = made.others()
     yield made
@@ -123,6 +133,16 @@ def test_a_whole_run_passes_reports_and_leaves_nothing_behind(smoke: Smoke) -> N
     cases = ElementTree.fromstring(junit.read_text()).findall("testcase")
     assert [one.get("name") for one in cases] == [one["step"] for one in report["results"]]
     assert all(one["correlation_id"] in markdown.read_text() for one in report["results"] if one["correlation_id"])
+
+
+def test_a_whole_run_passes_on_a_platform_with_another_contract(elsewhere: Smoke) -> None:
+    """Only the mapping file and the key of its login are set."""
+    elsewhere.changes = {"GPUAAS_STATE_DIRECTORY": str(elsewhere.directory / "state")}
+    code = elsewhere.run("--json", "--only-runner", "--same-node", "--run-id", "other", allocations=(5, 6, 7))
+    assert code == 0, elsewhere.printed()
+    assert {step for step, outcome in elsewhere.outcomes().items() if outcome != "passed"} == {"audit"}
+    assert elsewhere.instances()[0]["status"] == "deleted"
+    assert elsewhere.report["gaps"] == [], "what the mapping file says is not a gap"
 
 
 def test_the_audit_has_each_request_and_a_missing_line_is_found(smoke: Smoke) -> None:
@@ -230,9 +250,8 @@ def test_after_a_failure_the_rest_is_left_out_and_the_cluster_taken_down(smoke: 
 def test_calls_that_are_missing_on_the_platform_are_gaps_in_the_report(smoke: Smoke) -> None:
     smoke.stage.platform.control.inject_fault("status", "/me$", times=2, status=404)
     assert smoke.run("--json", allocations=(1,)) == 1, smoke.printed()
-    assert [(one["call"], one["basis"], one["kind"]) for one in smoke.report["gaps"]] == [
-        ("GET /me", "stated", "read_surface")
-    ]
+    gaps = [(one["call"], one["basis"], one["kind"]) for one in smoke.report["gaps"]]
+    assert ("GET /me", "stated", "read_surface") in gaps
     assert smoke.outcomes()["identities"] == "passed"
 
 
@@ -300,6 +319,8 @@ def test_without_etags_it_works_alone_where_it_is_the_only_runner(smoke: Smoke) 
     without_etags(smoke)
     assert smoke.run("--chapter", "questions", "--only-runner", "--json", allocations=(5,)) == 0, smoke.printed()
     assert smoke.instances()[0]["status"] == "deleted"
+    found = {(one["expected"], one["kind"]) for one in smoke.report["gaps"]}
+    assert ("a version of the record: the header ETag, or the field etag", "platform_primitive") in found
     (lock,) = (smoke.directory / "state").iterdir()
     assert lock.suffix == ".lock"
 

@@ -105,7 +105,7 @@ def test_a_platform_that_does_not_answer_is_not_taken_for_one_that_refuses() -> 
     assert len(platform.sent) == 1
 
 
-def test_an_instance_with_the_name_of_a_run_and_another_correlation_id_is_not_its_own() -> None:
+def test_an_instance_with_the_name_of_a_run_and_another_correlation_id_is_refused() -> None:
     own = instance(correlation_id=correlation_id("a-run", "deploy"), name="other")
     assert run_on(Platform(operation, [own])).find("deploy") is own
     assert run_on(Platform(operation, [instance(name="smoke-b-run")])).find("deploy") is None

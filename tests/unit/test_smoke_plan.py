@@ -98,6 +98,23 @@ def test_every_verb_is_in_the_manifest_and_every_step_that_is_named_exists() -> 
         assert about is None or about in listed[: listed.index(step.name)], step.name
 
 
+# Verbs of the manifest that no step requests.
+LEFT_OUT = {
+    "rotate_credentials": "it shows nothing about the platform: the adapter makes the new key itself",
+    "retry": "it needs a deploy that failed, and a smoke run causes none",
+}
+
+
+def test_every_verb_of_the_manifest_is_requested_or_left_out_with_a_reason() -> None:
+    manifest = our_manifest()
+    verbs = {
+        *manifest["instance_operations"],
+        *(verb for own in manifest["member_operations"].values() for verb in own),
+    }
+    requested = {step.does.verb for step in steps(4, same_node=False) if isinstance(step.does, Ask)}
+    assert verbs - requested == set(LEFT_OUT)
+
+
 def test_ids_are_the_same_in_each_process_and_differ_between_runs_and_steps() -> None:
     assert correlation_id("a-run", "drain") == correlation_id("a-run", "drain")
     different = {correlation_id(run, step) for run in ("a-run", "b-run") for step in ("drain", "stop")}

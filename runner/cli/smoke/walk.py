@@ -62,6 +62,7 @@ class Walk:
         self.run.found = self.run.find(DEPLOY)
         if self.run.found is None:
             return False
+        self._ticks.beside(self.run.runner.instance(self.run.found.id))
         listed = requests.operations(self.run.operator, self.run.found)
         for place, step in enumerate(one.step for one in self._plan):
             own = plans.correlation_id(self.run.run_id, step.name)

@@ -4,6 +4,8 @@ With one allocation, or on request, the controller's host is a worker too. Each 
 it is for, not only until its operation has ended.
 """
 
+from dataclasses import replace
+
 from runner.model.platform import Health, InstanceStatus, MemberStatus
 from runner.slurm.components import CONTROLLER, WORKER
 from runner.smoke.plan import Ask, At, Chapter, Deploy, Look, State, Step, Wait
@@ -15,8 +17,9 @@ WORKERS = Chapter("workers", "drain, resume, remove, add again, replace, and sev
 LIFECYCLE = Chapter("lifecycle", "stop, start and restart of the whole cluster")
 SERVICE = Chapter("service", "the access bundle, and health")
 PACKAGES = Chapter("packages", "upgrade to the newest packages that fit, and rollback", default=False)
+PILOT = Chapter("pilot", "the app in the catalog, and a cluster moved between its versions", default=False)
 DECOMMISSION = Chapter("decommission", "the cluster is taken down, and its hosts are left as found", always=True)
-CHAPTERS = (CONTRACT, ADAPTER, QUESTIONS, WORKERS, LIFECYCLE, SERVICE, PACKAGES, DECOMMISSION)
+CHAPTERS = (CONTRACT, ADAPTER, QUESTIONS, WORKERS, LIFECYCLE, SERVICE, PACKAGES, PILOT, DECOMMISSION)
 
 ACCESS = ("cluster_name", "controller", "ssh", "submit", "commands", "health", "logs", "paths")
 WHY = {"reason": "smoke run"}
@@ -38,6 +41,8 @@ def steps(allocations: int, *, same_node: bool) -> tuple[Step, ...]:
     return (
         Step("identities", CONTRACT, "the platform accepts the operator's and the runner's tokens", Look("identities")),
         Step("allocations", CONTRACT, "the allocations are active, reachable by name and free", Look("allocations")),
+        Step("publish", PILOT, "the catalog has this version, and the same again changes nothing", Look("publish")),
+        Step("entitlement", PILOT, "the project may use the app", Look("entitlement")),
         Step("deploy", CONTRACT, "an instance is requested, and both identities read it", deploy),
         Step("records", CONTRACT, "the members and events of the instance can be read", Look("records")),
         Step("operation", CONTRACT, "an add that cannot work is requested, and its status can be read", in_vain),
@@ -72,6 +77,10 @@ def steps(allocations: int, *, same_node: bool) -> tuple[Step, ...]:
         Step("health", SERVICE, "the instance is healthy", Wait(serving), blocks=False),
         Step("upgrade", PACKAGES, "the packages are the newest that fit", Ask("upgrade", then=serving)),
         Step("rollback", PACKAGES, "the packages from before are back", Ask("rollback", then=serving)),
+        Step("move", PILOT, "another version of the app is requested", Look("move", of_instance=True)),
+        Step("moved", PILOT, "the cluster serves with it", Wait(replace(serving, configured=True))),
+        Step("move-back", PILOT, "the former version is requested", Look("move_back", of_instance=True)),
+        Step("moved-back", PILOT, "the cluster serves with it", Wait(replace(serving, configured=True))),
         Step("decommission", DECOMMISSION, "the instance is deleted", decommission, last=True),
     )
 

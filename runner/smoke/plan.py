@@ -24,12 +24,13 @@ class At:
 
 @dataclass(frozen=True)
 class State:
-    """What has to be seen; a field that is None may be anything."""
+    """What has to be seen; a field that is None may be anything. `configured`: the desired configuration is live."""
 
     member: At | None = None
     status: str | None = None
     instance: str | None = None
     health: str | None = None
+    configured: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,14 @@ class Wait:
 
 @dataclass(frozen=True)
 class Look:
-    """Check something once; `about` names the step whose request it is about. `again`: later steps do not change it."""
+    """Check something once, or change the instance's record. `about` names the step whose request it is about; with
+    `of_instance` it is about the instance. `again`: later steps do not change what it sees."""
 
     check: str
     about: str | None = None
     fields: tuple[str, ...] = ()
     again: bool = False
+    of_instance: bool = False
 
 
 @dataclass(frozen=True)

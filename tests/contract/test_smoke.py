@@ -11,6 +11,7 @@ from tests.contract.killable_runner import FileHosts
 from tests.contract.smoke_runs import Smoke, opened
 from tests.contract.stage import Stage
 from tests.contract.test_other_contract import OtherStage
+from tests.platform_process import our_manifest
 
 
 @pytest.fixture
@@ -75,6 +76,18 @@ def test_both_kinds_of_question_are_answered_with_the_reason_of_the_failure(smok
     (refused,) = [one for one in smoke.asked("/member-operations") if one["status"] == "failed"]
     about = {found[step]["correlation_id"] for step in ("operation", "failure", "reason")}
     assert about == {refused["correlation_id"]}
+
+
+def test_the_pilot_publishes_and_moves_the_cluster_to_another_version_and_back(smoke: Smoke) -> None:
+    control, manifest = smoke.stage.platform.control, our_manifest()
+    control.register_app(manifest | {"version": "9.0.0"})
+    assert smoke.run("--chapter", "pilot", "--json", allocations=(5,)) == 0, smoke.printed()
+    found = {one["step"]: one for one in smoke.report["results"]}
+    assert {found[step]["outcome"] for step in ("publish", "entitlement", "move", "moved", "move-back")} == {"passed"}
+    assert manifest["version"] in found["publish"]["detail"] and "9.0.0" in found["move"]["detail"]
+    (instance,) = smoke.instances()
+    assert (instance["app_version"], instance["status"]) == (manifest["version"], "deleted")
+    assert found["move"]["correlation_id"] == instance["correlation_id"]
 
 
 def test_a_dry_run_prints_the_steps_and_requests_nothing(smoke: Smoke) -> None:

@@ -46,7 +46,7 @@ PERSON = {"cli/requests", "smoke/asks"}
 # Commands of a tenant's administrator, and of a project on a runtime that it is attached to.
 TENANT = {"cli/commands", "cli/shared", "cli/shared_records", "cli/contributions"}
 # The record of work by hand: with a person's token, in an emergency with the service account's.
-CATALOG = {"cli/catalog"}
+CATALOG = {"cli/catalog", "smoke/pilot"}
 EITHER = {"cli/main", "cli/member_operations", "cli/follow", "cli/explain", "observe/find", "report/hand_record"}
 # A smoke run has a client of each.
 EITHER |= {"smoke/command", "smoke/looks", "smoke/run", "smoke/walk"}

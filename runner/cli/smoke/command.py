@@ -14,7 +14,7 @@ from runner.cli.commands import FAILED, INTERRUPTED, OK, load
 from runner.cli.options import Allocations, Json, split_list
 from runner.cli.smoke.run import Run
 from runner.cli.smoke.ticks import Ticks
-from runner.cli.smoke.walk import Walk
+from runner.cli.smoke.walk import DEPLOY, Walk
 from runner.cli.tables import Columns, Section
 from runner.loop.process_lock import ProcessLock
 from runner.model.errors import PlatformError, RequestError
@@ -187,7 +187,7 @@ def _audited(walk: Walk, export: Path | None) -> Result:
         return result(Outcome.SKIPPED, "no export was given by --audit; the same command with --run-id checks it later")
     try:
         lines, odd = audit.read(export.read_text())
-        wanted = walk.mutations()
+        wanted = walk.run.mutations(DEPLOY)
     except (OSError, ValueError, PlatformError) as error:
         return result(Outcome.FAILED, f"{export}: {error}", "audit_unreadable")
     problems = audit.missing(lines, wanted)

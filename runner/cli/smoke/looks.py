@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from runner.cli import explain, follow, requests, story
+from runner.cli.smoke import pilot
 from runner.cli.smoke.run import CheckFailed, Run
 from runner.intent.connection import read_address
 from runner.intent.errors import IntentError
@@ -103,4 +104,8 @@ CHECKS: dict[str, Callable[[Run, Look], str]] = {
     "records": records,
     "questions": questions,
     "access": access,
+    "publish": pilot.publish,
+    "entitlement": pilot.entitlement,
+    "move": pilot.move,
+    "move_back": pilot.move_back,
 }

@@ -6,9 +6,10 @@ from uuid import UUID
 
 from runner.model.errors import RequestError
 from runner.model.gaps import Gaps
-from runner.model.platform import AppInstance, InstanceStatus, Operation
+from runner.model.platform import OPEN, AppInstance, InstanceStatus, Operation
 from runner.platform.client import Client
 from runner.settings import Settings
+from runner.smoke.audit import Mutation
 from runner.smoke.plan import correlation_id, instance_name
 
 
@@ -18,6 +19,10 @@ class CheckFailed(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class NotApplicable(Exception):
+    """A step cannot be done on this platform; the message says why."""
 
 
 @dataclass
@@ -37,6 +42,17 @@ class Run:
     def instance(self) -> AppInstance:
         assert self.found is not None
         return self.found
+
+    def mutations(self, deploy_step: str) -> list[Mutation]:
+        """What this run has requested, in all of its processes. A runner's claim and result are lines of their own."""
+        found = []
+        if self.found:
+            found.append(Mutation(deploy_step, str(self.found.id), self.found.correlation_id))
+        for step, one in self.asked.items():
+            latest = self.operator.operation_again(self.instance.id, one)
+            least = 1 if latest.status in OPEN else 2
+            found.append(Mutation(step, str(one.id), one.correlation_id, least))
+        return found
 
     def find(self, deploy_step: str) -> AppInstance | None:
         """The instance that this run made before it was killed, by its correlation id."""

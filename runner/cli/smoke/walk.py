@@ -17,14 +17,14 @@ from runner.cli.commands import FAILED, INTERRUPTED, OK, TIME_OVER
 from runner.cli.request_state import Records, RequestState
 from runner.cli.smoke import asks
 from runner.cli.smoke.looks import CHECKS
-from runner.cli.smoke.run import CheckFailed, Run
+from runner.cli.smoke.run import CheckFailed, NotApplicable, Run
 from runner.cli.smoke.ticks import Ticks
 from runner.model.cause import Cause
 from runner.model.errors import PlatformError, RequestError, Unavailable
 from runner.model.names import host_name
 from runner.model.platform import OPEN, InstanceStatus, MemberStatus, Operation
+from runner.slurm.app import SLURM
 from runner.smoke import plan as plans
-from runner.smoke.audit import Mutation
 from runner.smoke.plan import Ask, Deploy, Look, Planned, State, Step, Wait
 from runner.smoke.report import Outcome, Result
 from runner.smoke.state import has_failed, lacks, member_at
@@ -111,17 +111,6 @@ class Walk:
     def _how(self) -> str:
         return f"To take it down: gpuaas-slurm smoke --run-id {self.run.run_id} --clean-up"
 
-    def mutations(self) -> list[Mutation]:
-        """What this run has requested, in all of its processes. A runner's claim and result are lines of their own."""
-        found = []
-        if self.run.found:
-            found.append(Mutation(DEPLOY, str(self.run.found.id), self.run.found.correlation_id))
-        for step, one in self.run.asked.items():
-            latest = self.run.operator.operation_again(self.run.instance.id, one)
-            least = 1 if latest.status in OPEN else 2
-            found.append(Mutation(step, str(one.id), one.correlation_id, least))
-        return found
-
     def _skipped(self, step: Step, place: int) -> str | None:
         if step.last:
             return None if self.run.found else "no instance was made"
@@ -158,6 +147,8 @@ class Walk:
         except KeyboardInterrupt:
             self.interrupted = True
             return Result.of(step, Outcome.SKIPPED, "the run was interrupted")
+        except NotApplicable as reason:
+            return self._result(step, Outcome.SKIPPED, str(reason))
         except CheckFailed as error:
             return self._result(step, Outcome.FAILED, str(error), code=error.code)
         except (PlatformError, SecretsError, RequestError) as error:
@@ -168,7 +159,8 @@ class Walk:
         self, step: Step, outcome: Outcome, detail: str, about: Operation | None = None, code: str | None = None
     ) -> Result:
         of_run = plans.correlation_id(self.run.run_id, step.name)
-        record = about or (self.run.found if isinstance(step.does, Deploy) else None)
+        of_instance = isinstance(step.does, Deploy) or (isinstance(step.does, Look) and step.does.of_instance)
+        record = about or (self.run.found if of_instance else None)
         correlation = record.correlation_id if record else of_run
         return Result.of(
             step,
@@ -261,6 +253,8 @@ class Walk:
 
     def _once(self, then: State, seen: RequestState, records: Records) -> RequestState:
         self._lacking = lacks(then, records.instance, records.members, self.run.allocations)
+        if then.configured and SLURM.has_new_config(records.instance):
+            self._lacking = "the desired configuration is not live"
         return replace(seen, code=None) if self._lacking else seen
 
     def _follow(self, step: Step, then: State, look: Callable[[], RequestState], of: str) -> Result:

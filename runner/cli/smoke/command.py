@@ -102,7 +102,11 @@ def smoke(
         began = stamp(operator.now())
         _say(f"smoke run {run} {'continues' if resumed else 'begins'}; if it is killed: --run-id {run} continues it")
         ticks.listen()
-        results = walk.go()
+        try:
+            results = walk.go()
+        except BaseException:
+            _say(f"the run ended early. {walk.left_behind or 'It has left nothing behind.'}")
+            raise
         results.append(_ticked(ticks))
         if not clean_up:
             results.append(_audited(walk, audit_export))
@@ -208,4 +212,4 @@ def _show(report: Report, *, as_json: bool, junit: Path | None, markdown: Path |
     )
     view.out.print(report.sentence)
     if report.left_behind:
-        view.out.print(f"left behind: {report.left_behind}")
+        view.out.print(view.plain(f"left behind: {report.left_behind}"))

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from runner import context
 from runner.act.vault import SecretsError
-from runner.cli import follow, live, request_state, requests
+from runner.cli import follow, live, request_state, requests, view
 from runner.cli.commands import FAILED, INTERRUPTED, OK, TIME_OVER
 from runner.cli.request_state import Records, RequestState
 from runner.cli.smoke import asks
@@ -81,7 +81,7 @@ class Walk:
             if why:
                 self._note(Result.of(step, Outcome.SKIPPED, why))
                 continue
-            self._console.print(f"step {place + 1} of {len(self._plan)}, {step.chapter.name}/{step.name}: {step.what}")
+            self._say(f"step {place + 1} of {len(self._plan)}, {step.chapter.name}/{step.name}: {step.what}")
             if step.last:
                 self._ticks.listen()
             self._ticks.begin_step()
@@ -124,10 +124,14 @@ class Walk:
             return "left out before the run was continued" if not step.does.seeded else None
         return None
 
+    def _say(self, text: str) -> None:
+        """Names and messages come from an API: a terminal must not interpret them."""
+        self._console.print(view.plain(text))
+
     def _note(self, result: Result) -> None:
         self.results.append(result)
         shown = f"{result.code}: {result.detail}" if result.code else result.detail
-        self._console.print(f"  {result.outcome} after {result.seconds:.1f} s: {shown}"[:MOST_FAILURE])
+        self._say(f"  {result.outcome} after {result.seconds:.1f} s: {shown}"[:MOST_FAILURE])
 
     def _do(self, step: Step) -> Result:
         try:
@@ -189,12 +193,12 @@ class Walk:
         if asked is None and ask.seeded:
             asked = asks.seeded(self.run, ask)
         elif asked is None:
-            asked = asks.request(self.run, step, ask, self._console.print)
+            asked = asks.request(self.run, step, ask, self._say)
         if asked is None:
             asks.note_not_seeded(self.run, ask)
             return self._follow(step, ask.then, self._operation_look(step, ask), step.name)
         self.run.asked[step.name] = asked
-        self._console.print(f"  {asked.label} is {asked.status}; correlation {asked.correlation_id}")
+        self._say(f"  {asked.label} is {asked.status}; correlation {asked.correlation_id}")
         if not ask.follows:
             seen = self.run.runner.operation_again(self.run.instance.id, asked)
             return self._result(step, Outcome.PASSED, f"{seen.label} is {seen.status}", seen)

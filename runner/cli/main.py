@@ -50,6 +50,7 @@ from runner.cli.options import (
     split_list,
 )
 from runner.cli.shared import shared
+from runner.cli.smoke.command import smoke
 from runner.cli.tables import INSTANCES, MEMBERS, OPERATIONS, PLAN, Section
 from runner.loop import hardening, manual
 from runner.loop import run as loop
@@ -81,6 +82,7 @@ app.command("explain")(explain)
 app.command()(trust.trust)
 app.command()(contract.contract)
 app.command()(gaps.gaps)
+app.command()(smoke)
 app.add_typer(member_operations.get, name="get")
 instance_operations.add_to(member_operations.op)
 configure.add_to(app, member_operations.op)

@@ -36,6 +36,7 @@ def deploy(
     app_version: str,
     access_credential: str | None = None,
     operator_account: str | None = None,
+    key: str | None = None,
 ) -> AppInstance:
     credential = given_id(access_credential, CREDENTIAL) if access_credential else settings.access_credential_id
     account = given_id(operator_account, "a service account") if operator_account else settings.service_account_id
@@ -65,7 +66,7 @@ def deploy(
     if name:
         body["name"] = name
     try:
-        return client.create_instance(body, key=uuid.uuid4().hex)
+        return client.create_instance(body, key=key or uuid.uuid4().hex)
     except NotFound as refusal:
         if refusal.code != "app_version_not_found":
             raise
@@ -102,6 +103,7 @@ def request(
     members: Sequence[str] = (),
     allocations: Sequence[str] = (),
     parameters: dict[str, Any],
+    key: str | None = None,
 ) -> Operation:
     body: dict[str, Any] = {"operation": verb, "component_key": component_key, "parameters": parameters}
     if members:
@@ -110,12 +112,14 @@ def request(
     if allocations:
         listed = client.allocations()
         body["allocation_ids"] = [str(find_allocation(listed, one).id) for one in allocations]
-    return client.create_operation(instance.id, body, key=uuid.uuid4().hex)
+    return client.create_operation(instance.id, body, key=key or uuid.uuid4().hex)
 
 
-def request_of_instance(client: Client, instance: AppInstance, verb: str, parameters: dict[str, Any]) -> Operation:
+def request_of_instance(
+    client: Client, instance: AppInstance, verb: str, parameters: dict[str, Any], key: str | None = None
+) -> Operation:
     body = {"operation": verb, "parameters": parameters}
-    return client.create_operation(instance.id, body, key=uuid.uuid4().hex, of_instance=True)
+    return client.create_operation(instance.id, body, key=key or uuid.uuid4().hex, of_instance=True)
 
 
 def configure(

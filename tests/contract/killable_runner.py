@@ -10,7 +10,7 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +25,7 @@ from runner.model.plan import Play
 from runner.model.platform import Member
 from runner.model.world import Outcome, World
 from runner.slurm.components import CONTROLLER
+from runner.slurm.snapshot import Sample
 from runner.translate import MemberEvent, RunResult
 from tests import fork_server
 from tests.contract.simulated_hosts import Numbers, changed_by
@@ -35,6 +36,8 @@ from tests.unit.fake_slurm import FakeSlurm
 __all__ = ["NEVER", "FileHosts", "VaultKeys", "exit_code", "start"]
 
 NEVER = 0
+# What the access bundle shows of a cluster.
+SAMPLES = [Sample(kind=kind, about="a test", command="sinfo", output="main") for kind in ("use", "health")]
 _FIRST_PHASE = {"remove_worker": "stopping", "decommission": "stopping"}
 
 
@@ -103,12 +106,21 @@ class FileHosts(FakeSlurm):
         return result
 
 
-def start(variables: Mapping[str, str], hosts: Path, log: Path, dies_at: int = NEVER, lasts: float = 0) -> Any:
-    """Start a runner for one tick. It kills itself at that moment of a play, if one is given.
+def start(
+    variables: Mapping[str, str],
+    hosts: Path,
+    log: Path,
+    dies_at: int = NEVER,
+    lasts: float = 0,
+    *,
+    command: Sequence[str] = ("run",),
+    output: Path | None = None,
+) -> Any:
+    """Start a runner for one tick, or another command. It kills itself at that moment of a play, if one is given.
 
-    Plays last that many seconds, during which another runner may begin one.
+    Plays last that many seconds, during which another runner may begin one. `output` is for stdout alone.
     """
-    given = Start(["gpuaas-slurm", "run"], dict(variables), log, log, Path.cwd(), current_umask())
+    given = Start(["gpuaas-slurm", *command], dict(variables), output or log, log, Path.cwd(), current_umask())
     return fork_server.start(_run, given, hosts, dies_at, lasts)
 
 
@@ -133,7 +145,8 @@ def _plays_on(path: Path, dies_at: int, lasts: float) -> Callable[..., RunResult
                 hosts.ends.append(hosts.moments)
             for member_id, outcome in result.outcomes.items():
                 on_member_event(MemberEvent(member_id, outcome.phase, outcome.detail, error=outcome.error))
-        seen = result.snapshot and result.snapshot.model_copy(update={"observed_at": datetime.now(UTC)})
+        fresh = {"observed_at": datetime.now(UTC), "samples": SAMPLES}
+        seen = result.snapshot and result.snapshot.model_copy(update=fresh)
         return RunResult(result.outcomes, seen)
 
     def carry_out(hosts: FileHosts, step: Play, world: World, access: Access, on_member_event: Any) -> World:

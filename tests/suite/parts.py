@@ -126,6 +126,8 @@ END_TO_END = (
     # unit/test_supply_chain.py checks the lock, the Containerfile and the content of the image in every merge.
     EndToEnd("image", 180, {"bookworm": "full"}),
     EndToEnd("compromised_worker", 150, {"bookworm": "full"}),
+    # contract/test_smoke.py runs every chapter in every merge, on simulated hosts.
+    EndToEnd("smoke", 500, {"bookworm": "full"}),
     EndToEnd("platform_faults", 65, {"bookworm": "test"}),
     # contract/test_placement_policy.py and test_catalog.py test the same in every merge, without hosts.
     EndToEnd("policy", 120, {"bookworm": "full"}),

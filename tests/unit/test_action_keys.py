@@ -43,12 +43,14 @@ RUNNER = {
     "loop/manual",
     "inventory_plugins/gpuaas",
 }
-PERSON = {"cli/requests"}
+PERSON = {"cli/requests", "smoke/asks"}
 # Commands of a tenant's administrator, and of a project on a runtime that it is attached to.
 TENANT = {"cli/commands", "cli/shared", "cli/shared_records", "cli/contributions"}
 # The record of work by hand: with a person's token, in an emergency with the service account's.
-CATALOG = {"cli/catalog"}
+CATALOG = {"cli/catalog", "smoke/pilot"}
 EITHER = {"cli/main", "cli/member_operations", "cli/follow", "cli/explain", "observe/find", "report/hand_record"}
+# A smoke run has a client of each.
+EITHER |= {"smoke/command", "smoke/looks", "smoke/run", "smoke/walk"}
 SAMPLES: dict[Any, Any] = {
     UUID: UUID(int=5),
     AppInstance: instance(),
@@ -113,13 +115,14 @@ def calls_of(name: str, templates: dict[tuple[str, str], str], scope: dict[str, 
 
 
 def used_by(module: Path) -> set[str]:
-    """Methods of a client that the module names; a client is called `client`, `_client` or `_impatient` everywhere."""
+    """Methods of a client that the module names. A client is called `client`, `_client` or `_impatient` everywhere; a
+    smoke run calls its own by whose they are."""
     found = set()
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.Attribute) and node.attr in METHODS:
             owner = node.value
             name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
-            if name in ("client", "_client", "_impatient"):
+            if name in ("client", "_client", "_impatient", "operator", "runner"):
                 found.add(node.attr)
     return found
 

@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ABSENT = ("httpx", "ansible", "ansible_runner", "hvac", "typer", "structlog", "rich", "prometheus_client")
 LAYERS = "A layer imports only what is below it, and every module has a layer"
-PURE = "Slurm, translate, intent and model do no I/O and read no clock"
+PURE = "Slurm, translate, intent, smoke and model do no I/O and read no clock"
+SMOKE = "A smoke run uses nothing of the sandbox"
 APP = "Only cli imports the app, which is an argument everywhere else"
 EXAMPLE = "An example is an app of its own: it imports neither Slurm nor our commands"
 OF_OUR_APP = (("decide.py", "runner.slurm.health"), ("__main__.py", "runner.cli.commands"))
@@ -106,6 +107,9 @@ def tree(tmp_path: Path) -> Path:
         ("intent/addresses.py", "from httpx import URL", PURE),
         ("slurm/cluster_config.py", "from pathlib import Path", PURE),
         ("translate.py", "import hvac", PURE),
+        ("smoke/plan.py", "import time", PURE),
+        ("smoke/plan.py", "from runner.slurm import health", LAYERS),
+        ("cli/smoke/walk.py", "from sandbox.platform.control_client import ControlClient", SMOKE),
         *((where, "from runner.slurm import health", APP) for where in KNOW_NO_APP),
         *((f"../examples/web_farm/{where}", f"import {what}", EXAMPLE) for where, what in OF_OUR_APP),
         ("loop/run.py", "import httpx", "Only platform imports httpx"),

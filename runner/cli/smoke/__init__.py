@@ -1,0 +1,1 @@
+"""gpuaas-slurm smoke: the edges. What a run does and reports is data, in runner/smoke/ and runner/slurm/smoke.py."""

@@ -260,7 +260,7 @@ def killed(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Iter
         from runner.loop import tick
 
         patch.setattr(tick, "play", Hosts().play)
-        patch.setattr(play_secrets, "access", lambda *_: contextlib.nullcontext({}))
+        patch.setattr(play_secrets, "access", lambda *_: contextlib.nullcontext(play_secrets.Access({})))
         assert run_once(project).problems == []
     asked = add(project, made, 1)
     flag, log = home / "go on", home / "log"

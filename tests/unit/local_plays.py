@@ -29,7 +29,15 @@ from runner.telemetry.tracer import TracedPlay
 from runner.translate import MemberEvent, RunResult
 
 ROOT = Path(__file__).resolve().parents[2]
-LINKED = ("plugins/action", "plugins/filter", "plugins/module_utils", "plugins/vars", "inventory_plugins", "roles")
+LINKED = (
+    "app",
+    "plugins/action",
+    "plugins/filter",
+    "plugins/module_utils",
+    "plugins/vars",
+    "inventory_plugins",
+    "roles",
+)
 HONEST = "pass"
 SECRETS = """
 from ansible.plugins.lookup import LookupBase

@@ -46,7 +46,8 @@ class Converged:
         return {**MINE, "path": str(self.root / name), "content": name, "mode": "0644", "package": package}
 
     def run(self, dry: bool = False, **more: Any) -> tuple[list[str], dict[str, Any]]:
-        several = ("packages", "directories", "files", "retired", "links", "trees", "databases", "units", "proofs")
+        paths = ("directories", "files", "retired", "links", "trees")
+        several = ("packages", "minimums", *paths, "databases", "units", "proofs")
         params: dict[str, Any] = {name: [] for name in several}
         params |= {"owner": "worker/slurmd", "declared_users": None, "ssh_keys": {}, "digests": {}}
         return converge_host.converge(params | {"source": None, "source_login": None} | more, dry)

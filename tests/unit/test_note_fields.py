@@ -25,6 +25,7 @@ RECORDS = (
 # Other objects with a field of the same name: a file, or one function of it.
 OTHERS = {
     "runner/cli/access.py": "the access bundle",
+    "runner/cli/smoke/looks.py::access": "the access bundle",
     "runner/slurm/access_bundle.py": "the access bundle",
     "runner/cli/configure.py::upgrade": "parameters of an operation",
     "runner/cli/member_operations.py::deploy": "the desired configuration",

@@ -89,6 +89,7 @@ def test_workers_follow_only_a_controller_that_reports_its_configuration(local: 
 
 ROTATE = """
 answer = {"ready": True, "changes": [], "skew": 0.0, "credential": "MUNGE:x", "switched_at": 1.0}
+answer |= {"munge_version": "0.5.16", "munge_vulnerable": False}
 if asked["mode"] == "stage" and asked["claim"]["member"] == REFUSES:
     answer = {"failed": True, "msg": "munge does not run"}
 """

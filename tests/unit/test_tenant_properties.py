@@ -25,8 +25,10 @@ from hypothesis import strategies as st
 from runner.model.attached import AttachedProject
 from runner.model.plan import AdapterError, Play
 from runner.model.world import Outcome, World
+from runner.slurm import desired_config
 from runner.slurm.decide.attachments import PLAYBOOK
 from runner.slurm.host_vars import variables
+from runner.slurm.notes import ControllerNotes
 from runner.slurm.snapshot import Snapshot
 from runner.slurm.tenant.accounting_state import parse_remembered
 from runner.slurm.tenant.identities import digest_of
@@ -231,6 +233,13 @@ def requested(now: World, asked: dict[UUID, dict[str, Any]], lost: set[UUID]) ->
     return now.later(attachments=tuple(kept), now=now.now + timedelta(hours=1))
 
 
+def with_live_partitions(now: World) -> World:
+    """The cluster serves with a partition for each project that has a worker."""
+    live = ControllerNotes(applied_config=desired_config.digest(now.instance, now.members)).changes
+    lead = now.members[0]
+    return now.with_member(lead.model_copy(update={"adapter_detail": {**lead.adapter_detail, **live}}))
+
+
 @given(st.lists(requests(), min_size=2, max_size=4), st.data())
 @settings(max_examples=30, deadline=None)
 def test_only_who_is_allowed_can_submit_whatever_is_asked_lost_or_killed(
@@ -241,7 +250,7 @@ def test_only_who_is_allowed_can_submit_whatever_is_asked_lost_or_killed(
         patch.setattr(projects, "POLL_SECONDS", 0)
         slurm = Controller(nodes={"w2": FakeNode(), "w3": FakeNode()}, lists=Path(place, "lists"))
         fake = slurm.fake
-        now = shared().with_member(serving(3, source_project_id=B))
+        now = with_live_partitions(shared().with_member(serving(3, source_project_id=B)))
         for asked in history:
             now = requested(now, asked, data.draw(st.sets(st.sampled_from([A, B, C])), label="lost notes"))
             goal = allowed(now.attachments)

@@ -3,26 +3,15 @@
 import re
 import threading
 import time
-import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import jwt
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
 from runner.model.errors import Rejected, Unavailable
-from runner.platform import contract, secret_files, wire
-from runner.platform.secret_files import SecretFileError
+from runner.platform import contract, wire
 from runner.settings import Settings
 from runner.telemetry.meter import Meter
 
 _SENDABLE = re.compile(r"[!-~]+")
-_ALGORITHMS = {RSAPrivateKey: "RS256", EllipticCurvePrivateKey: "ES256", Ed25519PrivateKey: "EdDSA"}
 
 
 class TokenSource:
@@ -91,33 +80,14 @@ class TokenSource:
             names = names if runtime else ["GPUAAS_SERVICE_ACCOUNT_ID", *names]
             listed, how = f"{', '.join(names[:-1])} and {names[-1]}", "both" if len(names) == 2 else "all"
             raise Rejected(f"{listed} must {how} be set for the runner", code="token_missing")
-        path, owner = (
-            (wire.TOKEN, "service_account_id") if runtime is None else (wire.RUNTIME_TOKEN, "shared_runtime_id")
-        )
+        path = wire.TOKEN if runtime is None else wire.RUNTIME_TOKEN
         if settings.private_key_file is not None and signs:
             url = f"{str(settings.base_url).rstrip('/')}{wire.filled(contract.load(settings.contract), path)}"
-            assertion = _assertion(settings.private_key_file, str(account), settings.key_id, url)
+            from runner.platform.assertion import signed  # only here: its libraries take long to load
+
+            assertion = signed(settings.private_key_file, str(account), settings.key_id, url)
             return path, {"grant_type": login.grant_type, "assertion": assertion}
         assert settings.client_secret is not None
         secret = settings.client_secret.get_secret_value()
         owner = "service_account_id" if runtime is None else "shared_runtime_id"
         return path, {owner: str(account), "key_id": settings.key_id, "client_secret": secret}
-
-
-def _assertion(key_file: Path, account: str, key_id: str, audience: str) -> str:
-    """A JWT that says who we are, signed with the account's private key and valid for a minute."""
-    now = int(time.time())
-    claims = {"iss": account, "sub": account, "aud": audience, "iat": now, "exp": now + 60, "jti": uuid.uuid4().hex}
-    try:
-        key = load_pem_private_key(secret_files.content("GPUAAS_PRIVATE_KEY_FILE", key_file), None)
-        algorithm = next(name for kind, name in _ALGORITHMS.items() if isinstance(key, kind))
-        return jwt.encode(claims, key, algorithm=algorithm, headers={"kid": key_id})  # type: ignore[arg-type]
-    except SecretFileError as error:
-        raise Rejected(str(error), code="token_invalid") from None
-    except (ValueError, TypeError, UnsupportedAlgorithm, StopIteration, jwt.PyJWTError):
-        # The library would quote a part of the key.
-        raise Rejected(
-            "GPUAAS_PRIVATE_KEY_FILE is not a readable private key in PEM without a passphrase: RSA, EC P-256 or"
-            " Ed25519. Check the file",
-            code="token_invalid",
-        ) from None

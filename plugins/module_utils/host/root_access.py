@@ -114,7 +114,7 @@ def _members(group: grp.struct_group) -> list[str]:
 
 
 def _logins(name: str, own_key: str) -> Iterator[str]:
-    """How somebody else can log in as this user."""
+    """How another person can log in as this user."""
     try:
         user = pwd.getpwnam(name)
     except KeyError:

@@ -1,6 +1,7 @@
 """Who may call what on a shared runtime: the matrix of calls and kinds of callers."""
 
 import uuid
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -40,6 +41,7 @@ WHO = {
     "createRuntimeCredentialDelivery": "O",
     "listRuntimeArtifactResolutions": "AO",
     "createRuntimeArtifactResolution": "O",
+    "createSharedRuntimeSecretIssue": "O",
     "setEntitlement": "A",
     "listRuntimeEntitlements": "AO",
 }
@@ -103,6 +105,7 @@ class Identities:
             "updateAttachment": {"status": "detaching"},
             "createRuntimeCredentialDelivery": {},
             "createRuntimeArtifactResolution": {"artifact": "slurm"},
+            "createSharedRuntimeSecretIssue": {"name": "munge_key"},
             "setEntitlement": {
                 "project_id": newcomer.project_id,
                 "app_slug": self.instance["app_slug"],
@@ -118,8 +121,10 @@ class Identities:
 
 
 @pytest.fixture(scope="module")
-def identities(platform: Platform) -> Identities:
-    return Identities(platform)
+def identities(platform: Platform) -> Iterator[Identities]:
+    platform.control.change_settings(runtime_secret_issue=1)
+    yield Identities(platform)
+    platform.control.change_settings(runtime_secret_issue=0)
 
 
 def test_the_table_of_callers_has_every_call_under_a_tenants_path() -> None:

@@ -19,7 +19,7 @@ from runner.settings import Settings
 
 Logger = structlog.typing.FilteringBoundLogger
 SERVICE = "gpuaas-slurm"
-# The error code of a line that nothing in this program wrote: an exception nobody expected, or a library's own line.
+# The error code of a line that nothing in this program wrote: an unexpected exception, or a library's own line.
 UNEXPECTED = "unexpected_error"
 # core42:aicloud:{region}:{org}:{project}:{service/kind}:{id}; the kinds are those of the API's paths.
 RESOURCE = "core42:aicloud:{region}:{org_id}:{project_id}:" + SERVICE + "/{kind}:{id}"
@@ -108,7 +108,7 @@ def _resource_name(event: structlog.typing.EventDict) -> str | None:
 
 
 def _with_error_code(_logger: Any, level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """An error always has a code. An exception that nobody expected has none of its own."""
+    """An error always has a code. An unexpected exception has none of its own."""
     if level in ("error", "exception", "critical"):
         event.setdefault("error_code", UNEXPECTED)
     return event

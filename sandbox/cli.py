@@ -117,12 +117,12 @@ def add_project(
 @tenant.command("people")
 def set_people(
     subjects: Annotated[
-        list[str] | None, typer.Argument(help="Everybody who belongs to the project: SUBJECT or SUBJECT=USERNAME.")
+        list[str] | None, typer.Argument(help="All who belong to the project: SUBJECT or SUBJECT=USERNAME.")
     ] = None,
     project: Project = None,
     name: Name = "demo",
 ) -> None:
-    """Say who belongs to a project; without a subject, nobody does. It replaces the former list."""
+    """Say who belongs to a project; without a subject, the project is empty. It replaces the former list."""
     pairs = [one.partition("=") for one in subjects or []]
     people = [{"subject": subject, "username": username or None} for subject, _, username in pairs]
     with _exit_codes():

@@ -53,7 +53,7 @@ options:
       account_list:
         type: bool
         default: false
-        description: Whether it admits only accounts of the list that M(slurm_projects) keeps, and nobody without it.
+        description: Whether it admits only accounts of the list that M(slurm_projects) keeps, and none without it.
   companions: {type: dict, default: {}, description: "Other files of the directory, name to text."}
   slurm_user: {type: str, default: slurm, description: User that slurmctld runs as.}
   timeout: {type: float, default: 20, description: Seconds the trial may take.}

@@ -20,7 +20,7 @@ description:
     what Slurm shows with what is wanted, and changes the difference in a few calls. No daemon is restarted.
   - Order is close, create, prove, open. An account is created closed. Before anything opens, slurmdbd and slurmctld
     itself must show that all others are closed; afterwards they must show what is wanted.
-  - An entry made by hand that admits somebody who is not allowed is closed and reported. Running jobs go on. Other
+  - An entry made by hand that admits a user who is not allowed is closed and reported. Running jobs go on. Other
     entries are listed and left.
   - Fails, and opens nothing more, if Slurm does not answer, or does not show what was changed.
 options:
@@ -40,7 +40,7 @@ options:
       users: {type: list, elements: str, default: [], description: Complete list of its users.}
       limits: {type: dict, default: {}, description: "Any of gpus, cpus, jobs and wall_minutes, as numbers."}
       memory: {type: str, default: "", description: Its users as text that is added to that of the QoS.}
-  partitions: {type: dict, required: true, description: Partition to the accounts that it admits. Others admit nobody.}
+  partitions: {type: dict, required: true, description: Partition to the accounts that it admits. Others admit none.}
   cancelled: {type: list, elements: str, default: [], description: Closed accounts whose jobs are cancelled.}
   timeout: {type: float, default: 15, description: Seconds that slurmctld may take to follow its accounting.}
   claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}

@@ -1,6 +1,6 @@
 """Reads log files for `explain --log`: JSON lines of the runner, among whatever else a file may hold.
 
-A file is somebody's data: lines may be binary, endless or of another program. What is not a line of ours about this
+A file is untrusted: lines may be binary, endless or of another program. What is not a line of ours about this
 correlation id is passed over, and everything that is shown is bounded.
 """
 

@@ -52,7 +52,7 @@ def deploy(
     slurm: Annotated[list[str] | None, typer.Option(help="A slurm.conf setting KEY=VALUE, repeatable.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Request the tenant's shared cluster. Nobody may submit until a project is attached and allowed."""
+    """Request the tenant's shared cluster. No user may submit until a project is attached and allowed."""
     first, *others = [given_id(one, "an allocation") for one in (controller, *split_list(workers))]
     body: dict[str, Any] = {
         "app_version": bundle.version(),
@@ -103,7 +103,7 @@ def who(as_json: Json = False, output: Output = Form.TABLE) -> None:
             }
         )
         return
-    none = "no project is attached: nobody may submit. Attach one with gpuaas-slurm shared attach"
+    none = "no project is attached, so no user may submit. Attach one with gpuaas-slurm shared attach"
     view.show([tables.Section(ATTACHMENTS, rows, none)], wide=form is Form.WIDE)
     for charge in paid:
         view.out.print(charge.sentence)

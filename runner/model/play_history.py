@@ -1,4 +1,4 @@
-"""Keeps the plays of an operation, and those that nobody asked for, within the size of their records. Pure."""
+"""Keeps the plays of an operation, and those that were not requested, within the size of their records. Pure."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Bearer tokens: an operator's own, or one that is requested for the service account."""
+"""Bearer tokens: an operator's own, or one that is requested for the runner's identity."""
 
 import re
 import threading

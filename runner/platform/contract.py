@@ -133,7 +133,7 @@ class _Paths(_Part):
         found = _PLACEHOLDER.findall(template)
         if unknown := set(found) - needed:
             raise ValueError(f"has {{{min(unknown)}}}; it may have {', '.join(f'{{{one}}}' for one in sorted(needed))}")
-        # Without its project the path is told apart by a header, and a tenant by the token.
+        # Without its project the path is distinguished by a header, and a tenant by the token.
         if missing := needed - set(found) - {"project_id", "org_id"}:
             raise ValueError(f"lacks {{{min(missing)}}}")
         return template

@@ -222,7 +222,7 @@ class RecordWriter:
         raise Outdated(f"instance {instance.id} could not be written: other clients keep changing it")
 
     def _with_plays(self, detail: Detail) -> Detail:
-        """With the plays that nobody asked for, if they fit beside what decisions need."""
+        """With the plays that were not requested, if they fit beside what decisions need."""
         if not self.own_plays:
             return detail
         left = limits.RECORD_BYTES - limits.size({**detail, OWN_PLAYS: None})
@@ -241,6 +241,6 @@ class RecordWriter:
             raise Outdated("another runner continued the instance operation")
         gone = before.keys() - step.detail.keys()
         kept = {key: value for key, value in now.items() if key not in gone}
-        # A null is a value, too: left out, it would be planned again for ever.
+        # A null is a value, too: left out, it would be planned again and again.
         changed = {key: value for key, value in step.detail.items() if key not in before or before[key] != value}
         return self._with_plays(kept | changed)

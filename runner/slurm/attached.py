@@ -127,7 +127,7 @@ def cluster_partitions(members: Iterable[Member]) -> list[Detail]:
 
 
 def _without_worker(contributors: Iterable[UUID], members: Iterable[Member]) -> list[UUID]:
-    """Projects that have a partition, and no worker in it: what waits there does not start, and nobody is admitted."""
+    """Projects that have a partition, and no worker in it: what waits there does not start, and no user is admitted."""
     serving = {one.source_project_id for one in members if one.status != MemberStatus.DELETED}
     return [one for one in contributors if one not in serving]
 
@@ -155,7 +155,7 @@ def projects(
     unreadable: Sequence[Unreadable] = (),
     in_slurm: Mapping[str, Sequence[str]] | None = None,
 ) -> Projects:
-    """What the records ask for. While a record of the list cannot be read, nobody is let in who was not before.
+    """What the records ask for. While a record of the list cannot be read, no user is let in who was not before.
 
     `in_slurm` is what Slurm remembers of users, if it was looked at.
     """
@@ -198,7 +198,7 @@ def _config(instance: AppInstance) -> Config:
 
 
 def _nothing_new(found: Desired, attachments: Sequence[AttachedProject]) -> Desired:
-    """Only what was granted before: no account that was not open opens, and nobody comes into one."""
+    """Only what was granted before: no account that was not open opens, and no user comes into one."""
     before = {
         str(one.attachment.project_id): ProjectNotes.read(one.attachment.adapter_detail) for one in found.projects
     }
@@ -207,7 +207,7 @@ def _nothing_new(found: Desired, attachments: Sequence[AttachedProject]) -> Desi
     lists = {
         name: tuple(one for one in admitted if one in is_open) for name, admitted in found.wanted.partitions.items()
     }
-    # Nor does anybody come on record, or the next look would take them for known.
+    # Nor does any user come on record, or the next look would take them for known.
     on_record = {one.id: TenantNotes.read(one.adapter_detail) for one in attachments}
     return replace(found, wanted=replace(found.wanted, accounts=accounts, partitions=lists), notes=on_record)
 

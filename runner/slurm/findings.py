@@ -91,7 +91,7 @@ def _projects(member: Member | None) -> Iterator[Finding]:
         yield Finding("attachments_not_followed", message, member)
     if stored.projects_closed_by_hand:
         found = limits.named(stored.projects_closed_by_hand, "; ")
-        yield Finding("access_closed", f"somebody gave access by hand, which was closed: {found}", member)
+        yield Finding("access_closed", f"access was given by hand, and was closed: {found}", member)
 
 
 def _refused_config(member: Member | None) -> Iterator[Finding]:

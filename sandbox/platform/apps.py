@@ -64,7 +64,7 @@ def register(tx: Tx, manifest: Doc) -> Row:
 
 
 def publish(tx: Tx, manifest: Doc) -> tuple[Row, bool]:
-    """Add a version, which nobody changes later; and whether it is new."""
+    """Add a version, which is never changed; and whether it is new."""
     check(manifest)
     slug = manifest["app_slug"]
     former = tx.find(VERSION, _version_id(slug, manifest["version"]), parent=slug)

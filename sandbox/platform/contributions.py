@@ -142,7 +142,7 @@ def _end(tx: Tx, runtime_id: str, allocation_ids: set[str]) -> None:
 
 
 def cancel_unclaimed(tx: Tx, runtime_id: str, project_id: str) -> None:
-    """Cancel the project's contributions that nobody works on yet."""
+    """Cancel the project's contributions that are not claimed yet."""
     for row in tx.rows(owners.RUNTIME.member_operation, project=project_id, parent=runtime_id):
         if row.doc["allocation_ids"] and row.doc["status"] == "accepted":
             end_with_operation(tx, tx.save(row, {"status": "cancelled"}).doc)

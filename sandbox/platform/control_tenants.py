@@ -20,7 +20,7 @@ class NewIdentity(BaseModel):
 
 
 class Person(BaseModel):
-    """Somebody who belongs to a project."""
+    """A person or account that belongs to a project."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -74,7 +74,7 @@ class Another:
         return client
 
     def prepare(self) -> None:
-        """Make the mounts. One that is there belongs to somebody else, since every sandbox has a name of its own."""
+        """Make the mounts. One that is there belongs to another program, since every sandbox has a name of its own."""
         with _as_errors(self.address):
             self._client.sys.enable_secrets_engine("kv", path=self.name, options={"version": "2"})
             self._client.sys.enable_auth_method("approle", path=self.name)

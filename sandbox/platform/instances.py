@@ -76,7 +76,7 @@ def update(call: Call) -> Reply:
     An operator may also leave notes, where the app's manifest has a place for them.
     """
     if consumers.is_one(call.current.doc):
-        raise ApiError(403, "ownership_required", "a consumer follows its attachment; nobody else writes it")
+        raise ApiError(403, "ownership_required", "a consumer follows its attachment and cannot be written")
     if not call.caller.is_adapter:
         if set(call.given.body) <= DESIRED:
             return _configure(call)
@@ -134,7 +134,7 @@ def delete(call: Call) -> Reply:
         raise invalid_transition("it is already deleted", current=TERMINAL)
     if attachments := [one.doc["project_id"] for one in attached.open_ones(call.tx, row.doc["id"])]:
         raise ApiError(409, "attachments_exist", "detach these projects first", project_ids=attachments)
-    # Nobody has work to do for a consumer that ends.
+    # No runner has work to do for a consumer that ends.
     wanted = TERMINAL if consumers.is_one(row.doc) else "deleting"
     if row.doc["status"] != wanted:
         row = call.tx.save(row, {"status": wanted})

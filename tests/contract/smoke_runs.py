@@ -16,7 +16,7 @@ FREE = (5, 6, 7, 8)  # the stage's own cluster has 1 to 3
 
 @dataclass
 class Smoke:
-    """A project in which somebody else's cluster is requested, and smoke runs in it."""
+    """A project in which another cluster is requested, and smoke runs in it."""
 
     stage: Stage
     directory: Path

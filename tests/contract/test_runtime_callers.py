@@ -1,6 +1,7 @@
 """Who may call what on a shared runtime: the matrix of calls and kinds of callers."""
 
 import uuid
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -10,7 +11,7 @@ from tests.platform_process import ROOT, ApiClient, Doc, Platform
 from tests.tenant import new_tenant, refusal
 
 CONTRACT = yaml.safe_load((ROOT / "contract" / "openapi.yaml").read_text())
-# A: the tenant's administrator, O: the runtime's operator, P: a person of an attached project. Nobody else may.
+# A: the tenant's administrator, O: the runtime's operator, P: a person of an attached project. No other caller may.
 WHO = {
     "listSharedRuntimes": "A",
     "createSharedRuntime": "A",
@@ -40,6 +41,7 @@ WHO = {
     "createRuntimeCredentialDelivery": "O",
     "listRuntimeArtifactResolutions": "AO",
     "createRuntimeArtifactResolution": "O",
+    "createSharedRuntimeSecretIssue": "O",
     "setEntitlement": "A",
     "listRuntimeEntitlements": "AO",
 }
@@ -53,7 +55,7 @@ CALLS = {
 CLOSED = (403, "ownership_required")
 
 
-class Everybody:
+class Identities:
     """One tenant with everything that a call can name, and all kinds of callers of it and of another tenant."""
 
     def __init__(self, platform: Platform) -> None:
@@ -103,6 +105,7 @@ class Everybody:
             "updateAttachment": {"status": "detaching"},
             "createRuntimeCredentialDelivery": {},
             "createRuntimeArtifactResolution": {"artifact": "slurm"},
+            "createSharedRuntimeSecretIssue": {"name": "munge_key"},
             "setEntitlement": {
                 "project_id": newcomer.project_id,
                 "app_slug": self.instance["app_slug"],
@@ -118,8 +121,10 @@ class Everybody:
 
 
 @pytest.fixture(scope="module")
-def everybody(platform: Platform) -> Everybody:
-    return Everybody(platform)
+def identities(platform: Platform) -> Iterator[Identities]:
+    platform.control.change_settings(runtime_secret_issue=1)
+    yield Identities(platform)
+    platform.control.change_settings(runtime_secret_issue=0)
 
 
 def test_the_table_of_callers_has_every_call_under_a_tenants_path() -> None:
@@ -132,38 +137,41 @@ def is_closed_to_its_kind(answer: httpx.Response) -> bool:
 
 
 @pytest.mark.parametrize("operation", WHO)
-def test_a_call_on_a_runtime_is_open_to_its_callers_only(everybody: Everybody, operation: str) -> None:
-    for letter, client in everybody.callers.items():
-        answer = everybody.call(client, operation)
+def test_a_call_on_a_runtime_is_open_to_its_callers_only(identities: Identities, operation: str) -> None:
+    for letter, client in identities.callers.items():
+        answer = identities.call(client, operation)
         assert is_closed_to_its_kind(answer) is (letter not in WHO[operation]), letter
         assert answer.status_code != 404, letter
-    for name, client in everybody.outsiders.items():
-        assert refusal(everybody.call(client, operation)) == CLOSED, name
+    for name, client in identities.outsiders.items():
+        assert refusal(identities.call(client, operation)) == CLOSED, name
     unattached = (404, "shared_runtime_not_found") if "P" in WHO[operation] else CLOSED
-    assert refusal(everybody.call(everybody.outsider, operation)) == unattached
+    assert refusal(identities.call(identities.outsider, operation)) == unattached
 
 
 @pytest.mark.parametrize(
     "operation", sorted(name for name, (_, path) in CALLS.items() if "{project_id}" in path or path.startswith("/apps"))
 )
-def test_a_runtimes_operator_opens_no_project_and_no_catalog(everybody: Everybody, operation: str) -> None:
-    assert refusal(everybody.call(everybody.tenant.operator, operation)) == CLOSED
+def test_a_runtimes_operator_opens_no_project_and_no_catalog(identities: Identities, operation: str) -> None:
+    assert refusal(identities.call(identities.tenant.operator, operation)) == CLOSED
     if "{project_id}" in CALLS[operation][1]:
-        assert refusal(everybody.call(everybody.tenant.admin, operation)) == CLOSED
+        assert refusal(identities.call(identities.tenant.admin, operation)) == CLOSED
 
 
 @pytest.mark.parametrize("operation", sorted(name for name, (_, path) in CALLS.items() if "{project_id}" in path))
-def test_a_project_is_closed_to_everybody_of_another_project_or_tenant(everybody: Everybody, operation: str) -> None:
+def test_a_project_is_closed_to_callers_of_another_project_or_tenant(identities: Identities, operation: str) -> None:
     """Also to those who use the same shared runtime."""
     own = "service account of the attached project"
-    others = {name: client for name, client in everybody.outsiders.items() if name != own}
-    others |= {"person of another project": everybody.outsider, "owner of the runtime": everybody.tenant.owner.operator}
-    assert {name: refusal(everybody.call(client, operation)) for name, client in others.items()} == dict.fromkeys(
+    others = {name: client for name, client in identities.outsiders.items() if name != own}
+    others |= {
+        "person of another project": identities.outsider,
+        "owner of the runtime": identities.tenant.owner.operator,
+    }
+    assert {name: refusal(identities.call(client, operation)) for name, client in others.items()} == dict.fromkeys(
         others, CLOSED
     )
 
 
-def test_without_a_token_no_call_on_a_runtime_is_answered(everybody: Everybody) -> None:
-    nameless = ApiClient(everybody.tenant.platform.base_url, None)
-    answers = {operation: refusal(everybody.call(nameless, operation)) for operation in WHO}
+def test_without_a_token_no_call_on_a_runtime_is_answered(identities: Identities) -> None:
+    nameless = ApiClient(identities.tenant.platform.base_url, None)
+    answers = {operation: refusal(identities.call(nameless, operation)) for operation in WHO}
     assert answers == dict.fromkeys(WHO, (401, "token_missing"))

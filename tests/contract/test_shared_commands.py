@@ -172,7 +172,7 @@ def test_a_project_contributes_a_worker_and_withdraws_it(running: Tenant, hosts:
     assert worker["status"] == "ready"
     work(running)
     assert account(project) in hosts.projects["partitions"], "its partition is known, and closed"
-    assert not hosts.may_submit(account(project), account(project)), "no policy lets anybody in"
+    assert not hosts.may_submit(account(project), account(project)), "no policy lets them in"
     paid = {one["project_id"]: one for one in who(running)["charges"]}
     assert paid[project.project_id]["contributed_workers"] == 1
 

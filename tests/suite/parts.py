@@ -96,21 +96,21 @@ END_TO_END = (
     EndToEnd("health", 320, IN_FULL),
     EndToEnd("rotation,instance", 480, IN_FULL),
     # Both in `full`; e2e decommission tests a database server that others use on Debian 13 in every merge.
-    EndToEnd("foreign_data", 240, {"bookworm": "full", "trixie": "full"}, bare=True),
+    EndToEnd("foreign_data", 240, IN_FULL, bare=True),
     # Both in `full`; unit/test_slurm_jobs.py and test_jobs_in_the_way.py test the same rules in every merge.
-    EndToEnd("jobs", 150, {"bookworm": "full", "trixie": "full"}),
+    EndToEnd("jobs", 150, IN_FULL),
     # Both in `full`; worker_faults adds several workers in one run.
-    EndToEnd("bulk", 140, {"bookworm": "full", "trixie": "full"}),
+    EndToEnd("bulk", 140, IN_FULL),
     # Both in `full`; unit/test_accounting_steps.py holds the same rules by property in every merge.
+    EndToEnd("shared", 420, IN_FULL),
     # Both in `full`; contract/test_shared_runner.py has the runner, with simulated hosts, in every merge.
-    EndToEnd("shared_runtime", 600, {"bookworm": "full", "trixie": "full"}),
-    EndToEnd("shared", 420, {"bookworm": "full", "trixie": "full"}),
+    EndToEnd("shared_runtime", 600, IN_FULL),
     # Both in `full`; unit/test_contributed.py and contract/test_shared_commands.py hold the decisions in every merge.
-    EndToEnd("contributed", 600, {"bookworm": "full", "trixie": "full"}),
+    EndToEnd("contributed", 600, IN_FULL),
     # Both Debians in `full`: long.
-    EndToEnd("upgrade", 700, {"bookworm": "full", "trixie": "full"}),
+    EndToEnd("upgrade", 700, IN_FULL),
     # Both in `full`; unit/test_former_notes.py reads the recorded notes and ledgers in every merge.
-    EndToEnd("takeover", 300, {"bookworm": "full", "trixie": "full"}),
+    EndToEnd("takeover", 300, IN_FULL),
     # One Debian only, which the module names itself: the adapter's decisions, not Slurm's output.
     # killed_anywhere, worker_faults and artifacts are in `full` for their time.
     EndToEnd("killed_anywhere", 600, {"trixie": "full"}),

@@ -2,7 +2,7 @@
 
 It takes lines of sacctmgr and lists of partitions, refuses what Slurm refuses, and answers a submission as Slurm 24.11
 does, which is the more open of the two: a list admits accounts below a listed one, and a list of unknown accounts, or
-an empty one, admits everybody. It uses nothing of the code under test but the records that it returns.
+an empty one, admits every account. It uses nothing of the code under test but the records that it returns.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def wanted(*accounts: Account, **lists: list[str]) -> Wanted:
 
 
 def fresh() -> FakeAccounting:
-    """A cluster right after its first deploy: its partitions list the account that admits nobody."""
+    """A cluster right after its first deploy: its partitions list the account that admits no one."""
     return FakeAccounting(partitions=dict.fromkeys(PARTITIONS, frozenset({CLOSED})))
 
 
@@ -264,7 +264,7 @@ def mischief(fake: FakeAccounting, kind: str, name: str, user: str) -> None:
     """What a person does on the controller, as far as Slurm takes it."""
     if kind == "partition":
         fake.partitions["extra"] = None
-    elif kind == "everybody":
+    elif kind == "unlisted":
         fake.partitions["main"] = None
     elif kind == "operator" and user in fake.defaults:
         fake.levels[user] = "Operator"
@@ -303,7 +303,7 @@ def mischief(fake: FakeAccounting, kind: str, name: str, user: str) -> None:
 
 
 DEEDS = st.tuples(
-    st.sampled_from(["association", "open", "qos", "below", "moved", "deleted", "partition", "everybody", "operator"]),
+    st.sampled_from(["association", "open", "qos", "below", "moved", "deleted", "partition", "unlisted", "operator"]),
     st.sampled_from([*NAMES, CLOSED]),
     st.sampled_from(USERS),
 )

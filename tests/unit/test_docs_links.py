@@ -81,6 +81,14 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         seen.add(page)
         targets = [target.partition("#")[0] for target in LINK.findall(page.read_text())]
         todo += [(page.parent / one).resolve() for one in targets if one and "://" not in one]
-    decisions = ROOT / "docs" / "decisions"
-    listed = [one for one in (ROOT / "docs").rglob("*.md") if one.parent != decisions]
+    listed = (ROOT / "docs").rglob("*.md")
     assert [str(one.relative_to(ROOT)) for one in listed if one not in seen] == []
+
+
+def test_the_index_of_decisions_has_each_number_once_with_its_title() -> None:
+    folder = ROOT / "docs" / "decisions"
+    rows = re.findall(r"^\| \[(\d{4})\]\((.+)\) \| (.+) \|$", (folder / "README.md").read_text(), re.M)
+    titles = {path.name: path.read_text().splitlines()[0] for path in sorted(folder.glob("[0-9]*.md"))}
+    assert [(name, f"# {number}: {title}") for number, name, title in rows] == list(titles.items())
+    assert all(name.startswith(f"{number}-") for number, name, _ in rows)
+    assert len({number for number, _, _ in rows}) == len(rows)

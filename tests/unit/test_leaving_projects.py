@@ -38,7 +38,7 @@ def test_a_cluster_is_not_taken_down_while_its_projects_are_not_known(slurm: Sha
 
 
 def test_projects_that_leave_are_detached_with_the_cluster(slurm: SharedSlurm) -> None:
-    """A cluster that is broken does not say when their jobs have ended, and they must not hold it for ever."""
+    """A cluster that is broken does not say when their jobs have ended, and they must not hold it without end."""
     leaving = attachment(status="detaching")
     slurm.fails = AdapterError("accounting_unreachable", "slurmdbd does not answer", "retryable")
     now, steps, _ = ticks(asked_of(shared(leaving, attachment(B, status="detached")), decommission()), slurm)

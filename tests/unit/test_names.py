@@ -30,7 +30,8 @@ REPLACED = {
     "take": "try_claim",
 }
 # No part of an identifier may be one of these words: each hides what a value is, or whose it is.
-VAGUE = {"told", "said", "nobody", "somebody", "heard", "wish", "stranger", "strangers", "liar", "lying"}
+VAGUE = {"told", "said", "heard", "wish", "stranger", "strangers", "liar", "lying"}
+VAGUE |= {"nobody", "somebody", "everybody", "anybody"}
 # These alone name nothing: known to whom, and what is wanted?
 VAGUE_ALONE = {"known", "wants"}
 

@@ -103,6 +103,22 @@ def test_a_line_that_cannot_be_read_is_named_too(machine: Machine) -> None:
     assert "of an unknown form" in machine.ways()[0]
 
 
+@pytest.mark.parametrize("name", ["root", "ops"])
+def test_a_file_of_keys_that_cannot_be_read_is_named_too(machine: Machine, name: str) -> None:
+    path = machine.root / name / ".ssh" / "authorized_keys2"
+    path.mkdir(parents=True)
+    assert machine.ways() == [f"{path}, with keys of user {name}, cannot be read"]
+
+
+@pytest.mark.parametrize("file", ["SHADOW", "NSSWITCH"])
+def test_a_file_about_logins_that_cannot_be_read_is_named_too(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str
+) -> None:
+    monkeypatch.setattr(root_access, file, tmp_path)
+    (way,) = machine.ways()
+    assert str(tmp_path) in way
+
+
 def test_keys_where_sshd_looks_for_them_count(machine: Machine) -> None:
     machine.sshd = SSHD.replace(".ssh/authorized_keys .ssh/authorized_keys2", f"{machine.root}/keys/%u %h/k")
     machine.keys("keys", OTHER, file="root")

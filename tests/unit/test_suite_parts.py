@@ -41,6 +41,12 @@ def test_full_runs_every_file_with_debian_parameters_on_both() -> None:
         assert whole or narrowed == set(SUITES), name
 
 
+def test_the_manual_of_the_tests_has_every_scenario() -> None:
+    tables = (parts.ROOT / "tests" / "README.md").read_text().split("## Tiers")[1].split("## Mutants")[0]
+    modules = [name for one in parts.END_TO_END for name in one.modules.split(",")]
+    assert [name for name in modules if f"`{name}`" not in tables] == []
+
+
 def test_kill_points_name_every_scenario_once() -> None:
     listed = [name for group in KILL_POINTS for name in group.split(",")]
     assert sorted(listed) == sorted(scenario.name.replace(" ", "-") for scenario in KILLED_SCENARIOS)

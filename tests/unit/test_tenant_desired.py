@@ -263,7 +263,7 @@ def test_what_the_records_forgot_is_rebuilt_from_slurm_and_the_other_way() -> No
     both = attached(A, person("s", username="ann", uid=2000), "t"), attached(B, person("r", username="rob"))
     before = want(*both)
     memory = look(in_slurm(before.wanted))
-    # The records are lost, and ann has left: nobody gets her name.
+    # The records are lost, and ann has left: no one gets her name.
     after = want(attached(A, "t", person("x", username="ann")), both[1], in_slurm=memory)
     assert codes(after) == [(A, "identity_conflict")]
     assert {one.digest for one in from_slurm({PA: memory[PA]})} == {digest_of("s"), digest_of("t")}

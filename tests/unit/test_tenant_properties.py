@@ -263,7 +263,7 @@ def test_only_who_is_allowed_can_submit_whatever_is_asked_lost_or_killed(
             for _ in range(3):
                 now, _, _ = tick(now.later(now=now.now + timedelta(hours=1)), slurm)
             assert slurm.submissions() <= goal
-            # A closed account is closed more than once: lists that admit everybody, or limits that are gone, open none.
+            # A closed account is closed more than once: lists that admit all, or limits that are gone, open none.
             assert {one[:2] for one in slurm.submissions_without("lists")} <= {one[:2] for one in goal}
             assert slurm.submissions_without("limits") <= goal
             derived = {

@@ -74,8 +74,9 @@ def _by_sudo() -> Iterator[tuple[str | None, str]]:
     except (ValueError, KeyError, TypeError):
         yield None, f"{SUDOERS} cannot be read"
         return
-    sources = [line.split()[1:] for line in _lines(NSSWITCH) if line.startswith("sudoers:")]
-    if any(one != ["files"] for one in sources):
+    lines = _lines(NSSWITCH)
+    sources = [line.split()[1:] for line in lines or () if line.startswith("sudoers:")]
+    if lines is None or any(one != ["files"] for one in sources):
         yield None, f"sudo has other sources than files ({NSSWITCH})"
     for entry in listed:
         if entry.get("negated"):
@@ -114,13 +115,16 @@ def _members(group: grp.struct_group) -> list[str]:
 
 
 def _logins(name: str, own_key: str) -> Iterator[str]:
-    """How somebody else can log in as this user."""
+    """How another person can log in as this user."""
     try:
         user = pwd.getpwnam(name)
     except KeyError:
         return
     # A password that is locked, or none that could ever match, begins with one of these.
-    hashes = [line.split(":")[1] for line in _lines(SHADOW) if line.split(":")[0] == name and ":" in line]
+    lines = _lines(SHADOW)
+    hashes = [line.split(":")[1] for line in lines or () if line.split(":")[0] == name and ":" in line]
+    if lines is None:
+        yield f"{SHADOW} cannot be read"
     if any(not one.startswith(("!", "*")) for one in hashes):
         yield f"user {name} has a password"
     settings = _sshd(name)
@@ -133,7 +137,10 @@ def _logins(name: str, own_key: str) -> Iterator[str]:
     files = settings.get("authorizedkeysfile", ".ssh/authorized_keys .ssh/authorized_keys2").split()
     for file in files if files != ["none"] else ():
         path = Path(user.pw_dir) / _expanded(file, user)
-        for line in _lines(path):
+        lines = _lines(path)
+        if lines is None:
+            yield f"{path}, with keys of user {name}, cannot be read"
+        for line in lines or ():
             text = line.strip()
             if text and not text.startswith("#") and not _has_key(text, own_key):
                 yield f"key {_named(text)} in {path}"
@@ -177,11 +184,14 @@ def _sshd(name: str) -> dict[str, str] | None:
     return {key.lower(): value.strip() for key, _, value in pairs}
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path: Path) -> list[str] | None:
+    """None if it exists and cannot be read: root may not read a home on a network, where sshd reads as its user."""
     try:
         return path.read_text(errors="replace").splitlines()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError:
+        return None
 
 
 def _run(*command: str) -> str | None:

@@ -1,6 +1,6 @@
 """Which accounts each partition admits, kept in a file that slurmctld's unit applies after each start.
 
-slurm.conf says of every partition of a shared cluster that it admits nobody, so a start is closed until the file is
+slurm.conf says of every partition of a shared cluster that it admits no one, so a start is closed until the file is
 applied, and stays closed if that fails. The lists are not in slurm.conf, nor in a file that it includes: a change there
 changes the digest by which slurmctld and its workers compare their configurations, and would restart daemons.
 """

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # An account without users, and a QoS of the same name: nothing can be submitted under either. Every partition lists the
-# account, because Slurm takes a list of unknown accounts, and an empty one, for "everybody".
+# account, because Slurm takes a list of unknown accounts, and an empty one, for "every account".
 CLOSED = "gpuaas_closed"
 TENANT_NAME = re.compile(r"t_[0-9a-f]{12}")
 ACCOUNT_NAME = re.compile(r"p_[0-9a-f]{12}")
@@ -279,7 +279,7 @@ def parse_lists(answer: str) -> dict[str, frozenset[str] | None]:
         if "PartitionName" not in fields or "AllowAccounts" not in fields:
             raise ValueError("a partition without a name or without AllowAccounts")
         listed = fields["AllowAccounts"]
-        # An empty list admits everybody, as ALL does.
+        # An empty list admits every account, as ALL does.
         found[fields["PartitionName"]] = None if listed in ("ALL", "", "(null)") else _names(listed)
     return found
 

@@ -4,9 +4,9 @@ Standard library only; the runner imports this same file (a symbolic link), as a
 `sacctmgr`, with one process for all lines of a phase; those of `loading` are a file of `sacctmgr load`. The order of
 the phases keeps two rules at every moment:
 
-- Nobody can submit who may not. What closes comes first. An account is created closed, in the same command, and opened
+- No user can submit who may not. What closes comes first. An account is created closed, in the same command, and opened
   last, after the module has read back that everything else is in place.
-- A partition lists only accounts that exist, CLOSED among them, so that its list never stands for "everybody".
+- A partition lists only accounts that exist, CLOSED among them, so that its list never stands for "every account".
 
 Over 300 lines, because each rule reads the same look and the order of the rules is the point of the module.
 """
@@ -59,7 +59,7 @@ class Steps:
     # Lists of every wanted partition, for the next start of slurmctld: until the end of the run, and after it.
     interim: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     final: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # Foreign entries that admitted somebody and are closed; other foreign entries, which are left; accounts of another
+    # Foreign entries that admitted a user and are closed; other foreign entries, which are left; accounts of another
     # project; wanted partitions that slurmctld does not have.
     closed_foreign: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ class _Plan:
             if now == frozenset(final):
                 continue
             if name not in self._wanted.partitions:
-                self._closed_foreign.append(f"partition {name} was made by hand; it admits nobody now")
+                self._closed_foreign.append(f"partition {name} was made by hand; it admits no account now")
             if now is None or not now <= frozenset(final) or CLOSED not in now:
                 narrowed[name] = keep
             if keep != final:
@@ -145,7 +145,7 @@ class _Plan:
         return narrowed, lists
 
     def _final(self, name: str) -> tuple[str, ...]:
-        """Leaf accounts, and always the one that admits nobody."""
+        """Leaf accounts, and always the one that admits no one."""
         admitted = self._wanted.partitions.get(name, ())
         return (CLOSED, *sorted(one for one in admitted if one in self._projects))
 
@@ -397,7 +397,7 @@ class _Plan:
 
 
 def closed_accounts(wanted: Wanted, steps: Steps, seen: Observed) -> frozenset[str]:
-    """Accounts under which nobody may submit, of those that Slurm has: for the proof by slurmctld's own view."""
+    """Accounts under which no user may submit, of those that Slurm has: for the proof by slurmctld's own view."""
     open_ones = {one.name for one in wanted.accounts if one.open and one.name not in steps.refused}
     ours = {name for name in seen.accounts() if ACCOUNT_NAME.fullmatch(name)}
     return frozenset((ours | {CLOSED}) - open_ones)

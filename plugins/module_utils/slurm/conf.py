@@ -38,7 +38,7 @@ class Partition:
     max_time: str = "INFINITE"
     state: str = "UP"
     default_time: str = ""
-    # With it the partition admits nobody at slurmctld's start, and then who account_lists.py has on file.
+    # With it the partition admits no account at slurmctld's start, and then those that account_lists.py has on file.
     account_list: bool = False
 
     def options(self) -> dict[str, object]:

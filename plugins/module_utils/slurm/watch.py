@@ -110,6 +110,6 @@ def reconfigure() -> str | None:
     """The error of scontrol; None if slurmctld accepted."""
     code, output, errors = run("scontrol", "reconfigure")
     if code == 0:
-        account_lists.apply_kept()  # the new configuration admits nobody until then
+        account_lists.apply_kept()  # the new configuration admits no account until then
         return None
     return (errors or output or "scontrol reconfigure did not end").strip()

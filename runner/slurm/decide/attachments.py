@@ -72,7 +72,7 @@ def play(world: World, controller: Member) -> list[Step]:
     # An account is of the controller alone; users have to be on every host first.
     new_users = stored.users_version != asked.users_version
     if changed and asked.desired.unnamed and not world.did("look", controller):
-        return [status.look(controller, "new identities get users that nobody had before")]
+        return [status.look(controller, "new identities get users that no identity had before")]
     workers = ready_workers(world.members) if new_users else []
     if waits := [Wait(why, host_name(one)) for one in workers if (why := obstacle(world, one))]:
         # A job of a user that its worker does not have would fail there.

@@ -1,7 +1,8 @@
 """From attachments to what a shared cluster must have: accounts, users, lists of partitions, Unix users. Pure.
 
-Nobody may submit by default. A project may if its attachment is active, its policy can be read and says so; everything
-else about an attachment (a status that is not known, a policy or a record that cannot be read) keeps it closed.
+Submission is denied by default. A project may submit if its attachment is active, its policy can be read and says so;
+everything else about an attachment (a status that is not known, a policy or a record that cannot be read) keeps it
+closed.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -98,7 +99,7 @@ def desired(
     their users; so is one whose notes cannot be read, since they say who has which Unix user. `in_slurm` is what Slurm
     remembers of each account (`Snapshot.remembered`). Without it only identities are let in whose user is certain: the
     notes of other attachments may be lost, and a name or a number is never given to two. `contributors` have a
-    partition, which admits nobody while it is among the `empty` ones.
+    partition, which admits no account while it is among the `empty` ones.
     """
     kept_out = [KeptOut(_id(one), "attachment_unreadable", str(one)) for one in unreadable]
     notes = {one.id: TenantNotes.read(one.adapter_detail) for one in attachments}
@@ -191,7 +192,7 @@ def _broken(notes: Mapping[UUID, TenantNotes]) -> list[UUID]:
 
 
 def _is_wrong(one: Project) -> bool:
-    """Whether it is closed because something cannot be read, and not because somebody wants it so."""
+    """Whether it is closed because something cannot be read, and not because a person wants it so."""
     return bool(one.why) and (not one.attachment.is_known or one.why.startswith("app_policy"))
 
 
@@ -229,7 +230,7 @@ def _lists(
     for name in sorted({account_name(one) for one in contributors}):
         owner = None if name in closed else by_account.get(name)
         admitted = {name} if owner and owner.open and "own" in owner.policy.partitions else set()
-        # Only of a project that is attached: the workers of one that left admit nobody.
+        # Only of a project that is attached: the workers of one that left admit no account.
         if owner and owner.policy.share_workers and owner.attachment.is_active:
             admitted |= set(to_main)
         lists[name] = tuple(sorted(admitted))

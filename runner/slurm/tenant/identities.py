@@ -1,7 +1,7 @@
 """Unix users of platform identities: name, uid and gid by a fixed rule, the same on every host and for every runner.
 
 The rule needs no table: it takes a digest of the `subject`. Values that the platform gives win over it, so they are
-remembered (`Memory`): a subject keeps its first name and numbers, and nobody else ever gets them.
+remembered (`Memory`): a subject keeps its first name and numbers, and no other subject ever gets them.
 """
 
 import hashlib
@@ -77,8 +77,8 @@ def assign(attachments: Iterable[Attachment], memory: Memory, without_notes: Con
     """One subject, one name, one uid in all attachments. What is remembered comes first, then the older attachment.
 
     `without_notes` is given where the memory has only the notes of attachments: those that have none. An identity that
-    is not in the memory then gets a user only if its attachment has notes and the user is derived, which nobody else
-    can have had.
+    is not in the memory then gets a user only if its attachment has notes and the user is derived, which no other
+    subject can have had.
     """
     book = _Book(memory, without_notes)
     ordered = sorted(attachments, key=lambda one: (one.created_at is None, str(one.created_at), str(one.id)))

@@ -1,4 +1,4 @@
-"""`app_policy` of an attachment: what a project may use. The tenant's administrator sets it; nobody may by default."""
+"""`app_policy` of an attachment: what a project may use. The tenant's administrator sets it; the default is a deny."""
 
 from typing import Annotated, Any, Literal
 

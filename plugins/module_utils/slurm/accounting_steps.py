@@ -72,8 +72,12 @@ class Steps:
         return not (self.before_opening or self.opening or self.lists)
 
     @property
+    def closes(self) -> bool:
+        return bool(self.foundation or self.narrowed or self.closing or self.cancelled)
+
+    @property
     def before_opening(self) -> bool:
-        return bool(self.foundation or self.narrowed or self.closing or self.cancelled or self.loading or self.settling)
+        return self.closes or bool(self.loading or self.settling)
 
 
 def plan(wanted: Wanted, seen: Observed, unresolved: Collection[str] = ()) -> Steps:

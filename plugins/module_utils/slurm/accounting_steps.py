@@ -26,10 +26,10 @@ from .accounting_state import (
     Association,
     Observed,
     Wanted,
-    as_memory,
     closed_twice,
     descendants,
     remembered,
+    with_former,
 )
 
 ZERO = "GrpJobs=0 GrpSubmitJobs=0"
@@ -232,7 +232,7 @@ class _Plan:
         numbers of a user whose note was lost are not given again."""
         for name, one in sorted(self._projects.items()):
             now = self._seen.qos[name].description if name in self._seen.qos else ""
-            memory = as_memory({**remembered(now), **remembered(one.memory)})
+            memory = with_former(remembered(one.memory), remembered(now))
             if memory and memory != now:
                 yield f"modify qos where name={name} set description={memory}"
 

@@ -338,6 +338,17 @@ DEEDS = st.tuples(
 )
 
 
+def test_no_user_of_a_project_stays_coordinator_above_or_below_its_account() -> None:
+    fake, goal = fresh(), wanted(account(A, "ann"), main=[A])
+    apply(fake, goal)
+    mischief(fake, "below", A, "cat")
+    fake.accounts["other"] = Association("other", parent="root")
+    fake.coordinators = {"root": {"ann", "ops"}, "sub": {"cat"}, "other": {"zed"}}
+    assert any("ann was coordinator of root" in one for one in apply(fake, goal).closed_foreign)
+    assert fake.coordinators == {"root": {"ops"}, "sub": set(), "other": {"zed"}}
+    assert plan(goal, fake.seen()).idle
+
+
 def test_an_account_below_a_listed_one_that_a_person_made_admits_none() -> None:
     fake, goal = fresh(), wanted(account(A, "ann"), main=[A])
     apply(fake, goal)

@@ -215,8 +215,10 @@ class _Plan:
         """No user of a project is an operator or a coordinator."""
         ours = {row.user for row in self._seen.associations if row.user and row.account in self._ours}
         ours |= {user for one in self._projects.values() for user in one.users}
-        for name in sorted({*self._ours, CLOSED, self._wanted.tenant}):
-            for user in sorted(self._seen.coordinators.get(name, ())):
+        whole = {*self._ours, *self._below, CLOSED, self._wanted.tenant}
+        for name, coordinators in sorted(self._seen.coordinators.items()):
+            # A coordinator of an account above, as of `root`, is one of ours too. Others may be there.
+            for user in sorted(coordinators if name in whole else coordinators & ours):
                 self._closed_foreign.append(f"user {user} was coordinator of {name}")
                 yield f"delete coordinator account={name} name={user}"
         raised = sorted(

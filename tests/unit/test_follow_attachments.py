@@ -276,6 +276,8 @@ def test_a_list_that_is_not_known_locks_no_user_out() -> None:
     unnamed = variables(now.instance, now.members, now.members, now.attachments).shared
     assert "slurm_users" not in unnamed, "its notes may be lost"
     noted = attachment(adapter_detail={"account": account(A), "people": {"oidc|ann": "ann:20001:20001"}})
+    newer = attachment(B, adapter_detail={"granted": {"format": 9}})
+    assert "slurm_users" not in variables(now.instance, now.members, now.members, (noted, newer)).shared
     bob = attachment(B, identities=[{"subject": "oidc|bob", "username": "bob"}], adapter_detail={"people": {}})
     listed = variables(now.instance, now.members, now.members, (noted, bob)).shared
     assert [one["name"] for one in listed["slurm_users"]] == ["ann"]

@@ -48,6 +48,7 @@ ROUTES = [
         "/projects/{p}/app-instances/{i}/artifact-resolutions",
         "source",
     ),
+    (f"/deployments/{ID.format('i')}/secrets(?P<rest>)", "/projects/{p}/app-instances/{i}/runtime-secrets", "handout"),
     ("/deployments(?P<rest>/.*)?", "/projects/{p}/app-instances{rest}", "instance"),
     (f"/spaces/{ID.format('p')}/machines(?P<rest>/.*)?", "/projects/{p}/allocations{rest}", "machine"),
     (f"/keys/{ID.format('k')}/handouts(?P<rest>)", "/projects/{p}/access-credentials/{k}/deliveries", "handout"),

@@ -42,6 +42,10 @@ options:
       memory: {type: str, default: "", description: Its users as text that is added to that of the QoS.}
   partitions: {type: dict, required: true, description: Partition to the accounts that it admits. Others admit none.}
   cancelled: {type: list, elements: str, default: [], description: Closed accounts whose jobs are cancelled.}
+  only_close:
+    type: bool
+    default: false
+    description: End once all is closed that has to be, and proven. Nothing is created and nothing opens.
   timeout: {type: float, default: 15, description: Seconds that slurmctld may take to follow its accounting.}
   claim: {type: dict, default: {}, description: "Instance, member and claim number; set by the action plugin."}
 author: [gpuaas-slurm]
@@ -96,6 +100,7 @@ def main() -> None:
             },
             "partitions": {"type": "dict", "required": True},
             "cancelled": {"type": "list", "elements": "str", "default": []},
+            "only_close": {"type": "bool", "default": False},
             "timeout": {"type": "float", "default": 15},
         },
         supports_check_mode=True,
@@ -103,7 +108,8 @@ def main() -> None:
     params = module.params
     with host_lock(module, "setting up projects"):
         wanted = read_wanted(params)
-        run = Projects(Commands(), wanted, params["owner"], params["timeout"], cancelled=params["cancelled"])
+        more = {name: params[name] for name in ("cancelled", "only_close")}
+        run = Projects(Commands(), wanted, params["owner"], params["timeout"], **more)
         result = run.converge(module.check_mode)
     module.exit_json(changed=bool(result["changes"]), **result)
 

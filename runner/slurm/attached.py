@@ -56,6 +56,8 @@ class Projects:
     # Of Unix users, of accounts and of lists: what `playbooks/follow_attachments.yml` carries out.
     version: str
     users_version: str
+    # Whether a record cannot be read, so that the users are not all.
+    is_partial: bool = False
 
     @property
     def terms(self) -> Detail:
@@ -93,8 +95,11 @@ class Projects:
     def variables(self) -> Detail:
         """Of each host, in any play: the users, whose accounts are not made by the roles.
 
-        Left out while an attachment has no notes, which may be lost: a list without its users would lock them out.
+        Left out while a record or a note cannot be read, or an attachment has no notes, which may be lost: a list
+        without its users would lock them out.
         """
+        if self.is_partial:
+            return {"slurm_users_version": ""}
         unnamed = (one.attachment for one in self.desired.projects if one.attachment.id in self.desired.unnamed)
         if any(TenantNotes.read(one.adapter_detail).people is None for one in unnamed):
             return {"slurm_users_version": ""}
@@ -179,7 +184,7 @@ def projects(
     users = digest_of(found.host_users())
     # A project that leaves is looked at again, though it may have been closed before: its jobs decide when it is gone.
     leaving = sorted(str(one.id) for one in asked if one.status == AttachmentStatus.DETACHING)
-    return Projects(found, digest_of([terms(found), users, leaving]), users)
+    return Projects(found, digest_of([terms(found), users, leaving]), users, is_partial=bool(unreadable))
 
 
 def unreadable_note(attachment: AttachedProject) -> Unreadable | None:

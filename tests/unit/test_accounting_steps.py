@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible.module_utils.slurm.accounting_state import CLOSED, Account, Association, Limits, Qos, Wanted
+from ansible.module_utils.slurm.accounting_state import (
+    CLOSED,
+    MEMORY_CHARS,
+    Account,
+    Association,
+    Limits,
+    Qos,
+    Wanted,
+    as_memory,
+    remembered,
+)
 from ansible.module_utils.slurm.accounting_steps import Steps, plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -199,6 +209,25 @@ def test_other_entries_of_a_person_are_listed_and_left() -> None:
     assert ("physics", "eve") in fake.rows and fake.accounts["physics"].grp_submit is None
 
 
+def test_the_text_of_former_users_stays_within_what_slurm_keeps() -> None:
+    def of(first: int) -> Wanted:
+        memory = as_memory({f"{one:012x}": f"{one:012x}" for one in range(first, first + 2000)})
+        return wanted(replace(account(A, "ann"), memory=memory), main=[A])
+
+    fake = fresh()
+    for _ in range(2):
+        apply(fake, of(0))
+    fake.qos[A] = replace(fake.qos[A], description=fake.qos[A].description + ",ffffffffffff=zed:20001:20001")
+    for first in (2000, 4000, 6000):
+        apply(fake, of(first))
+        kept = remembered(fake.qos[A].description)
+        assert len(fake.qos[A].description) <= MEMORY_CHARS and set(remembered(of(first).accounts[0].memory)) <= set(
+            kept
+        )
+        assert "ffffffffffff" in kept, "who has a name of its own stays"
+        assert plan(of(first), fake.seen()).idle
+
+
 def test_500_users_in_50_projects_take_a_few_calls() -> None:
     accounts = [account(f"p_{number:012x}", *(f"u{number}n{one}" for one in range(10))) for number in range(50)]
     goal = Wanted(CLUSTER, TENANT, tuple(accounts), {"main": tuple(one.name for one in accounts)})
@@ -307,6 +336,17 @@ DEEDS = st.tuples(
     st.sampled_from([*NAMES, CLOSED]),
     st.sampled_from(USERS),
 )
+
+
+def test_no_user_of_a_project_stays_coordinator_above_or_below_its_account() -> None:
+    fake, goal = fresh(), wanted(account(A, "ann"), main=[A])
+    apply(fake, goal)
+    mischief(fake, "below", A, "cat")
+    fake.accounts["other"] = Association("other", parent="root")
+    fake.coordinators = {"root": {"ann", "ops"}, "sub": {"cat"}, "other": {"zed"}}
+    assert any("ann was coordinator of root" in one for one in apply(fake, goal).closed_foreign)
+    assert fake.coordinators == {"root": {"ops"}, "sub": set(), "other": {"zed"}}
+    assert plan(goal, fake.seen()).idle
 
 
 def test_an_account_below_a_listed_one_that_a_person_made_admits_none() -> None:

@@ -5,10 +5,12 @@ Over 300 lines, because every part is tried on the same shared cluster.
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+import yaml
 
 from runner.model.attached import AttachedProject
 from runner.model.plan import AdapterError, Play, Refuse, SetAttachment, SetInstance
@@ -37,6 +39,7 @@ from tests.unit.worlds import (
     settle,
 )
 
+PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 A, B = UUID(int=0xA << 100), UUID(int=0xB << 100)
 ALLOWED = {"submit": True, "partitions": ["main"]}
 ANN = {"subject": "oidc|ann", "username": "ann", "uid": 20001}
@@ -138,6 +141,16 @@ def test_an_attached_project_becomes_active_once_it_may_submit(slurm: SharedSlur
     assert playbooks(plays).count(PLAYBOOK) == 1, "carried out once"
     first = next(step for step in steps if isinstance(step, SetAttachment))
     assert steps.index(first) > 0 and first.rule == "follow the attachments"
+
+
+def test_what_closes_is_carried_out_before_users_are_made() -> None:
+    plays = yaml.safe_load((PLAYBOOKS / f"{PLAYBOOK}.yml").read_text())
+    first, *later = [task for play in plays for task in play["tasks"]]
+    assert first["slurm_projects"]["only_close"] is True, "no user of a project keeps a suspension from taking effect"
+    opening = next(task["slurm_projects"] for task in later if "slurm_projects" in task)
+    assert "only_close" not in opening
+    same = ("owner", "cluster", "tenant", "accounts", "partitions")
+    assert {name: first["slurm_projects"][name] for name in same} == {name: opening[name] for name in same}
 
 
 def test_nothing_is_played_or_written_once_everything_is_as_asked(slurm: SharedSlurm) -> None:
@@ -263,6 +276,8 @@ def test_a_list_that_is_not_known_locks_no_user_out() -> None:
     unnamed = variables(now.instance, now.members, now.members, now.attachments).shared
     assert "slurm_users" not in unnamed, "its notes may be lost"
     noted = attachment(adapter_detail={"account": account(A), "people": {"oidc|ann": "ann:20001:20001"}})
+    newer = attachment(B, adapter_detail={"granted": {"format": 9}})
+    assert "slurm_users" not in variables(now.instance, now.members, now.members, (noted, newer)).shared
     bob = attachment(B, identities=[{"subject": "oidc|bob", "username": "bob"}], adapter_detail={"people": {}})
     listed = variables(now.instance, now.members, now.members, (noted, bob)).shared
     assert [one["name"] for one in listed["slurm_users"]] == ["ann"]

@@ -2,7 +2,10 @@
 
 import grp
 import itertools
+import os
 import pwd
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from ansible.module_utils.host.ledger import Ledger
 from ansible.module_utils.host.users import check_users, converge_users
 
 ADA = {"name": "ada", "uid": 2001, "gid": 2001, "shell": "/bin/bash"}
+KEY = "ssh-ed25519 AAAA"
 BEN = {"name": "ben", "uid": 2002, "gid": 2002, "shell": "/bin/bash"}
 
 
@@ -120,6 +124,43 @@ def test_a_user_that_was_there_before_is_used_as_it_is_and_never_locked(host: Fa
     assert converge_users([], {}, ledger, dry=False) == []
     assert host.commands == []
     assert ledger.entries["user:ada"]["before"]["present"] is True
+
+
+def _directory(path: Path) -> None:
+    (path / "x").mkdir(parents=True)
+
+
+def _loop(path: Path) -> None:
+    path.parent.symlink_to(path.parent)
+
+
+def _pipe(path: Path) -> None:
+    path.parent.mkdir()
+    os.mkfifo(path)
+    os.mkfifo(path.with_name(f".{path.name}.{os.getpid()}"))
+
+
+def _not_text(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"\xff")
+
+
+def _huge(path: Path) -> None:
+    path.parent.mkdir()
+    with path.open("wb") as file:
+        file.truncate(2**43)
+
+
+@pytest.mark.parametrize("trick", [_directory, _loop, _pipe, _not_text, _huge])
+def test_nothing_in_the_home_of_a_user_keeps_others_from_their_changes(
+    host: FakeHost, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, trick: Callable[[Path], None]
+) -> None:
+    monkeypatch.setattr(users_module, "_as_user", lambda account: nullcontext())
+    converge_users([ADA], {}, ledger, dry=False)
+    trick(host.homes / "ada" / ".ssh" / "authorized_keys")
+    converge_users([ADA, BEN], {"ada": [KEY], "ben": [KEY]}, ledger, dry=False)
+    assert (host.homes / "ben" / ".ssh" / "authorized_keys").read_text() == f"{KEY}\n"
+    assert converge_users([ADA, BEN], {"ben": [KEY]}, ledger, dry=False) == []
 
 
 def test_a_dry_run_reports_and_changes_nothing(host: FakeHost, ledger: Ledger) -> None:

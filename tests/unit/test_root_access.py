@@ -98,6 +98,34 @@ def test_another_key_is_named_by_fingerprint_and_comment(machine: Machine, name:
     assert way.startswith("key SHA256:") and "somebody@else" in way and f"{name}/{file}" in way
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{OTHER} {OWN.split()[1]}",
+        f"{OTHER} {OWN}",
+        f'command="{OWN}" {OTHER}',
+        f'environment="A=\\" {OWN}",no-pty {OTHER}',
+        f"no-pty {OTHER} {OWN}",
+        f'command="a\\\\" {OWN} " {OTHER}',
+    ],
+)
+def test_another_key_does_not_pass_for_ours_by_its_comment_or_options(machine: Machine, line: str) -> None:
+    machine.keys("root", line)
+    assert [way.partition(" in ")[0].split()[0] for way in machine.ways()] == ["key"]
+
+
+def test_keys_that_cannot_be_read_are_a_way(machine: Machine) -> None:
+    (machine.root / "root" / ".ssh" / "authorized_keys").mkdir(parents=True)
+    assert "cannot be read" in machine.ways()[0]
+
+
+@pytest.mark.parametrize("text", ["", "$y$j9T$salt$hash"])
+def test_a_password_beside_the_shadow_file_is_a_way(machine: Machine, text: str) -> None:
+    machine.users = [one for one in machine.users if one.pw_name != "root"]
+    machine.users.append(pwd.struct_passwd(("root", text, 0, 0, "", str(machine.root / "root"), "/bin/sh")))
+    assert machine.ways() == ["user root has a password"]
+
+
 def test_a_line_that_cannot_be_read_is_named_too(machine: Machine) -> None:
     machine.keys("root", "cert-authority what-is-this")
     assert "of an unknown form" in machine.ways()[0]

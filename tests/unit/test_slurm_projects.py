@@ -42,6 +42,7 @@ class FakeCommands:
         self.calls: list[str] = []
         self.deaf_to: tuple[str, ...] = ()  # lines that sacctmgr takes and does not carry out
         self.lagging: set[str] = set()  # accounts that slurmctld has open still
+        self.lagging_qos: set[str] = set()
         self.answers: dict[str, str] = {}
 
     def ask(self, *command: str) -> str:
@@ -86,7 +87,7 @@ class FakeCommands:
         for name, user in self.fake.rows:
             lines.append(f"ClusterName=gs0 Account={name} UserName={user}(2001) GrpJobs=N(0) GrpSubmitJobs=N(0)")
         for name, qos in self.fake.qos.items():
-            limit = "N" if qos.grp_submit is None else qos.grp_submit
+            limit = "N" if name in self.lagging_qos or qos.grp_submit is None else qos.grp_submit
             lines.append(f"QOS={name}(3) GrpJobs={limit}(0) GrpSubmitJobs={limit}(0)")
         return "\n".join(lines)
 
@@ -231,6 +232,36 @@ def test_nothing_opens_while_slurmctld_itself_has_an_account_open(slurm: FakeCom
     assert slurm.fake.accepted() == set()
 
 
+def test_nothing_opens_while_slurmctld_itself_has_a_qos_open(slurm: FakeCommands, tmp_path: Path) -> None:
+    run(slurm, wanted(account(A, "ann", jobs=5), main=[A]), tmp_path)
+    slurm.lagging_qos = {A}
+    with pytest.raises(AdapterError) as raised:
+        run(slurm, wanted(account(A, "ann", opened=False), account(B, "bob"), main=[B]), tmp_path)
+    assert raised.value.code == "projects_not_followed" and f"QoS {A}" in raised.value.message
+
+
+def test_closing_alone_waits_for_no_user_and_opens_nothing(slurm: FakeCommands, tmp_path: Path) -> None:
+    run(slurm, wanted(account(A, "ann"), main=[A]), tmp_path)
+    slurm.fake.pending = {(A, "ann")}
+    goal = wanted(account(A, opened=False), account(B, "bob"), main=[B])
+    done = run(slurm, goal, tmp_path, only_close=True, resolve=lambda name: None)
+    assert slurm.fake.accepted() == set() and slurm.fake.pending == set()
+    assert B not in slurm.fake.accounts and (A, "ann") in slurm.fake.rows, "nothing is made, and nothing removed"
+    assert done["partitions"]["main"] == [] and A not in (tmp_path / "lists").read_text().splitlines()[0]
+    slurm.calls.clear()
+    assert run(slurm, goal, tmp_path, only_close=True)["changes"] == [] and slurm.calls == []
+    run(slurm, goal, tmp_path)
+    assert slurm.fake.accepted() == {("bob", B, "main")}
+
+
+def test_closing_alone_is_proven(slurm: FakeCommands, tmp_path: Path) -> None:
+    run(slurm, wanted(account(A, "ann"), main=[A]), tmp_path)
+    slurm.deaf_to = (f"where name={A}",)
+    with pytest.raises(AdapterError) as raised:
+        run(slurm, wanted(account(A, "ann", opened=False)), tmp_path, only_close=True)
+    assert raised.value.code == "projects_unproven"
+
+
 def test_an_opening_that_did_not_happen_is_an_error(slurm: FakeCommands, tmp_path: Path) -> None:
     slurm.deaf_to = ("GrpSubmitJobs=-1",)
     with pytest.raises(AdapterError) as raised:
@@ -252,6 +283,16 @@ def test_jobs_of_a_cancelled_account_end_and_those_of_others_go_on(slurm: FakeCo
     goal = wanted(account(A, "ann", opened=False), account(B, "bob"), **{B: [B]})
     run(slurm, goal, tmp_path, cancelled=[A])
     assert slurm.fake.running == {(B, "bob")}
+
+
+def test_jobs_of_another_project_are_not_cancelled_for_the_name_of_its_account(
+    slurm: FakeCommands, tmp_path: Path
+) -> None:
+    run(slurm, GOAL, tmp_path)
+    slurm.fake.running = {(A, "ann")}
+    slurm.fake.descriptions[A] = project_id(B)
+    run(slurm, wanted(account(A, "ann", opened=False)), tmp_path, cancelled=[A])
+    assert slurm.fake.running == {(A, "ann")}
 
 
 def test_a_user_that_does_not_resolve_is_reported_and_gets_nothing(slurm: FakeCommands, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.model.attachments import Attachment
+from runner.model.limits import size
 from runner.model.platform import Unreadable
 from runner.slurm.tenant.accounting_state import CLOSED, Limits, Wanted, parse_remembered
 from runner.slurm.tenant.desired import Desired, account_name, desired, partitions, tenant_name
@@ -327,6 +328,23 @@ def test_notes_of_a_large_project_stay_within_the_record() -> None:
     kept = found.notes[A].people or {}
     assert sum(text.startswith("user") for text in kept.values()) == 150
     assert len(str(found.notes[A].changes)) < 16 * 1024
+
+
+def test_identities_that_the_record_has_no_room_for_are_kept_out_and_named() -> None:
+    people = [person(f"idp|{number:032}", username=f"user{number:03}") for number in range(400)]
+    first = want(attached(A, *people[300:], "derived"))
+    before = {"adapter_detail": first.notes[A].changes}
+    found = want(attached(A, *people, "derived", **before), attached(B, people[0]))
+    assert size(found.notes[A].changes) < 13 * 1024
+    users = accounts(found)[PA][1]
+    assert derived(digest_of("derived")).name in users and "user000" in accounts(found)[PB][1]
+    kept_out = [one for one in codes(found) if one == (A, "identities_too_many")]
+    assert len(kept_out) == 401 - len(users) > 0
+    on_record = {text.partition(":")[0] for text in (found.notes[A].people or {}).values()}
+    assert {one for one in users if one.startswith("user")} <= on_record
+    assert len(accounts(first)[PA][1]) == 101 and set(accounts(first)[PA][1]) <= set(users), "who was there stays"
+    hosts = {one["name"] for one in found.host_users()["slurm_users"]}
+    assert hosts == {*users, "user000"}, "who is let in nowhere gets no Unix user"
 
 
 # -- by property ---------------------------------------------------------------------------------------------------

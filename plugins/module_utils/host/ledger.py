@@ -131,7 +131,8 @@ def write(path: Path, document: Document) -> None:
 def write_atomically(path: Path, content: bytes, mode: int, uid: int | None = None, gid: int | None = None) -> None:
     """Replace a file in one step. The new file never has a wider mode than `mode`, since it may hold a secret."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    scratch.unlink(missing_ok=True)  # of a run that was killed, or a pipe in a directory of a user
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as handle:
             handle.write(content)

@@ -12,6 +12,7 @@ import grp
 import hashlib
 import json
 import pwd
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,10 @@ NSSWITCH = Path("/etc/nsswitch.conf")
 DOAS = (Path("/etc/doas.conf"), Path("/usr/local/etc/doas.conf"))
 # A member of one of these groups starts a privileged container or writes to the disk.
 AS_GOOD_AS_ROOT = ("docker", "lxd", "incus", "incus-admin", "disk")
+# Options of a line of authorized_keys end at the first blank outside of quotes, as sshd reads them.
+OPTIONS = re.compile(r'^(?:"(?:\\"|\\(?!")|[^"\\])*"|\\"|\\(?!")|[^ \t"\\])+[ \t]+')
+# The password is in the shadow file.
+SHADOWED = "x"
 MOST = 40
 CHARS = 240
 
@@ -125,6 +130,8 @@ def _logins(name: str, own_key: str) -> Iterator[str]:
     hashes = [line.split(":")[1] for line in lines or () if line.split(":")[0] == name and ":" in line]
     if lines is None:
         yield f"{SHADOW} cannot be read"
+    if user.pw_passwd != SHADOWED:
+        hashes.append(user.pw_passwd)
     if any(not one.startswith(("!", "*")) for one in hashes):
         yield f"user {name} has a password"
     settings = _sshd(name)
@@ -155,8 +162,9 @@ def _expanded(file: str, user: pwd.struct_passwd) -> str:
 
 
 def _has_key(line: str, own_key: str) -> bool:
-    body = own_key.split()[1:2]
-    return bool(body) and body[0] in line.split()
+    """Whether the line's key is ours. Options before it and the comment behind it may hold any text, also our key."""
+    own = own_key.split()[:2]
+    return len(own) == 2 and own in (line.split()[:2], OPTIONS.sub("", line, count=1).split()[:2])
 
 
 def _named(line: str) -> str:

@@ -21,7 +21,9 @@ USER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 CLUSTER_NAME = re.compile(r"[a-z][a-z0-9]{0,31}")
 PARTITION_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 PROJECT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-MEMORY = re.compile(r"[a-z0-9_:=,-]{0,60000}")
+# Slurm keeps 65,535 bytes.
+MEMORY_CHARS = 60_000
+MEMORY = re.compile(rf"[a-z0-9_:=,-]{{0,{MEMORY_CHARS}}}")
 # In the text of a project's QoS, for each user of the project, also former ones: a digest of the subject, then name,
 # uid and gid unless they are derived from the digest.
 MEMORY_FORM = "g1"
@@ -249,6 +251,18 @@ def remembered(text: str) -> dict[str, str]:
 def as_memory(entries: Mapping[str, str]) -> str:
     """The text for these entries, by digest."""
     return ",".join([MEMORY_FORM, *(entries[digest] for digest in sorted(entries))]) if entries else ""
+
+
+def with_former(now: Mapping[str, str], former: Mapping[str, str]) -> str:
+    """The text for these entries and for former ones. Without room those former ones go whose user is derived, as each
+    subject's user can be derived again."""
+    made = {**former, **now}
+    left = len(as_memory(made)) - MEMORY_CHARS
+    for digest in sorted(set(former) - set(now)) if left > 0 else ():
+        if left > 0 and former[digest] == digest:
+            del made[digest]
+            left -= len(digest) + 1
+    return as_memory(made)
 
 
 def parse_accounts(answer: str) -> tuple[dict[str, str], dict[str, frozenset[str]]]:

@@ -26,10 +26,10 @@ from .accounting_state import (
     Association,
     Observed,
     Wanted,
-    as_memory,
     closed_twice,
     descendants,
     remembered,
+    with_former,
 )
 
 ZERO = "GrpJobs=0 GrpSubmitJobs=0"
@@ -72,8 +72,12 @@ class Steps:
         return not (self.before_opening or self.opening or self.lists)
 
     @property
+    def closes(self) -> bool:
+        return bool(self.foundation or self.narrowed or self.closing or self.cancelled)
+
+    @property
     def before_opening(self) -> bool:
-        return bool(self.foundation or self.narrowed or self.closing or self.cancelled or self.loading or self.settling)
+        return self.closes or bool(self.loading or self.settling)
 
 
 def plan(wanted: Wanted, seen: Observed, unresolved: Collection[str] = ()) -> Steps:
@@ -211,8 +215,10 @@ class _Plan:
         """No user of a project is an operator or a coordinator."""
         ours = {row.user for row in self._seen.associations if row.user and row.account in self._ours}
         ours |= {user for one in self._projects.values() for user in one.users}
-        for name in sorted({*self._ours, CLOSED, self._wanted.tenant}):
-            for user in sorted(self._seen.coordinators.get(name, ())):
+        whole = {*self._ours, *self._below, CLOSED, self._wanted.tenant}
+        for name, coordinators in sorted(self._seen.coordinators.items()):
+            # A coordinator of an account above, as of `root`, is one of ours too. Others may be there.
+            for user in sorted(coordinators if name in whole else coordinators & ours):
                 self._closed_foreign.append(f"user {user} was coordinator of {name}")
                 yield f"delete coordinator account={name} name={user}"
         raised = sorted(
@@ -228,7 +234,7 @@ class _Plan:
         numbers of a user whose note was lost are not given again."""
         for name, one in sorted(self._projects.items()):
             now = self._seen.qos[name].description if name in self._seen.qos else ""
-            memory = as_memory({**remembered(now), **remembered(one.memory)})
+            memory = with_former(remembered(one.memory), remembered(now))
             if memory and memory != now:
                 yield f"modify qos where name={name} set description={memory}"
 

@@ -126,28 +126,39 @@ class Projects:
     lists: Path = account_lists.LISTS
     resolve: Callable[[str], object] = find_user
     apply_lists: Callable[[], None] = account_lists.apply_kept
+    # Whether it ends once all is closed that has to be: nothing is created and nothing opens.
+    only_close: bool = False
     errors: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
 
     def converge(self, dry: bool = False) -> dict[str, Any]:
         seen = self._look()
         steps = first = self._plan(seen)
-        if not dry:
+        if self.only_close and not dry:
+            for _ in range(ROUNDS):
+                if not steps.closes:
+                    break
+                self._close(steps)
+                seen = self._look()
+                steps = self._plan(seen)
+            self._prove_closed(steps, seen)
+        elif not dry:
             for _ in range(ROUNDS):
                 if not steps.before_opening:
                     break
-                self._close_and_create(steps)
+                self._close(steps)
+                self._create(steps)
                 seen = self._look()
                 steps = self._plan(seen)
             self._prove_closed(steps, seen)
             self._open(steps, seen)
             seen = self._look()
             self._prove_all(self._plan(seen), seen)
-        return self._report(first, seen)
+        return self._report(first, seen, dry)
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
-    def _close_and_create(self, steps: Steps) -> None:
+    def _close(self, steps: Steps) -> None:
         self._sacctmgr(steps.foundation)
         if account_lists.keep(steps.interim, self.owner, self.lists):
             self.changes.append("lists of partitions for the next start of slurmctld")
@@ -156,13 +167,15 @@ class Projects:
         for account, user in steps.cancelled:
             self.changes.append(f"pending jobs of {user} in {account} cancelled")
             self._say(self.slurm.do("scancel", "--state=PENDING", f"--account={account}", f"--user={user}"))
+
+    def _create(self, steps: Steps) -> None:
         self.changes += [line.partition(":")[0] for line in steps.loading if line.startswith(("Account", "User"))]
         self._say(self.slurm.load(steps.loading))
         self._sacctmgr(steps.settling)
 
     def _open(self, steps: Steps, seen: Observed) -> None:
         # The leaving projects' jobs go once nothing new can come.
-        for account in sorted(self.cancelled):
+        for account in sorted(set(self.cancelled) - set(steps.refused)):
             if any(of_account == account for of_account, _ in seen.jobs):
                 self.changes.append(f"jobs of {account} cancelled")
                 self._say(self.slurm.do("scancel", f"--account={account}"))
@@ -209,7 +222,7 @@ class Projects:
 
     def _prove_closed(self, steps: Steps, seen: Observed) -> None:
         """Before anything opens: nothing is left to close or to create, by slurmdbd and by slurmctld."""
-        if steps.before_opening:
+        if steps.closes or (steps.before_opening and not self.only_close):
             left = [*steps.foundation, *steps.closing, *steps.loading, *steps.settling, *steps.narrowed, "a job"]
             raise self._unproven(f"Slurm still shows another state; the first change left is `{left[0]}`")
         must = closed_accounts(self.wanted, steps, seen)
@@ -254,13 +267,13 @@ class Projects:
 
     # -- the report --------------------------------------------------------------------------------------------------
 
-    def _report(self, first: Steps, seen: Observed) -> dict[str, Any]:
+    def _report(self, first: Steps, seen: Observed, dry: bool) -> dict[str, Any]:
         rows, accounts = seen.of_users(), seen.accounts()
         jobs: dict[str, int] = {}
         for account, _ in seen.jobs:
             jobs[account] = jobs.get(account, 0) + 1
         return {
-            "changes": self.changes or (_planned(first) if not first.idle else []),
+            "changes": _planned(first) if dry else self.changes,
             "accounts": {
                 one.name: {
                     "open": one.open and one.name not in first.refused,
@@ -317,7 +330,10 @@ def _left_open(held: Held, must: Collection[str]) -> str | None:
     left = sorted(one for one in must if one in held.open_accounts)
     if left:
         return f"account {left[0]} is open there"
-    if CLOSED not in held.closed_accounts or CLOSED not in held.closed_qos:
+    # A limit of a QoS has precedence, so that a QoS left open would start the jobs that wait.
+    if left := sorted(one for one in must if one not in held.closed_qos):
+        return f"QoS {left[0]} is open there"
+    if CLOSED not in held.closed_accounts:
         return f"it does not know {CLOSED}"
     return None
 

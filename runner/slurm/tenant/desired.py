@@ -15,7 +15,7 @@ from runner.model.attachments import Attachment, AttachmentStatus
 from runner.model.platform import Unreadable
 from runner.slurm.tenant.accounting_state import Account, Limits, Wanted
 from runner.slurm.tenant.identities import KeptOut, Person, Roster, assign
-from runner.slurm.tenant.memory import TenantNotes, as_text, from_notes, from_slurm, merged, noted
+from runner.slurm.tenant.memory import TenantNotes, as_text, from_notes, from_slurm, merged, noted, without_room
 from runner.slurm.tenant.policy import AppPolicy, read_policy
 
 MAIN = "main"
@@ -112,6 +112,10 @@ def desired(
     memory = merged(*remembered, from_slurm(in_slurm or {}))
     without_notes = {one for one, found in notes.items() if found.people is None}
     roster = assign([one.attachment for one in present], memory, without_notes if in_slurm is None else None)
+    for one in present:
+        members = _members(one, roster)
+        for digest in without_room(notes[one.attachment.id].people or {}, members):
+            roster.leave_out(one.attachment.id, digest)
     kept_out += [KeptOut(one.attachment.id, "attachment_closed", one.why) for one in projects if _is_wrong(one)]
     accounts = tuple(_account(one, roster, notes[one.attachment.id]) for one in projects)
     return Desired(
@@ -214,10 +218,13 @@ def _leaves(one: Project) -> bool:
 
 
 def _notes(one: Project, roster: Roster, before: TenantNotes) -> TenantNotes:
-    members = [
-        (roster.subjects[digest], roster.people[digest]) for digest in roster.of_attachment.get(one.attachment.id, [])
-    ]
-    return TenantNotes(account=one.account, people=noted(before.people or {}, members))
+    return TenantNotes(account=one.account, people=noted(before.people or {}, _members(one, roster)))
+
+
+def _members(one: Project, roster: Roster) -> list[tuple[str, Person]]:
+    """The identities of a project that are let in, by subject."""
+    found = roster.of_attachment.get(one.attachment.id, [])
+    return [(roster.subjects[digest], roster.people[digest]) for digest in found]
 
 
 def _lists(

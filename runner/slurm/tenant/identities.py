@@ -62,6 +62,17 @@ class Roster:
     # Attachments with an identity that may only get a user once it is known which ones there were.
     unnamed: set[UUID] = field(default_factory=set)
 
+    def leave_out(self, attachment: UUID, digest: str) -> None:
+        """An identity that was let in and cannot be noted. It stays where another attachment let it in."""
+        self.of_attachment[attachment].remove(digest)
+        message = (
+            f"identity {self.subjects[digest]} is not let in: the attachment's record is full of identities with a name"
+            " or numbers of their own, former ones among them. Give it neither, then it needs no room there"
+        )
+        self.kept_out.append(KeptOut(attachment, "identities_too_many", message))
+        if not any(digest in found for found in self.of_attachment.values()):
+            del self.people[digest]
+
 
 def digest_of(subject: str) -> str:
     return hashlib.sha256(f"gpuaas identity {subject}".encode()).hexdigest()[:DIGEST_CHARS]

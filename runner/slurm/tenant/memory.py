@@ -69,19 +69,46 @@ def merged(*sources: Iterable[Person]) -> Memory:
     return found
 
 
+def without_room(before: Mapping[str, str], people: Iterable[tuple[str, Person]]) -> list[str]:
+    """Digests of those who came and cannot be noted: a record above the limit is refused, and with it every later one.
+
+    Derived users need no room. Who is on record stays.
+    """
+    used, left = (
+        size({subject: text for subject, text in before.items() if not _is_derived(subject, text)}),
+        list[str](),
+    )
+    for subject, one in sorted(people, key=lambda each: each[0]):
+        if subject in before or one.is_derived:
+            continue
+        needed = size({subject: _text(one)}) - 1  # without its braces, with a comma
+        if used + needed > PEOPLE_BYTES:
+            left.append(one.digest)
+        else:
+            used += needed
+    return left
+
+
 def noted(before: Mapping[str, str], people: Iterable[tuple[str, Person]]) -> Detail:
     """`people` of the notes: what was there, and who came. Who left stays, as long as there is room.
 
     Without room those go first whose user can be derived from the subject, since only attribution needs them.
     """
-    made = {**before, **{subject: f"{one.name}:{one.uid}:{one.gid}" for subject, one in people}}
+    made = {**before, **{subject: _text(one) for subject, one in people}}
     for subject in sorted(made, reverse=True):
         if size(made) <= PEOPLE_BYTES:
             break
-        rule = derived(digest_of(subject))
-        if made[subject] == f"{rule.name}:{rule.uid}:{rule.gid}":
+        if _is_derived(subject, made[subject]):
             del made[subject]
     return dict(sorted(made.items()))
+
+
+def _text(one: Person) -> str:
+    return f"{one.name}:{one.uid}:{one.gid}"
+
+
+def _is_derived(subject: str, text: str) -> bool:
+    return text == _text(derived(digest_of(subject)))
 
 
 def _in_range(*numbers: str) -> bool:

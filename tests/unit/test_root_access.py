@@ -114,11 +114,6 @@ def test_another_key_does_not_pass_for_ours_by_its_comment_or_options(machine: M
     assert [way.partition(" in ")[0].split()[0] for way in machine.ways()] == ["key"]
 
 
-def test_keys_that_cannot_be_read_are_a_way(machine: Machine) -> None:
-    (machine.root / "root" / ".ssh" / "authorized_keys").mkdir(parents=True)
-    assert "cannot be read" in machine.ways()[0]
-
-
 @pytest.mark.parametrize("text", ["", "$y$j9T$salt$hash"])
 def test_a_password_beside_the_shadow_file_is_a_way(machine: Machine, text: str) -> None:
     machine.users = [one for one in machine.users if one.pw_name != "root"]

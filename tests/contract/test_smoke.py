@@ -49,7 +49,7 @@ def test_a_whole_run_passes_on_a_platform_with_another_contract(elsewhere: Smoke
     assert code == 0, elsewhere.printed()
     assert {step for step, outcome in elsewhere.outcomes().items() if outcome != "passed"} == {"audit"}
     assert elsewhere.instances()[0]["status"] == "deleted"
-    # What the mapping file says is not a gap. This platform issues no runtime secrets, by its own name for the call too.
+    # What the mapping file says is not a gap. This platform issues no runtime secrets, under its own name too.
     assert [one["call"] for one in elsewhere.report["gaps"]] == [
         "POST /projects/{id}/app-instances/{id}/runtime-secrets"
     ]

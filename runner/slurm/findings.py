@@ -175,7 +175,13 @@ def _munge(members: Sequence[Member]) -> Iterator[Finding]:
 def _exposed_key(members: Sequence[Member], controller: Member | None) -> Iterator[Finding]:
     """Contributed workers that left since the key was changed last: their projects could read it."""
     changed = notes.controller(controller).munge_key_changed_at if controller else None
-    left = [(one, notes.worker(one).munge_key_left_at) for one in members if one.source_project_id]
+    # Of a machine with a new worker it counts once that has left, too.
+    there = {one.allocation_id for one in members if one.status != MemberStatus.DELETED}
+    left = [
+        (one, notes.worker(one).munge_key_left_at)
+        for one in members
+        if one.source_project_id and one.allocation_id not in there
+    ]
     projects = {str(one.source_project_id) for one, at in left if at and (changed is None or at > changed)}
     if projects:
         message = (

@@ -53,7 +53,10 @@ def variables(
     return Variables(
         shared=shared,
         of_member=of_member,
-        reserved_logins=frozenset(str(user["name"]) for user in declared.get("slurm_users") or []),
+        # A project's identity with such a name must not keep every play from the host: there its user is refused.
+        reserved_logins=frozenset()
+        if instance.is_shared
+        else frozenset(str(user["name"]) for user in declared.get("slurm_users") or []),
     )
 
 

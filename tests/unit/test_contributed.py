@@ -1,4 +1,7 @@
-"""Workers that a project contributes: their partition, the key that opens them, and the key that they could read."""
+"""Workers that a project contributes: their partition, the key that opens them, and the key that they could read.
+
+Over 300 lines, because each case is a contribution to the same shared cluster.
+"""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -9,7 +12,7 @@ import pytest
 
 from runner.act import inventory
 from runner.act.inventory import Agent
-from runner.model.plan import AdapterError, NewMember, Play, Step
+from runner.model.plan import AdapterError, NewMember, Play, Refuse, Step
 from runner.model.platform import Member, MemberStatus
 from runner.model.world import Outcome, Policy, World
 from runner.slurm import attached, desired_config
@@ -192,6 +195,37 @@ def test_only_a_contributed_host_that_had_the_key_exposes_it(
     assert ("munge_key_exposed" in codes(now)) is shown
 
 
+def test_a_failed_host_that_had_the_key_exposes_it_also_after_another_attempt(
+    slurm: Contributing,
+) -> None:
+    failed = serving(3, source_project_id=A, status="failed", adapter_detail={"host_touched": True})
+    now = asked(served(contributing()).with_member(failed), 3)
+
+    class Refusing(Contributing):
+        def _on_host(self, play: Play, member: Member) -> Outcome:
+            refused = AdapterError("foreign_root_access", "others can become root", "intervention")
+            return Outcome(error=refused) if member.source_project_id else super()._on_host(play, member)
+
+    refusing = Refusing(nodes=slurm.nodes)
+    now, _, _ = ticks(now, refusing)
+    (again,) = [one for one in workers_of(now) if one.status != "deleted"]
+    assert again.id != failed.id and again.status == "failed"
+    assert "munge_key_exposed" not in codes(now), "its machine is not given back yet"
+    slurm.configured = refusing.configured
+    now, _, _ = ticks(now.later(operations=(ask("remove", again, source_project_id=A),)), slurm)
+    assert the(now, again).status == "deleted" and "munge_key_exposed" in codes(now)
+
+
+@pytest.mark.parametrize("source", [None, B])
+def test_a_project_takes_out_no_worker_that_it_did_not_contribute(slurm: Contributing, source: UUID | None) -> None:
+    own = serving(3, source_project_id=source)
+    slurm.nodes["w3"] = FakeNode()
+    now = served(contributing()).with_member(own)
+    now, steps, _ = ticks(now.later(operations=(ask("remove", own, source_project_id=A),)), slurm)
+    assert [one.code for one in of_kind(steps, Refuse)] == ["allocation_not_contributed"]
+    assert the(now, own).status == "ready"
+
+
 # -- the credential that opens the host ------------------------------------------------------------------------------
 
 UNDELIVERED = AdapterError("own_credential_unavailable", "it was revoked", "intervention")
@@ -215,6 +249,17 @@ def test_a_worker_whose_credential_is_gone_leaves_without_its_host_in_the_end(sl
     left = the(now, own)
     assert left.status == "deleted" and left.adapter_detail["host_left"] == "its credential was not delivered"
     assert "munge_key_exposed" in codes(now), "the key is still on that host"
+
+
+def test_an_identity_with_the_name_of_a_login_keeps_no_play_from_the_host() -> None:
+    people = [{"subject": "s", "username": "login"}]
+    now = served(contributing(identities=people, adapter_detail={"people": {"s": "login:20009:20009"}}))
+    places = {
+        key: one.model_copy(update={"connection": {**(one.connection or {}), "username": "login"}})
+        for key, one in now.allocations.items()
+    }
+    built, problems = inventory.build(SLURM, now.instance, now.members, places, attachments=now.attachments)
+    assert problems == {} and "login" in str(built)
 
 
 def test_each_host_is_offered_the_key_of_its_own_credential_only() -> None:

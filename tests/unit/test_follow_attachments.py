@@ -192,6 +192,24 @@ def test_suspending_closes_one_project_and_leaves_the_others(slurm: SharedSlurm)
     assert not {"deploy", "restart"} & set(playbooks(plays)), "no daemon is restarted"
 
 
+@pytest.mark.parametrize(
+    "changes", [{"status": "suspended"}, {"status": "detaching"}, {"app_policy": {}}], ids=["suspend", "detach", "deny"]
+)
+def test_a_suspension_waits_for_no_worker_that_is_to_get_new_users(slurm: SharedSlurm, changes: dict[str, Any]) -> None:
+    now, _, _ = ticks(shared(attachment(), attachment(B, identities=[])), slurm)
+    first, second = now.attachments
+    bob = {"subject": "oidc|bob", "username": "bob", "uid": 20002}
+    more = first.model_copy(update={"identities": [ANN, bob]})
+    worker = next(one for one in now.members if one.component_key == "worker")
+    now = now.with_member(worker.written(worker.status, {"leave": {"format": 9}}))  # by a newer runner
+    now, _, _ = ticks(now.later(attachments=(more, second)), slurm)
+    assert slurm.may_submit(B) and slurm.users[account(A)] == ["ann"], "new users wait for the worker"
+    second = now.attachments[1].model_copy(update=changes)
+    now, _, plays = ticks(now.later(attachments=(now.attachments[0], second)), slurm)
+    assert not slurm.may_submit(B) and slurm.may_submit(A)
+    assert all(worker.id not in {one.id for one in play.members} for play in plays if play.playbook == PLAYBOOK)
+
+
 @pytest.mark.parametrize("before", ["requested", "suspended"])
 def test_a_detach_waits_for_jobs_and_then_is_reported(slurm: SharedSlurm, before: str) -> None:
     now, _, _ = ticks(shared(attachment(status=before)), slurm)

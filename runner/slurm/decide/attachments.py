@@ -74,9 +74,12 @@ def play(world: World, controller: Member) -> list[Step]:
     if changed and asked.desired.unnamed and not world.did("look", controller):
         return [status.look(controller, "new identities get users that no identity had before")]
     workers = ready_workers(world.members) if new_users else []
-    if waits := [Wait(why, host_name(one)) for one in workers if (why := obstacle(world, one))]:
+    blocked = {one.id: Wait(why, host_name(one)) for one in workers if (why := obstacle(world, one))}
+    if blocked and not _takes_away(world, asked):
         # A job of a user that its worker does not have would fail there.
-        return [*waits]
+        return [*blocked.values()]
+    # What is taken away waits for no worker. A worker that is left out gets its users with what it follows later.
+    workers = [one for one in workers if one.id not in blocked]
     if trial is None or trial.digest != asked.version:
         why = "the attachments ask for something else" if changed else "the accounts are compared again"
         begun = ControllerNotes(projects_change=ConfigTrial(digest=asked.version))
@@ -84,6 +87,19 @@ def play(world: World, controller: Member) -> list[Step]:
     acts: set[Act] = {(ACT, controller.id), *(("follow", one.id) for one in workers)}
     why = "projects get what their attachments say" if changed else "accounts changed by hand are put right"
     return [Play(why, PLAYBOOK, (controller, *workers), frozenset(acts), terms=asked.terms)]
+
+
+def _takes_away(world: World, asked: Projects) -> bool:
+    """Whether a project may no longer submit where it was let in."""
+    for one in _reported(world, asked):
+        before, now = attached.ProjectNotes.read(one.adapter_detail).granted, asked.granted(one)
+        if (
+            before
+            and before.submission == OPEN
+            and (now.submission != OPEN or set(before.partitions) - {*now.partitions})
+        ):
+            return True
+    return False
 
 
 def shown(world: World, controller: Member) -> Detail:

@@ -75,10 +75,18 @@ def _without_partition(world: World, controller: Member, member: Member) -> Step
 def _superseded(world: World, operation: Operation) -> list[Step]:
     """A worker that failed on one of the allocations is deleted: the operation tries again there."""
     changes = WorkerNotes(superseded_by=operation.id).changes
+    left = WorkerNotes(munge_key_left_at=world.now).changes
     return [
-        SetMember("a new attempt takes its place", member, MemberStatus.DELETED, changes)
+        SetMember(
+            "a new attempt takes its place", member, MemberStatus.DELETED, changes | (left if _had(member) else {})
+        )
         for member in world.members
         if member.component_key == WORKER
         and member.status == MemberStatus.FAILED
         and member.allocation_id in operation.allocation_ids
     ]
+
+
+def _had(member: Member) -> bool:
+    """Whether its project may have read the cluster's key there. The new attempt may end before it gets to the host."""
+    return member.source_project_id is not None and bool(member.notes.host_touched)

@@ -121,6 +121,9 @@ def _bad_targets(world: World, operation: Operation) -> tuple[str, str] | None:
             return "member_not_found", f"{target} is not a member of this instance"
         if member.component_key != WORKER:
             return "controller_not_supported", f"{target} is the controller: {verb} is for workers"
+        if operation.source_project_id not in (None, member.source_project_id):
+            message = f"{host_name(member)} was not contributed by project {operation.source_project_id}"
+            return "allocation_not_contributed", f"{message}, which requests its {verb}"
         if member.status not in ALLOWED[verb] and not leave.belongs_to(member, operation.id):
             return "member_state", f"{verb} is not possible while {host_name(member)} is {member.status}"
     return None

@@ -165,6 +165,7 @@ def measure_telemetry(suite: str, turns: int) -> list[Figure]:
         Figure(suite, f"{own}: without telemetry", cost.without.own, "s"),
         Figure(suite, f"{own}: with metrics and traces", cost.with_it.own, "s"),
         Figure(suite, f"what telemetry adds to that CPU: ratio of the medians of {turns}", cost.ratio, "x", 1.03),
+        Figure(suite, "the same, counted in the runner's own process, where it runs", cost.ratio_of_own, "x", 1.03),
         *(
             Figure(suite, f"CPU of loading {what}, once in a process", seconds, "s")
             for what, seconds in imports.items()

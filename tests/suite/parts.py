@@ -138,6 +138,18 @@ END_TO_END = (
     EndToEnd("neighbours", 240, {"bookworm": "full"}),
 )
 
+# Contract tests in which a runner takes clusters through much of their life; the others ask for an answer or two.
+WHOLE_RUNS = (
+    "canaries",
+    "independence",
+    "killed_anywhere",
+    "other_contract",
+    "smoke",
+    "smoke_interrupted",
+    "two_processes",
+    "two_runners",
+)
+
 # Every write and every point of every play. The names are parameters of one test in contract/test_killed_anywhere.py.
 KILL_POINTS = (
     "deploy,add,bulk-add",
@@ -169,13 +181,23 @@ def all_parts() -> list[Part]:
         Part("python3.13 unit", ("python", "-m", "tests.suite.other_python"), "full", 300, images=("trixie",)),
         # Each change to the rules about nodes, leaving, claims and events must make a test fail.
         *(Part(f"mutants {name}", ("python", "-m", "tests.mutants", name), "full", 400) for name in TARGETS),
-        pytest("contract", "fast", 500, ["tests/contract"]),
+        *contract_parts(),
         pytest(
             "e2e fleet", "test", 100, ["tests/e2e/test_fleet.py"], images=("bookworm", "bookworm:warm", "trixie:warm")
         ),
         *(part for one in END_TO_END for part in one.parts()),
         *molecule_parts(),
         *(_kill_points(scenarios) for scenarios in KILL_POINTS),
+    ]
+
+
+def contract_parts() -> list[Part]:
+    """Two that run side by side: runs of whole clusters, killed ones among them, take two thirds of the time."""
+    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "contract").glob("test_*.py"))
+    runs = [f"tests/contract/test_{name}.py" for name in WHOLE_RUNS]
+    return [
+        pytest("contract runs", "fast", 500, runs),
+        pytest("contract", "fast", 300, [file for file in files if file not in runs]),
     ]
 
 

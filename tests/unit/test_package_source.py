@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from ansible.module_utils.host import package_source
 from ansible.module_utils.host import packages as converge_packages
-from ansible.module_utils.host.errors import AdapterError
+from ansible.module_utils.host.errors import RETRYABLE, AdapterError
+from ansible.module_utils.host.ledger import Ledger
 from ansible.module_utils.host.packages import ENVIRONMENT, explain
 
 SOURCE: dict[str, Any] = {
@@ -130,3 +131,23 @@ def test_a_source_is_entered_only_if_something_is_missing(host: Path, monkeypatc
 def test_a_source_that_refuses_or_cannot_be_trusted_has_a_code_of_its_own(output: str, code: str, klass: str) -> None:
     error = explain(output, "reading the package source")
     assert (error.code, error.error_class) == (code, klass)
+
+
+def test_after_a_failed_install_the_package_index_is_fetched_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Sources that were mended a moment ago are seen by the next try."""
+    fetched: list[str] = []
+
+    def apt(_command: list[str], doing: str) -> str:
+        if doing.startswith("planning"):
+            raise AdapterError("package_not_found", "slurmd is not in any source", RETRYABLE)
+        fetched.append(doing)
+        return ""
+
+    monkeypatch.setattr(converge_packages, "run_apt", apt)
+    monkeypatch.setattr(converge_packages, "INDEX_STAMP", tmp_path / "run" / "index")
+    for _ in range(2):
+        with pytest.raises(AdapterError, match="not in any source"):
+            converge_packages._install(["slurmd"], Ledger("worker/slurmd", tmp_path))
+    assert len(fetched) == 2

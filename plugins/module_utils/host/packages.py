@@ -107,7 +107,12 @@ def converge_packages(
 def _install(missing: list[str], ledger: Ledger) -> None:
     refresh_index()
     # New dependencies are noted too, before they are installed. Packages that are only upgraded are not.
-    planned = _would_install(missing)
+    try:
+        planned = _would_install(missing)
+    except AdapterError:
+        # The next try is to see sources that were mended meanwhile.
+        INDEX_STAMP.unlink(missing_ok=True)
+        raise
     there = installed_versions(planned)
     for name in planned:
         if name not in there:

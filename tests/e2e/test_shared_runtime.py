@@ -172,6 +172,10 @@ def through_ssh(bundle: Doc, key: KeyPair, directory: Path, command: str) -> str
 
 
 def test_each_job_leads_back_to_its_project_and_identity(tenant: Tenant) -> None:
+    ended = ("sacct", "-anXP", "--starttime=2020-01-01", "--format=JobID,State")
+    until(
+        lambda: "1|COMPLETED" in tenant.cluster.on("gs-1", *ended).splitlines(), 60, "slurmdbd has the end of the job"
+    )
     tenant.attributed = tenant.cluster.jobs()
     red = tenant.project("red")
     assert ("1", red, "idp|ann") in {(one["JobID"], one["project_id"], one["subject"]) for one in tenant.attributed}

@@ -46,7 +46,7 @@ class Hosts:
 def hosts(monkeypatch: pytest.MonkeyPatch) -> Hosts:
     made = Hosts()
     monkeypatch.setattr("ansible_runner.run", made.run)
-    monkeypatch.setattr(play_secrets, "access", lambda *_: contextlib.nullcontext({}))
+    monkeypatch.setattr(play_secrets, "access", lambda *_: contextlib.nullcontext(play_secrets.Access({})))
     return made
 
 

@@ -167,7 +167,7 @@ def test_the_runner_deploys_a_made_up_app_with_the_core_as_it_is(
     made = project.operator.post(f"{project.path}/app-instances", body).json()
     easels = Easels()
     monkeypatch.setattr("ansible_runner.run", easels.run)
-    monkeypatch.setattr(play_secrets, "access", lambda *_: contextlib.nullcontext({}))
+    monkeypatch.setattr(play_secrets, "access", lambda *_: contextlib.nullcontext(play_secrets.Access({})))
     own = settings(project, app_slug="render-farm")
     with Client(own) as client:
         summary = loop.run(client, own, STUDIO)

@@ -74,7 +74,8 @@ def of_joins(cluster: Cluster, host: str, turns: int = TURNS) -> Cost:
         on = {"GPUAAS_METRICS_LISTEN": str(free_port()), "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
         with _watching(cluster, {}) as plain, _watching(cluster, on) as full:
             for turn in range(turns + 1):  # the first one is not counted: each loads what it needs
-                for runner, spent in ((plain, cost.off), (full, cost.on)):
+                pair = ((plain, cost.off), (full, cost.on))
+                for runner, spent in pair if turn % 2 else reversed(pair):  # neither is always the second
                     with _awake(runner):
                         took = _join(cluster, host, runner)
                         spent += [took] if turn else []

@@ -8,13 +8,14 @@ from typing import Any
 from uuid import UUID
 
 from runner import context
+from runner.model.attached import AttachedProject
 from runner.model.errors import Conflict, NotFound
 from runner.model.plan import stamp
 from runner.model.platform import AppInstance, Member, Operation
 from runner.report.writes import RecordWriter
 from runner.slurm.app import SLURM
 from tests.unit.lifecycle import cluster, serving
-from tests.unit.worlds import ME, NOW, SOON, instance
+from tests.unit.worlds import ME, NOW, SOON, add, instance
 
 OURS = {"claimed_by": ME, "lease_expires_at": stamp(SOON)}
 INSTANCE = instance().id
@@ -29,6 +30,8 @@ class Platform:
     instance_record: AppInstance | None = None
     sent: list[tuple[Any, ...]] = field(default_factory=list)
     meanwhile: Callable[[], None] = lambda: None
+    seeded: Operation = field(default_factory=lambda: add(4))
+    refusal: Conflict | None = None  # of a write to an attachment
 
     def now(self) -> datetime:
         return NOW
@@ -57,6 +60,18 @@ class Platform:
         if operation.etag != self.operations[operation.id].etag:
             raise Conflict("changed meanwhile", status=412)
         return operation.model_copy(update=body)
+
+    def seed_operation(self, instance_id: UUID, body: Any, *, key: str) -> Operation:
+        self.sent.append((instance_id, body, key))
+        return self.seeded
+
+    def patch_attachment(
+        self, instance_id: UUID, attachment: AttachedProject, body: Any, *, key: str
+    ) -> AttachedProject:
+        self.sent.append((instance_id, attachment.id, body, key))
+        if self.refusal:
+            raise self.refusal
+        return attachment.written(body)
 
     def operation_again(self, instance_id: UUID, operation: Operation) -> Operation:
         assert instance_id == INSTANCE

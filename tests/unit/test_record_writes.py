@@ -2,14 +2,17 @@
 
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from runner import context
 from runner.model import cause
+from runner.model.attached import AttachedProject
 from runner.model.cause import Cause
 from runner.model.errors import Conflict
-from runner.model.plan import NewMember, SetInstance, stamp
+from runner.model.limits import RECORD_BYTES, RecordTooLarge
+from runner.model.plan import NewMember, NewOperation, SetAttachment, SetInstance, stamp
 from runner.report.keys import idempotency_key, update_key
 from runner.report.leases import LostLease, OperationEnded, Outdated
 from runner.report.writes import WRITE_TRIES
@@ -18,6 +21,39 @@ from runner.slurm.fitting import fitted
 from tests.unit.lifecycle import ask, serving
 from tests.unit.record_writer import INSTANCE, OURS, Platform, a_member, changed, writer
 from tests.unit.worlds import NOW, OTHER, SOON, THEIR_CLAIM, add, claimed_by_us, instance
+
+ATTACHED = AttachedProject(id=UUID(int=3), project_id=UUID(int=5), status="requested", etag="1")
+
+
+def test_an_operation_of_our_own_is_requested_with_the_same_key_by_every_runner() -> None:
+    platform, allocations = Platform(), (UUID(int=7), UUID(int=8))
+    made = writer(platform).create_operation(NewOperation("why", "add", "worker", allocations))
+    listed = [str(one) for one in allocations]
+    body = {"operation": "add", "component_key": "worker", "allocation_ids": listed}
+    key = idempotency_key("operation", INSTANCE, "add", "worker", listed)
+    assert platform.sent == [(INSTANCE, body, key)] and made is platform.seeded
+
+
+def test_an_attachment_gets_what_changed_once_for_each_version_of_it() -> None:
+    platform, before, body = Platform(), ATTACHED, {"status": "active"}
+    written = writer(platform).set_attachment(SetAttachment("why", before, body))
+    assert platform.sent == [(INSTANCE, before.id, body, update_key("attachment", before, body))]
+    assert written == before.written(body)
+
+
+def test_an_attachment_that_changed_meanwhile_is_decided_again() -> None:
+    before = ATTACHED
+    writes = writer(Platform(refusal=Conflict("changed meanwhile", status=412)))
+    with pytest.raises(Outdated, match=f"attachment {before.id} was changed: changed meanwhile"):
+        writes.set_attachment(SetAttachment("why", before, {"status": "active"}))
+
+
+def test_what_is_written_to_an_attachment_keeps_to_the_size_of_a_record() -> None:
+    before, platform = ATTACHED, Platform()
+    large = {"adapter_detail": {"text": "x" * RECORD_BYTES}}
+    with pytest.raises(RecordTooLarge, match=f"attachment {before.id}"):
+        writer(platform).set_attachment(SetAttachment("why", before, large))
+    assert platform.sent == []
 
 
 def test_a_new_member_begins_with_its_first_number() -> None:
@@ -207,6 +243,7 @@ def test_a_conflict_with_our_operation_is_judged_by_the_newest(
     with pytest.raises(error, match=f"^drain {operation.id} {text}$"):
         writes.patch_operation(operation, body)
     assert writes.claimed == {} and len(platform.sent) == 1
+    assert writes.ended == ({operation.id} if error is OperationEnded else set())
 
 
 STEP = SetInstance("why", "running", "degraded", {"reasons": [1], "note": {"a": 1}, "same": 1})

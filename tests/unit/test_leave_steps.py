@@ -9,6 +9,7 @@ import pytest
 from runner.model.names import host_name
 from runner.model.plan import AdapterError, Wait
 from runner.model.platform import Member
+from runner.model.records import NotedError
 from runner.slurm import detail
 from runner.slurm.decide.members import unreadable_note
 from runner.slurm.decide.workers import leave
@@ -50,6 +51,29 @@ def test_a_note_is_about_one_operation() -> None:
     assert not leave.belongs_to(serving(2), ASKED)
     assert (leave.result(ended, ASKED), leave.result(ended, other)) == ("failed", None)
     assert leave.result(leaving(note()), ASKED) is None and leave.result(serving(2), ASKED) is None
+
+
+DEADLINE = AdapterError("drain_deadline", "it still runs a job").as_note(NOW)
+
+
+@pytest.mark.parametrize(
+    ("of_the_leave", "shown", "ends"),
+    [
+        (DEADLINE, DEADLINE, True),
+        (DEADLINE, AdapterError("clock_skew", "m").as_note(NOW), False),
+        (DEADLINE, AdapterError("drain_deadline", "m").as_note(NOW + timedelta(hours=1)), False),
+        (None, DEADLINE, False),
+        (DEADLINE, None, False),
+    ],
+)
+def test_a_new_request_ends_the_error_of_the_one_before_and_no_other(
+    of_the_leave: NotedError | None, shown: NotedError | None, ends: bool
+) -> None:
+    before = leaving(note(result="failed", error=of_the_leave))
+    stored = {**before.adapter_detail, "last_adapter_error": shown and shown.stored()}
+    changes = leave.without_former_error(before.model_copy(update={"adapter_detail": stored}))
+    assert changes == (WorkerNotes(last_adapter_error=None).changes if ends else {})
+    assert leave.without_former_error(serving(2)) == {}
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,9 @@ def test_a_clean_host_that_the_controller_forgot_is_the_end() -> None:
     assert step(outcome(member, "stopping"), member) == waits(member, UNCONFIRMED)
     unplayed = at(member, seen(), "drain", "remove")
     assert step(unplayed, member) == waits(member, "the play did not reach it; the next tick continues")
+    lent = leaving(note(), "deleting", host_touched=True).model_copy(update={"source_project_id": member.id})
+    ([left], _) = step(outcome(lent, "removed"), lent)
+    assert left.detail["munge_key_left_at"] == stamp(NOW)
 
 
 def test_a_worker_whose_host_does_not_answer_goes_without_it_in_the_end() -> None:
